@@ -1,0 +1,180 @@
+/*-------------------------------------------------------------------------
+ *
+ * media_pool.h
+ *	  On-media layout of the pool file: header, extent map, directory.
+ *
+ * Only <stdint.h> is used here, so that standalone tools and the layout
+ * freeze test compile it.  Everything that refers to a place in the pool is
+ * an offset from the start of the file, never a pointer.
+ *
+ * The pool is one file, a sequence of chunks of NVM_CHUNK_SIZE bytes.  Each
+ * chunk begins with the extent map of its own units, one 8-byte word a unit
+ * of NVM_UNIT_SIZE bytes.  Chunk 0 carries in addition the two copies of the
+ * pool header and the commit slots:
+ *
+ *	chunk 0:	 0 .. 64 kB		extent map of chunk 0
+ *				64 .. 68 kB		pool header, copy 0
+ *				68 .. 72 kB		pool header, copy 1
+ *				72 .. 128 kB	zero, reserved
+ *			   128 kB .. 2176 kB commit slots (media_slot.h)
+ *				then units that can be allocated
+ *	chunk n:	 0 .. 64 kB		extent map of chunk n
+ *				then units that can be allocated
+ *
+ * An extent is a run of units inside one chunk.  It is described by the map
+ * word of its first unit; the words of its other units are zero.  A word of
+ * zero that no extent covers is a free unit.  Allocation is therefore the
+ * store of one word, and release is the store of a zero: there is no state
+ * between the two that a crash could leave.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef MEDIA_POOL_H
+#define MEDIA_POOL_H
+
+#include <stdint.h>
+
+#define NVM_POOL_MAGIC			UINT64_C(0x314C4F4F504D564E)	/* "NVMPOOL1" */
+#define NVM_POOL_VERSION		1	/* what this code writes */
+#define NVM_POOL_MIN_VERSION	1	/* the oldest code that may open it */
+
+#define NVM_LINE_SIZE			64
+#define NVM_UNIT_SIZE			8192
+#define NVM_CHUNK_SIZE			(UINT64_C(64) * 1024 * 1024)
+#define NVM_UNITS_PER_CHUNK		((uint32_t) (NVM_CHUNK_SIZE / NVM_UNIT_SIZE))	/* 8192 */
+#define NVM_MAP_UNITS			(NVM_UNITS_PER_CHUNK * 8 / NVM_UNIT_SIZE)	/* 8 */
+
+#define NVM_HEADER_OFFSET(i)	(UINT64_C(65536) + (uint64_t) (i) * 4096)
+#define NVM_SLOTS_OFFSET		UINT64_C(131072)
+#define NVM_MAX_SLOTS			16384
+#define NVM_SLOT_SIZE			128
+/* first allocatable unit of chunk 0: (128 kB + 16384 * 128) / 8 kB */
+#define NVM_CHUNK0_FIRST_UNIT	272
+
+/* Feature bits a pool may need; unknown ones in incompat refuse the open */
+#define NVM_FEATURE_NONE		0
+
+#define NVM_CRASHED_LIST		32
+
+/*
+ * Pool header.  Two copies are written in turn, each with sequence and
+ * checksum; the valid one of the higher sequence counts.  The checksum is
+ * CRC-32C over the whole struct with crc taken as 0.
+ */
+typedef struct NvmPoolHeader
+{
+	uint64_t	magic;
+	uint32_t	version;
+	uint32_t	min_version;
+	uint64_t	sequence;			/* raised at each write of the header */
+	uint64_t	system_identifier;	/* pg_control's */
+	uint8_t		uuid[16];			/* made at creation; salts every check */
+	uint64_t	features_compat;
+	uint64_t	features_incompat;
+	uint64_t	nchunks;			/* chunks in use; the file is at least this long */
+	uint32_t	incarnation;		/* raised at each open for use, never 0 */
+	uint32_t	clean;				/* 1: closed by a clean shutdown */
+	uint64_t	wal_position;		/* insert position at the last clean close, or redo
+									 * point known at open: binds pool and data dir */
+	uint32_t	unit_size;
+	uint32_t	chunk_units;
+	uint32_t	max_slots;
+	uint32_t	pg_major;			/* major version of the server that last opened */
+	uint64_t	created;			/* PostgreSQL TimestampTz */
+	uint64_t	device;				/* st_dev and st_ino of the pool file at the last */
+	uint64_t	inode;				/* unclean open: a torn copy has others */
+	uint32_t	ncrashed;			/* entries of crashed[] in use */
+	uint32_t	crashed_floor;		/* incarnations below this may all have crashed */
+	uint32_t	crashed[NVM_CRASHED_LIST];	/* incarnations that ended in a crash */
+	uint8_t		reserved[64];		/* zero, checked */
+	uint32_t	reserved2;			/* zero, checked */
+	uint32_t	crc;
+} NvmPoolHeader;
+
+/*
+ * Extent map word
+ *
+ *	bits  0..11		check: CRC over the rest, the unit number and the uuid
+ *	bits 12..14		kind
+ *	bits 15..34		owner: directory id (20 bits)
+ *	bits 35..58		argument (24 bits): for NVM_EXT_TABLE the extent's index in
+ *					its relation, which fixes its size; for NVM_EXT_LARGE the
+ *					number of units; for NVM_EXT_DIR the index
+ *	bits 59..63		zero, reserved
+ */
+#define NVM_EXT_FREE			0
+#define NVM_EXT_TABLE			1
+#define NVM_EXT_LARGE			2
+#define NVM_EXT_DIR				3
+
+#define NVM_EXT_CHECK(w)		((uint32_t) ((w) & 0xFFF))
+#define NVM_EXT_KIND(w)			((uint32_t) (((w) >> 12) & 0x7))
+#define NVM_EXT_OWNER(w)		((uint32_t) (((w) >> 15) & 0xFFFFF))
+#define NVM_EXT_ARG(w)			((uint32_t) (((w) >> 35) & 0xFFFFFF))
+
+#define NVM_MAX_DIRS			(1 << 20)
+
+/* Size schedule of table extents: 8 of each size, from 8 units to 1024 */
+#define NVM_EXT_CLASSES			8
+#define NVM_EXT_PER_CLASS		8
+#define NVM_EXT_MIN_UNITS		8
+#define NVM_EXT_MAX_UNITS		(NVM_EXT_MIN_UNITS << (NVM_EXT_CLASSES - 1))	/* 1024 */
+
+#define NVM_DIR_EXTENT_UNITS	8	/* 64 kB, 512 entries */
+#define NVM_DIRS_PER_EXTENT		512
+
+/* a large value's run of units; longer values are chained */
+#define NVM_LARGE_MAX_UNITS		4096	/* 32 MB */
+
+/*
+ * Directory entry: one for each storage (relfilenumber) ever created and not
+ * yet reclaimed.  begin and end are stamps, decided like those of versions.
+ * An entry with begin == 0 is free.  begin is stored last when an entry is
+ * made.  crc covers the fields marked (i), which never change.
+ */
+#define NVM_DIR_KIND_TABLE		1
+
+#define NVM_DIR_UNLOGGED		0x0001
+#define NVM_DIR_TEMP			0x0002
+
+typedef struct NvmDirEntry
+{
+	uint64_t	begin;
+	uint64_t	end;
+	uint32_t	database;			/* (i) */
+	uint32_t	tablespace;			/* (i) */
+	uint64_t	relnumber;			/* (i) */
+	uint64_t	creation_id;		/* (i) distinguishes uses of one relnumber */
+	uint32_t	kind;				/* (i) */
+	uint32_t	flags;				/* (i) NVM_DIR_* */
+	uint32_t	indexes_clean;		/* incarnation in which VACUUM last cleaned all
+									 * indexes of suspect entries */
+	uint32_t	crc;				/* CRC-32C over the (i) fields, id and uuid */
+	uint32_t	temp_owner;			/* (i) backend id of a temporary table */
+	uint32_t	reserved32;			/* zero, checked */
+	uint8_t		reserved[64];		/* zero, checked */
+} NvmDirEntry;
+
+#define NVM_DIR_ENTRY_SIZE		128
+
+/*
+ * A large value: the first unit(s) of an NVM_EXT_LARGE extent begin with this
+ * header; the bytes of the value follow at once.  stamp is stored last.
+ */
+typedef struct NvmLargeHeader
+{
+	uint64_t	stamp;				/* writer, as in the version that owns it */
+	uint64_t	next;				/* pool offset of the next run of the value, or 0 */
+	uint64_t	length;				/* bytes of the value in this run */
+	uint64_t	total;				/* bytes of the whole value */
+	uint32_t	owner_block;		/* TID of the owning version */
+	uint16_t	owner_offset;
+	uint16_t	attribute;			/* attribute number of the value */
+	uint32_t	segment;			/* 0 for the first run */
+	uint32_t	crc;				/* CRC-32C of the bytes in this run */
+	uint8_t		reserved[16];		/* zero, checked */
+} NvmLargeHeader;
+
+#endif							/* MEDIA_POOL_H */

@@ -1,0 +1,94 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_pmem.h
+ *	  Persistence primitives: the one choke point for flush and fence.
+ *
+ * Nothing outside src/pmem calls libpmem or msync.  Flush many, drain once.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_PMEM_H
+#define NVM_PMEM_H
+
+#include "postgres.h"
+
+typedef enum NvmPersistMethod
+{
+	NVM_PERSIST_AUTO,
+	NVM_PERSIST_PMEM,			/* clwb / clflushopt + sfence by libpmem */
+	NVM_PERSIST_MSYNC,			/* msync of the pages touched */
+	NVM_PERSIST_SIMULATE		/* working and durable image, see README */
+} NvmPersistMethod;
+
+/* settings, defined in nvm_pmem.c, registered by nvm_pmem_define_settings */
+extern int	nvm_persist_method; /* what the user asked for */
+extern int	nvm_emulated_flush_delay;	/* nanoseconds a drain, 0 = none */
+extern char *nvm_failpoint;		/* "name:action[:count]" list, see README */
+
+/* the method in force; never AUTO once a pool is mapped */
+extern NvmPersistMethod nvm_persist_in_force;
+extern const char *nvm_persist_method_name(NvmPersistMethod method);
+
+extern void nvm_pmem_define_settings(void);
+
+/*
+ * Map file descriptor fd, whose file is pool file `path`, of current length
+ * `filesize`, over max_size bytes of address space (beyond the end of the file
+ * an access is SIGBUS until the file has been extended).  Resolves AUTO.
+ * In the simulate method also creates or opens "<path>.durable" and its
+ * companions.  Called in the postmaster, before it forks.  On failure
+ * returns NULL and sets *errdetail to a palloc'd or constant message; never
+ * throws.  *volatile_medium is set if what is there does not outlive a reboot
+ * (tmpfs).
+ */
+extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
+						  uint64 max_size, bool *volatile_medium,
+						  const char **errdetail);
+extern void nvm_pmem_unmap(void);
+
+/*
+ * Tell the layer that the file is now new_size bytes long (after a
+ * successful fallocate + fsync of the file); in simulate also extends
+ * the durable image.  Returns false with errno set on failure.
+ */
+extern bool nvm_pmem_grown(uint64 new_size);
+
+/*
+ * Write back the cache lines of [addr, addr + len).  No ordering, no
+ * guarantee until the caller's next nvm_drain.  Never fails.  Addresses
+ * outside the pool are ignored.
+ */
+extern void nvm_flush(const void *addr, Size len);
+
+/*
+ * Wait until everything this process has flushed is durable.  `name` is a
+ * string literal unique in the source tree, "layer-step": it names the
+ * failpoint that is hit just before the fence, and a script checks that each
+ * call has one.  With msync, a failure is a PANIC.
+ */
+extern void nvm_drain(const char *name);
+
+static inline void
+nvm_persist(const void *addr, Size len, const char *name)
+{
+	nvm_flush(addr, len);
+	nvm_drain(name);
+}
+
+/*
+ * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.
+ * Actions: crash (SIGKILL every process of the server at once, then
+ * ourselves), panic, error, sleep[ms], off.
+ */
+extern bool nvm_failpoint_armed;
+extern void nvm_failpoint_hit(const char *name);
+
+#define NVM_FAILPOINT(name) \
+	do { \
+		if (unlikely(nvm_failpoint_armed)) \
+			nvm_failpoint_hit(name); \
+	} while (0)
+
+#endif							/* NVM_PMEM_H */

@@ -1,0 +1,249 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_pool.h
+ *	  The pool: file, mapping, extents, directory, DRAM region.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_POOL_H
+#define NVM_POOL_H
+
+#include "postgres.h"
+
+#include "media/media_block.h"
+#include "media/media_pool.h"
+#include "media/media_slot.h"
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+
+/* settings */
+extern char *nvm_pool_directory;
+extern int	nvm_pool_max_size;	/* MB */
+
+extern void nvm_pool_define_settings(void);
+
+typedef enum NvmPoolStatus
+{
+	NVM_POOL_CLOSED,			/* library not preloaded, or not yet opened */
+	NVM_POOL_OPEN,
+	NVM_POOL_REFUSED			/* reason in NvmPoolShared */
+} NvmPoolStatus;
+
+/*
+ * DRAM state of the pool, in PostgreSQL's shared memory.  Set by the
+ * postmaster in shmem_startup, under no lock; from then on protected as noted.
+ */
+typedef struct NvmPoolShared
+{
+	NvmPoolStatus status;
+	char		refusal[512];	/* why, when REFUSED: primary message */
+	char		refusal_hint[512];	/* what to do */
+	int			refusal_errcode;
+
+	uint32		incarnation;	/* constant while the server runs */
+	uint32		ncrashed;		/* copy of the header's list */
+	uint32		crashed_floor;
+	uint32		crashed[NVM_CRASHED_LIST];
+	bool		was_clean;		/* the last close was clean */
+	bool		medium_is_volatile;
+	uint64		open_usec;		/* what opening took: map, validate, scan */
+
+	LWLock	   *header_lock;	/* header writes */
+	LWLock	   *extent_lock;	/* extent map, free bitmap, growth */
+	LWLock	   *dir_lock;		/* directory entries and their hash */
+
+	/* protected by extent_lock */
+	uint64		nchunks;
+	uint64		free_units;
+	uint64		search_unit;	/* where the next search begins */
+	/* protected by dir_lock */
+	uint32		ndirs;			/* ids handed out: 1 .. ndirs */
+} NvmPoolShared;
+
+extern NvmPoolShared *NvmPool;
+
+/* Start of the mapping; constant in all processes after the fork */
+extern char *nvm_pool_base;
+
+#define NvmPoolPtr(off)		((void *) (nvm_pool_base + (off)))
+#define NvmPoolOff(ptr)		((uint64) ((const char *) (ptr) - nvm_pool_base))
+
+/* shared memory and start (postmaster) */
+extern Size nvm_pool_shmem_size(void);
+extern int	nvm_pool_num_lwlocks(void);
+extern void nvm_pool_shmem_startup(void);	/* attaches, and opens the pool in the
+											 * postmaster; never throws for a bad
+											 * pool: sets REFUSED and logs */
+extern void nvm_pool_close_clean(void); /* on_shmem_exit of the postmaster or
+										 * of the checkpointer: see README */
+
+/* ERROR with reason, detail and hint unless the pool is open */
+extern void nvm_pool_require_slow(void) pg_attribute_noreturn();
+
+static inline void
+nvm_pool_require(void)
+{
+	if (unlikely(NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN))
+		nvm_pool_require_slow();
+}
+
+/* did incarnation `inc` end in a crash (or is too old to tell)? */
+extern bool nvm_incarnation_crashed(uint32 inc);
+
+/* CRC helpers salted with the pool's uuid; width in bits <= 32 */
+extern uint32 nvm_pool_check(const void *data, Size len, uint64 place, int bits);
+
+/*
+ * DRAM region: a memfd mapped by the postmaster before it forks, zeroed at
+ * each (re)initialisation.  Carved at startup into the arrays below.
+ */
+typedef struct NvmRelState NvmRelState;
+
+extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
+
+/*
+ * Run-time state of one storage, indexed by directory id.  Lives in the DRAM
+ * region; zero means "no such storage".
+ */
+#define NVM_RELMAP_SEGS		24
+
+struct NvmRelState
+{
+	pg_atomic_uint32 nblocks;	/* blocks handed out; grows under extend_lock */
+	uint32		dir;			/* own id; 0 = unused */
+	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
+	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
+	/* physical unit of each extent; segment k holds 64 << k of them.  Set
+	 * once, under extend_lock; read without lock below nextents */
+	uint32	   *map[NVM_RELMAP_SEGS];
+
+	/* free space hints, table/space.c; all advisory */
+	pg_atomic_uint32 hint_next; /* rotating start of the search */
+	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
+	pg_atomic_uint64 dead;		/* versions made dead since the last VACUUM */
+	pg_atomic_uint64 live;		/* estimate of live rows */
+	pg_atomic_uint32 fsm_seg_made;	/* bitmask of fsm[] segments present */
+	uint8	   *fsm[NVM_RELMAP_SEGS];	/* free cells / 1 per block, 0 = none; segment
+										 * k covers 8192 << k blocks */
+};
+
+/*
+ * Physical address of a block.  Caller guarantees blkno < nblocks.
+ */
+static inline uint32
+nvm_extent_of_block(uint32 blkno, uint32 *first)
+{
+	uint32		q = blkno / (NVM_EXT_PER_CLASS * NVM_EXT_MIN_UNITS) + 1;
+	uint32		k = 31 - __builtin_clz(q);
+	uint32		base;
+
+	if (k > NVM_EXT_CLASSES - 1)
+		k = NVM_EXT_CLASSES - 1;
+	base = NVM_EXT_PER_CLASS * NVM_EXT_MIN_UNITS * ((1u << k) - 1);
+	*first = base + (blkno - base) / (NVM_EXT_MIN_UNITS << k) * (NVM_EXT_MIN_UNITS << k);
+	return NVM_EXT_PER_CLASS * k + (blkno - base) / (NVM_EXT_MIN_UNITS << k);
+}
+
+static inline uint32
+nvm_extent_units(uint32 index)
+{
+	uint32		k = index / NVM_EXT_PER_CLASS;
+
+	return NVM_EXT_MIN_UNITS << Min(k, NVM_EXT_CLASSES - 1);
+}
+
+static inline uint32
+nvm_relmap_get(NvmRelState *rel, uint32 extent)
+{
+	uint32		q = extent / 64 + 1;
+	uint32		k = 31 - __builtin_clz(q);
+
+	return rel->map[k][extent - 64 * ((1u << k) - 1)];
+}
+
+static inline NvmBlock *
+nvm_block(NvmRelState *rel, uint32 blkno)
+{
+	uint32		first;
+	uint32		ext = nvm_extent_of_block(blkno, &first);
+
+	return (NvmBlock *) (nvm_pool_base +
+						 ((uint64) nvm_relmap_get(rel, ext) + (blkno - first)) * NVM_UNIT_SIZE);
+}
+
+static inline NvmVersion *
+nvm_cell(NvmRelState *rel, uint32 blkno, uint32 cell)
+{
+	return (NvmVersion *) ((char *) nvm_block(rel, blkno) + cell * NVM_CELL_SIZE);
+}
+
+/*
+ * Extents.  All may ERROR with ERRCODE_DISK_FULL, detail and hint; none leaves
+ * a half-done allocation, in memory or on media.
+ *
+ * nvm_rel_add_extent: append the next extent of a relation, zeroed and durably
+ * owned when it returns; caller holds the relation's extend lock
+ * (nvm_rel_extend_lock).  Does not change nblocks.
+ */
+extern void nvm_rel_add_extent(NvmRelState *rel);
+extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
+
+/* a run of units for a large value; returns pool offset, contents undefined
+ * except that the first NvmLargeHeader is zero.  Durably owned on return. */
+extern uint64 nvm_large_alloc(uint32 dir, uint32 nunits);
+extern void nvm_large_free(uint64 offset);	/* fenced; cannot fail */
+
+/* call fn for each extent of kind `kind` (0 = all) owned by dir (0 = all) */
+typedef void (*NvmExtentCallback) (uint64 unit, uint64 word, void *arg);
+extern void nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg);
+
+/*
+ * Directory.  Lookups and changes take dir_lock themselves.
+ */
+typedef struct NvmStorageKey
+{
+	Oid			database;
+	Oid			tablespace;
+	uint64		relnumber;
+} NvmStorageKey;
+
+extern NvmDirEntry *nvm_dir_entry(uint32 id);	/* address, id in 1..ndirs */
+
+/*
+ * Make an entry with begin stamp `stamp`; durable on return.  An older entry
+ * of the same key that is ended, or a loser, does not disturb.  Sets up the
+ * NvmRelState.  Returns the id.
+ */
+extern uint32 nvm_dir_create(const NvmStorageKey *key, uint32 flags,
+							 uint32 temp_owner, uint64 stamp);
+
+/* live entry of key (newest creation), or 0 */
+extern uint32 nvm_dir_lookup(const NvmStorageKey *key);
+
+/* store the end stamp, durable on return; undo of that */
+extern void nvm_dir_set_end(uint32 id, uint64 stamp);
+extern void nvm_dir_clear_end(uint32 id, uint64 stamp);
+
+/*
+ * Free everything the entry owns, then the entry.  Idempotent across crashes:
+ * extents go first, the entry last.  Cannot ERROR.  Nobody may be able to
+ * reach the storage any more.
+ */
+extern void nvm_dir_reclaim(uint32 id);
+
+/* remove all extents of a storage but keep the entry (reset of UNLOGGED) */
+extern void nvm_dir_empty(uint32 id);
+
+/*
+ * Before the first use of a storage after a start: trims nblocks to the last
+ * block that was ever initialised.  Returns the state.
+ */
+extern NvmRelState *nvm_rel_open(uint32 dir);
+
+/* structural check of header, extent map and directory; emit() per finding */
+typedef void (*NvmCheckEmit) (void *arg, const char *place, const char *problem);
+extern void nvm_pool_verify(NvmCheckEmit emit, void *arg);
+
+#endif							/* NVM_POOL_H */

@@ -1,0 +1,307 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_table.h
+ *	  The table access method: what its files share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_TABLE_H
+#define NVM_TABLE_H
+
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "pool/nvm_pool.h"
+#include "utils/rel.h"
+#include "utils/snapshot.h"
+#include "wbl/nvm_wbl.h"
+
+/*
+ * Lock classes, in the order in which they may be taken (table/README.md has
+ * the whole list): row lock of a root's block, then allocation lock of a
+ * block, then the relation's extend lock.  Never two of one class.
+ */
+#define NVM_LOCK_PARTITIONS		1024
+
+typedef struct NvmTableShared
+{
+	LWLockPadded *row_locks;	/* [NVM_LOCK_PARTITIONS] */
+	LWLockPadded *alloc_locks;	/* [NVM_LOCK_PARTITIONS] */
+} NvmTableShared;
+
+extern NvmTableShared *NvmTable;
+
+extern Size nvm_table_shmem_size(void);
+extern int	nvm_table_num_lwlocks(void);
+extern void nvm_table_shmem_startup(void);
+extern void nvm_table_register(void);	/* table ops for wbl, hooks; in _PG_init */
+extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
+
+static inline LWLock *
+nvm_row_lock(uint32 dir, uint32 blkno)
+{
+	return &NvmTable->row_locks[(dir * 31 + blkno) % NVM_LOCK_PARTITIONS].lock;
+}
+
+static inline LWLock *
+nvm_alloc_lock(uint32 dir, uint32 blkno)
+{
+	return &NvmTable->alloc_locks[(dir * 31 + blkno) % NVM_LOCK_PARTITIONS].lock;
+}
+
+/* ---- relation (relation.c) ---- */
+
+/*
+ * State of a relation's storage, cached in rd_amcache (dropped by the relcache
+ * at any invalidation).  The one entry to nvm data: checks that the pool is
+ * open, settles in-doubt transactions, refuses what is not supported with a
+ * clear ERROR, and finds the directory entry of rel's current relfilenumber.
+ */
+typedef struct NvmRelCache
+{
+	NvmRelState *state;
+	uint32		dir;
+	uint32		insert_block;	/* this backend's insertion target */
+	bool		has_insert_block;
+} NvmRelCache;
+
+extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
+
+static inline NvmRelCache *
+nvm_rel_cache(Relation rel)
+{
+	if (likely(rel->rd_amcache != NULL))
+		return (NvmRelCache *) rel->rd_amcache;
+	return nvm_rel_cache_slow(rel);
+}
+
+static inline NvmRelState *
+nvm_rel(Relation rel)
+{
+	return nvm_rel_cache(rel)->state;
+}
+
+static inline uint32
+nvm_rel_nblocks(NvmRelState *state)
+{
+	return pg_atomic_read_u32(&state->nblocks);
+}
+
+/* ---- versions (version.c) ---- */
+
+#define NvmVersionTuple(v)		((HeapTupleHeader) &(v)->tuple)
+#define NvmVersionCells(v)		NVM_NEXT_CELLS(NVM_REF_HI((v)->next))
+
+static inline uint64
+nvm_load(const uint64 *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void
+nvm_store(uint64 *p, uint64 value)
+{
+	__atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+
+static inline uint64
+nvm_version_root(const NvmVersion *v)
+{
+	return NVM_REF_MAKE(((uint32) v->tuple.root_blk_hi << 16) | v->tuple.root_blk_lo,
+						v->tuple.root_offset, 0);
+}
+
+/*
+ * Iterate over the cells of a block at which an area starts.  Reads the bitmap
+ * word by word; areas that appear meanwhile may be missed, which no snapshot
+ * minds.  Returns the next start >= cell, or 0.
+ */
+static inline uint32
+nvm_block_next_start(const NvmBlock *block, uint32 cell)
+{
+	while (cell < NVM_CELLS)
+	{
+		uint64		word = nvm_load(&block->starts[cell / 64]) >> (cell % 64);
+
+		if (word != 0)
+			return cell + __builtin_ctzll(word);
+		cell = (cell / 64 + 1) * 64;
+	}
+	return 0;
+}
+
+/* is (blk, off) the start of an area of an initialised block? */
+extern bool nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off);
+
+extern uint32 nvm_version_crc(const NvmVersion *v);
+
+/* ---- visibility (visibility.c) ---- */
+
+/*
+ * Does `snapshot` see the version?  Lock-free.  Serves MVCC, SELF, ANY, DIRTY
+ * (fills snapshot->xmin/xmax/speculativeToken), TOAST and NON_VACUUMABLE
+ * snapshots.  What it accepts on another transaction's word is durable when it
+ * returns.  rel, if not NULL, is told to SSI.
+ */
+extern bool nvm_version_visible(Relation rel, NvmVersion *v, Snapshot snapshot);
+
+/* as HeapTupleSatisfiesUpdate; caller holds the root's row lock.  On a result
+ * other than TM_Ok / TM_Invisible *xwait is the xid to blame. */
+extern TM_Result nvm_version_satisfies_update(NvmVersion *v, CommandId curcid,
+											  TransactionId *xwait);
+
+typedef enum NvmVacuumState
+{
+	NVM_VAC_DEAD,				/* dead to everybody, durably */
+	NVM_VAC_RECENTLY_DEAD,
+	NVM_VAC_LIVE,
+	NVM_VAC_INSERT_IN_PROGRESS,
+	NVM_VAC_DELETE_IN_PROGRESS,
+	NVM_VAC_STUB,				/* root whose first versions are unlinked */
+	NVM_VAC_DEAD_ROOT,			/* waits for VACUUM to clean the indexes */
+	NVM_VAC_RETIRED,			/* waits for readers */
+	NVM_VAC_FREE
+} NvmVacuumState;
+
+struct GlobalVisState;
+
+/* *xid: the inserter or deleter in progress, or the deleter of a dead one */
+extern NvmVacuumState nvm_version_vacuum_state(NvmVersion *v,
+											   struct GlobalVisState *vistest,
+											   TransactionId *xid);
+
+/* is the begin stamp one that a reader may follow at all (not special, not 0)? */
+static inline bool
+nvm_begin_is_version(uint64 begin)
+{
+	return begin != 0 && !NVM_STAMP_IS_SPECIAL(begin);
+}
+
+/* ---- chains (chain.c) ---- */
+
+/*
+ * The version of the row with root `root` that snapshot sees, or NULL.  Lock-
+ * free.  Sets *tid.  all_dead, if not NULL, is set when the whole row is
+ * durably dead to everybody (the index may kill its entry).
+ */
+extern NvmVersion *nvm_chain_search(Relation rel, NvmRelState *state,
+									uint64 root, Snapshot snapshot,
+									ItemPointer tid, bool *all_dead);
+
+/*
+ * Walk every version of the row with root `root`, oldest first: *pos is 0 at
+ * the first call and becomes the TID (hi 0) of the version returned; NULL at
+ * the end.  Skips a stub.  Lock-free.
+ */
+extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos);
+
+/*
+ * Unlink what is dead to everybody; caller holds the root's row lock and has a
+ * stamp (nvm_xact_stamp(); without one nothing is done): what is unlinked is
+ * reusable only when that transaction's stores are durable.  Returns false if
+ * the whole row is dead now (root became DEAD or RETIRED).
+ */
+extern bool nvm_chain_prune(NvmRelState *state, uint64 root,
+							struct GlobalVisState *vistest, int *nremoved);
+
+/* ---- space (space.c) ---- */
+
+/*
+ * An area for a version of `cells` cells.  Prefers block `near` (InvalidBlock
+ * Number: none).  Returns the address, sets *blk, *off; the area is marked
+ * used, begin is 0 or a RETIRED stamp until the caller stores it last.
+ * May ERROR (disk_full).
+ */
+extern NvmVersion *nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells,
+								   bool root, BlockNumber near,
+								   uint32 *blk, uint32 *off);
+
+/* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
+ * caller holds the alloc lock.  Returns cells that are free now. */
+extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
+
+/* VACUUM: DEAD roots listed by off[] become RETIRED: no index entry leads to
+ * them any more and the indexes' WAL is flushed.  Caller has a stamp. */
+extern void nvm_space_free_dead(NvmRelState *state, uint32 blk,
+								const uint16 *off, int n);
+
+/* VACUUM tells what it found: reset once at its start, then note each block */
+extern void nvm_space_note_reset(NvmRelState *state);
+extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);
+
+/* ---- slots (slot.c) ---- */
+
+extern const TupleTableSlotOps TTSOpsNvm;
+
+/* store a version in a slot made with TTSOpsNvm: zero-copy, no pin: valid as
+ * long as the snapshot that found it, or until the transaction ends */
+extern void nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+						   uint32 blk, uint32 off);
+
+/* ---- large values (large.c) ---- */
+
+/*
+ * Make a heap tuple from slot that fits a block: detoasts external values,
+ * compresses and moves out the largest ones as needed.  Values moved out are
+ * listed for nvm_large_write.  *tofree is set if the tuple was allocated here.
+ */
+typedef struct NvmLargeSet NvmLargeSet;
+extern HeapTuple nvm_form_tuple(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
+								bool *tofree, NvmLargeSet **large);
+/* now that the TID is known: name the owner in the large headers, stamp and
+ * flush them; before the version's begin is stored */
+extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off,
+							 NvmStamp stamp);
+/* give back the extents of a version that is being freed; caller holds
+ * the alloc lock of the version's block */
+extern void nvm_large_release(NvmRelState *state, NvmVersion *v);
+/* allocation failed after nvm_form_tuple */
+extern void nvm_large_discard(NvmLargeSet *large);
+/* detoasted values for a slot: see slot.c */
+extern Datum nvm_large_datum(Datum stored, MemoryContext cxt);
+
+/* ---- modification (insert.c, update.c, delete.c, rowlock.c, undo.c) ---- */
+
+extern void nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
+							 int options, struct BulkInsertStateData *bistate);
+extern void nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot,
+										 CommandId cid, int options,
+										 struct BulkInsertStateData *bistate,
+										 uint32 specToken);
+extern void nvm_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
+										   uint32 specToken, bool succeeded);
+extern void nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
+							 CommandId cid, int options,
+							 struct BulkInsertStateData *bistate);
+extern TM_Result nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+								  Snapshot snapshot, Snapshot crosscheck, bool wait,
+								  TM_FailureData *tmfd, bool changingPart);
+extern TM_Result nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
+							CommandId cid, Snapshot snapshot, Snapshot crosscheck,
+							bool wait, TM_FailureData *tmfd,
+							LockTupleMode *lockmode, bool *new_root);
+extern TM_Result nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+								TupleTableSlot *slot, CommandId cid,
+								LockTupleMode mode, LockWaitPolicy wait_policy,
+								uint8 flags, TM_FailureData *tmfd);
+extern void nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk,
+						   uint16 off_first, uint16 off_last,
+						   NvmStamp stamp, TransactionId xid);
+extern uint32 nvm_collect_block(uint32 dir, uint32 blk);
+extern void nvm_collect_large(uint32 dir);
+
+/*
+ * Copy a version with its stamps and xids into rel as a row of its own, for
+ * VACUUM FULL and CLUSTER, which must keep what old snapshots see.
+ */
+extern void nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from);
+
+/* ---- scans, index access, build (scan.c, sample.c, indexfetch.c, bitmap.c,
+ * indexbuild.c), vacuum.c, ddl.c, estimate.c, check.c: callbacks are declared
+ * in nvm_am.h for the routine in tableam.c ---- */
+
+#endif							/* NVM_TABLE_H */

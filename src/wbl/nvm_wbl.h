@@ -1,0 +1,177 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_wbl.h
+ *	  Write-behind logging: commit slots, stamps, recovery, gap collector.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_WBL_H
+#define NVM_WBL_H
+
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "pool/nvm_pool.h"
+
+typedef uint64 NvmStamp;
+
+/*
+ * DRAM state of one commit slot.  Arrays indexed by slot, in shared memory.
+ */
+typedef struct NvmSlotState
+{
+	pg_atomic_uint64 durable;	/* counters up to here are decided on media */
+	pg_atomic_uint32 owner;		/* pid of the owning backend, or 0 */
+	uint32		ngaps;			/* changed under wbl_lock; read without */
+	uint64		gap[NVM_SLOT_GAPS];
+	/* sampling for the horizon, by nvm_wbl_advance_frozen alone */
+	uint64		sample_counter;
+	uint64		sample_next_xid;
+} NvmSlotState;
+
+typedef struct NvmWblShared
+{
+	LWLock	   *wbl_lock;		/* slot ownership, gaps, resolving */
+	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier incarnations
+								 * were settled */
+	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
+	pg_atomic_uint32 slots_used;	/* slots ever used: 0 .. slots_used - 1 */
+	uint32		losers_found;	/* by recovery at this start */
+	uint32		indoubt_found;
+	uint64		recovery_usec;	/* analysis, without the pool's open */
+	uint64		resolve_usec;
+	pg_atomic_uint64 commits;	/* nvm-only commits in this run */
+	pg_atomic_uint64 mixed_commits;
+	pg_atomic_uint64 aborts;
+	pg_atomic_uint64 helped;	/* decisions made durable by another backend */
+	pg_atomic_uint64 collector_blocks;	/* progress of the running sweep */
+	pg_atomic_uint64 collector_total;
+	pg_atomic_uint64 collector_sweeps;
+	pg_atomic_uint32 collector_paused;	/* nvm.collect_gaps off, or tests */
+} NvmWblShared;
+
+extern NvmWblShared *NvmWbl;
+extern NvmSlotState *nvm_slots; /* [NVM_MAX_SLOTS] */
+
+/*
+ * frozen[slot]: every counter up to it is decided, durable, and visible to
+ * every snapshot that is or will be taken (unless it is in a gap: then it
+ * never happened).  The fast path of every visibility check.
+ */
+extern pg_atomic_uint64 *nvm_frozen;	/* [NVM_MAX_SLOTS] */
+
+static inline bool
+nvm_stamp_is_frozen(NvmStamp stamp)
+{
+	/* caller has excluded 0 and the special stamps */
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+
+	return slot < NVM_MAX_SLOTS &&
+		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_frozen[slot]);
+}
+
+extern bool nvm_stamp_in_gap_slow(NvmStamp stamp);
+
+static inline bool
+nvm_stamp_in_gap(NvmStamp stamp)
+{
+	return unlikely(pg_atomic_read_u32(&NvmWbl->ngaps) > 0) &&
+		nvm_stamp_in_gap_slow(stamp);
+}
+
+/*
+ * Make the committed transaction `stamp` durable if it is not.  Caller knows
+ * from the proc array and pg_xact that it committed.  Whoever has seen a
+ * transaction's effects calls this before acting on them, so that nothing
+ * durable rests on what is not (invariant 2).  Cannot fail.
+ */
+extern void nvm_stamp_ensure_durable_slow(NvmStamp stamp);
+
+static inline void
+nvm_stamp_ensure_durable(NvmStamp stamp)
+{
+	if (unlikely(NVM_STAMP_COUNTER(stamp) >
+				 pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(stamp)].durable)))
+		nvm_stamp_ensure_durable_slow(stamp);
+}
+
+/*
+ * First use of nvm data in a transaction, and every PRE_COMMIT: settle what
+ * the last crash left in doubt before anyone can commit (design 4).
+ */
+extern void nvm_wbl_resolve_slow(void);
+
+static inline void
+nvm_wbl_resolve(void)
+{
+	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0))
+		nvm_wbl_resolve_slow();
+}
+
+/* settings, shared memory, start: called from pg_nvm.c in this order */
+extern void nvm_wbl_define_settings(void);
+extern Size nvm_wbl_shmem_size(void);
+extern int	nvm_wbl_num_lwlocks(void);
+extern void nvm_wbl_shmem_startup(void);	/* after nvm_pool_shmem_startup */
+extern void nvm_wbl_register_workers(void);
+extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
+
+/*
+ * The stamp of the current top-level transaction, made if it has none:
+ * assigns an xid, a commit slot and a counter.  May ERROR (no slot, recovery
+ * in progress, parallel mode).  Everything durable that the transaction
+ * writes carries it.
+ */
+extern NvmStamp nvm_xact_stamp(void);
+extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
+extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
+
+/*
+ * Undo log of the current transaction: what to take back on abort.  Kept in
+ * backend memory, consecutive entries merged, spilled to a temporary file
+ * beyond a bound.  Entries belong to the current subtransaction.
+ */
+typedef enum NvmUndoKind
+{
+	NVM_UNDO_INSERT = 1,		/* a version was made at (dir, blk, off) */
+	NVM_UNDO_END,				/* end was set on the version at (dir, blk, off) */
+	NVM_UNDO_DIR_CREATE,		/* directory entry dir was made */
+	NVM_UNDO_DIR_END			/* directory entry dir was ended */
+} NvmUndoKind;
+
+extern void nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off);
+
+/*
+ * How the upper layer undoes and collects; registered by table/ at load.
+ *
+ * undo_range: take back what subtransaction `xid` with stamp `stamp` did to
+ * cells off_first..off_last of a block; flush, do not fence; cannot ERROR.
+ *
+ * collect_block: remove the traces of gap stamps from a block: begin in a gap
+ * becomes DEAD (or RETIRED where no index can lead there), end in a gap
+ * becomes 0.  Flushes, does not fence.  Returns the number of changes.
+ */
+typedef struct NvmTableOps
+{
+	void		(*undo_range) (NvmUndoKind kind, uint32 dir, uint32 blk,
+							   uint16 off_first, uint16 off_last,
+							   NvmStamp stamp, TransactionId xid);
+	uint32		(*collect_block) (uint32 dir, uint32 blk);
+	/* large values whose stamp is in a gap: free them; whole storage */
+	void		(*collect_large) (uint32 dir);
+} NvmTableOps;
+
+extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);
+
+/*
+ * Advance frozen[] as far as the oldest snapshot allows.  Cheap; called by
+ * the worker, by VACUUM and now and then by writers.
+ */
+extern void nvm_wbl_advance_frozen(void);
+
+/* consistency of the commit slots, for nvm.check_pool() */
+extern void nvm_wbl_verify(NvmCheckEmit emit, void *arg);
+
+#endif							/* NVM_WBL_H */
