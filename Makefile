@@ -1,0 +1,101 @@
+# pg_nvm: tables in a persistent-memory pool for PostgreSQL
+#
+# As with every extension built by PGXS:
+#
+#	make [PG_CONFIG=...]            build
+#	make install | uninstall        into (from) the server PG_CONFIG names
+#	make installcheck               regress, isolation and TAP tests of what is
+#	                                installed, on temporary servers (not as root)
+#
+# Without a server to start from, on a bare machine too:
+#
+#	make check                      all tests, in a private copy of the server
+#	make check-long                 the same with more crash images and longer runs
+#	make demo                       heap and nvm side by side, killed and restarted
+#	make bench                      contrib_bench/run with its default workloads
+#	make check-headers              compile against the headers of 17 and 18
+#	make lint                       layers, names of fences, layout of the media
+
+DRIVER_GOALS = check check-long demo bench check-headers lint
+PG_CONFIG ?= pg_config
+
+ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
+
+# These install what is missing themselves, so pg_config need not exist yet.
+OTHER_GOALS := $(filter-out $(DRIVER_GOALS),$(MAKECMDGOALS))
+.PHONY: $(DRIVER_GOALS) $(OTHER_GOALS)
+.NOTPARALLEL:
+ifneq (,$(filter command% environment%,$(origin PG_CONFIG)))
+export PG_CONFIG
+endif
+
+check:
+	scripts/check.sh
+
+check-long:
+	scripts/check.sh --long
+
+demo:
+	demo/run
+
+bench:
+	contrib_bench/run
+
+check-headers:
+	scripts/check_headers.sh
+
+lint:
+	scripts/check_layers.py
+	scripts/check_drain_names.py
+	$(MAKE) -C test/media check
+
+ifneq (,$(OTHER_GOALS))
+$(OTHER_GOALS):
+	+$(MAKE) $@
+endif
+
+else
+
+EXTENSION = pg_nvm
+MODULE_big = pg_nvm
+PGFILEDESC = "pg_nvm - tables in a persistent-memory pool"
+DATA = pg_nvm--0.1.sql
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
+
+PG_CPPFLAGS = -Isrc
+PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter
+SHLIB_LINK = -lpmem
+
+# Each suite has its own temporary server, because the library must be
+# preloaded.  These options come after those of PGXS and override them.
+REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+REGRESS_OPTS = --temp-instance=tmp_check --temp-config=test/regress/nvm.conf
+ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test --temp-instance=tmp_check_iso \
+	--temp-config=test/regress/nvm.conf
+TAP_TESTS = 1
+PROVE_TESTS ?= test/t/*.pl
+PG_PROVE_FLAGS += -Itest
+
+EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# PGXS of a packaged server tracks no headers
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) Makefile
+
+# what the TAP tests call besides the server
+installcheck: test-tools
+test-tools:
+	$(MAKE) -C test/crashimage
+	$(MAKE) -C test/tools
+
+clean: clean-tools
+clean-tools:
+	$(MAKE) -C test/media clean
+	if test -f test/crashimage/Makefile; then $(MAKE) -C test/crashimage clean; fi
+	if test -f test/tools/Makefile; then $(MAKE) -C test/tools clean; fi
+.PHONY: test-tools clean-tools
+
+endif
