@@ -1,0 +1,245 @@
+#!/usr/bin/env bash
+# All tests, on temporary servers made from a private copy of PostgreSQL.
+#
+# usage: check.sh [--long] [--keep] [TIER...]
+#	--long	more crash images and longer runs
+#	--keep	keep the work directory
+#	tiers	lint media crashimage build install headers regress isolation
+#			pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#
+# Installs the packages it needs, as root without asking.  Touches neither the
+# installed server nor the checkout: works on copies in a temporary directory,
+# and as root runs everything as user postgres, since servers refuse root.
+# Ends with "N passed, N failed"; the logs of a failed run are kept and named.
+set -u
+
+all_tiers="lint media crashimage build install headers regress isolation pgtap tap"
+long=0 keep=0 tiers=
+for arg; do
+	case $arg in
+		--long) long=1 ;;
+		--keep) keep=1 ;;
+		-*) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+		*)
+			case " $all_tiers " in *" $arg "*) ;; *) echo "no tier $arg; there are: $all_tiers" >&2; exit 2 ;; esac
+			tiers="$tiers $arg"
+			;;
+	esac
+done
+tiers=${tiers:-$all_tiers}
+top=$(cd "$(dirname "$0")/.." && pwd)
+unset MAKEFLAGS MAKELEVEL MFLAGS
+
+# ---------------------------------------------------------------- outer part
+# Packages, work directory, private server, and cleaning up.  May be root.
+
+stop_leftovers() {		# end servers that a failed or interrupted test left behind
+	local pidfile pid
+	find "$work" -name postmaster.pid 2>/dev/null | while read -r pidfile; do
+		pid=$(head -n 1 "$pidfile")
+		case $(readlink "/proc/$pid/cwd" 2>/dev/null) in
+			"$work"/*) kill -QUIT "$pid" 2>/dev/null ;;
+		esac
+	done
+}
+
+clean_up() {
+	stop_leftovers
+	[ -z "${mounted:-}" ] || umount -l "$mounted" 2>/dev/null
+	rm -rf "$pools"
+	if [ "$keep" = 1 ]; then
+		echo "work directory kept: $work"
+	elif [ "${failed:-1}" != 0 ] && [ -d "$work/log" ]; then
+		cp -R "$work/src/tmp_check/log" "$work/log/tap" 2>/dev/null
+		kept=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check_log.XXXXXX")
+		cp -R "$work/log/." "$kept/"
+		rm -rf "$work"
+		echo "logs of the failed run: $kept"
+	else
+		rm -rf "$work"
+	fi
+}
+
+outer() {
+	"$top/scripts/ensure_packages.sh" check || exit 1
+
+	local user= pg_config source=${PG_CONFIG:-}
+	work=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check.XXXXXX")
+	pools=
+	if [ -w /dev/shm ] && [ "$(df -Pk /dev/shm | awk 'NR==2{print $4}')" -gt 2000000 ]; then
+		pools=$(mktemp -d /dev/shm/pg_nvm_check.XXXXXX)
+	else
+		pools=$work/pools
+		echo "no room on /dev/shm: the pools of the tests lie in $pools"
+	fi
+	trap clean_up EXIT
+	trap 'exit 130' INT TERM HUP
+	chmod 755 "$work"
+	mkdir -p "$work/src" "$work/log" "$work/tmp" "$pools"
+	chmod 755 "$pools"
+
+	# what git would list, and nothing that was built
+	tar -C "$top" -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
+		--exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./results . |
+		tar -C "$work/src" -xf - || exit 1
+	pg_config=$("$top/scripts/private_prefix.sh" "$work/server" $source) || exit 1
+
+	export NVM_CHECK_SMALL_DIR= NVM_CHECK_FOREIGN_DIR=
+	if [ "$(id -u)" = 0 ]; then
+		user=postgres
+		id "$user" >/dev/null 2>&1 || user=nobody
+		# what only root can make: a device that is soon full, and a
+		# directory that belongs to somebody else
+		mkdir -p "$pools/small" && mount -t tmpfs -o size=200m,mode=0700 pg_nvm_check \
+			"$pools/small" 2>/dev/null && mounted=$pools/small &&
+			NVM_CHECK_SMALL_DIR=$mounted
+		chown -R "$user" "$work" "$pools"
+		NVM_CHECK_FOREIGN_DIR=$pools/foreign
+		mkdir -m 0700 "$NVM_CHECK_FOREIGN_DIR"
+	fi
+
+	set -- env HOME="$work" TMPDIR="$work/tmp" NVM_CHECK_POOLS="$pools" \
+		NVM_CHECK_LONG="$long" PG_CONFIG="$pg_config" \
+		bash "$work/src/scripts/check.sh" $tiers
+	cd "$work/src" || exit 1
+	if [ -n "$user" ]; then
+		NVM_CHECK_INNER=$work runuser -u "$user" -- "$@" &
+	else
+		NVM_CHECK_INNER=$work "$@" &
+	fi
+	wait $!
+	failed=$?
+	exit "$failed"
+}
+
+# ---------------------------------------------------------------- inner part
+# Runs the tiers as an ordinary user.
+
+passed=0 failed=0 skipped=0
+
+tier_result() {			# tier_result NAME PASSED FAILED SKIPPED SECONDS
+	passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+	printf '%-11s %4d passed, %d failed%s  (%d s)\n' "$1" "$2" "$3" \
+		"$([ "$4" = 0 ] || echo ", $4 skipped")" "$5"
+	if [ "$3" != 0 ]; then
+		echo "---- end of $log"
+		tail -n 40 "$log"
+		echo "----"
+	fi
+}
+
+# each command counts as one test
+commands() {
+	local good=0 bad=0
+	for c; do
+		echo "+ $c"
+		if eval "$c"; then good=$((good + 1)); else bad=$((bad + 1)); fi
+	done >>"$log" 2>&1
+	echo $good $bad 0
+}
+
+count_pg_regress() {		# "test foo ... ok", since 16 "ok 1 - foo"
+	local good bad
+	good=$(grep -cE '^(test .*\.\.\. ok|ok [0-9]+)' "$log")
+	bad=$(grep -cE '^(test .*\.\.\. FAILED|not ok [0-9]+)' "$log")
+	[ "$1" = 0 ] || [ "$bad" != 0 ] || bad=1
+	echo "$good" "$bad" 0
+}
+
+count_prove() {			# subtests, and files that ended badly without one
+	local total bad files skips
+	total=$(sed -n 's/^Files=[0-9]*, Tests=\([0-9]*\).*/\1/p' "$log" | tail -n 1)
+	bad=$(grep -oE 'Failed [0-9]+/[0-9]+ subtests' "$log" | awk '{split($2,a,"/"); n+=a[1]} END{print n+0}')
+	files=$(grep -cE '^\S+ +\(Wstat: [0-9]+' "$log")
+	skips=$(grep -oE 'less [0-9]+ skipped' "$log" | awk '{n+=$2} END{print n+0}')
+	total=$((${total:-0} - skips))
+	[ "$bad" -ge "$files" ] || bad=$files
+	[ "$1" = 0 ] || [ "$bad" != 0 ] || bad=1
+	echo $((total > bad ? total - bad : 0)) "$bad" "$skips"
+}
+
+pool_conf() {			# pool_conf NAME: settings that put the pool on $NVM_CHECK_POOLS
+	echo "nvm.pool_directory = '$NVM_CHECK_POOLS/$1'" >"$work/tmp/$1.conf"
+	echo "--temp-config=$work/tmp/$1.conf"
+}
+
+jobs=$(nproc 2>/dev/null || echo 1)
+
+tier_lint() { commands scripts/check_layers.py scripts/check_drain_names.py; }
+
+tier_media() {
+	commands "make -C test/media layout" "make -C test/media packed"
+}
+
+tier_crashimage() {
+	commands "make -j$jobs -C test/crashimage" "make -C test/crashimage check"
+}
+
+tier_build() {
+	commands "make -j$jobs" "make install" "make -C test/tools"
+}
+
+# what was installed can be removed, and nothing remains
+tier_install() {
+	commands "make install DESTDIR=$work/tmp/dest" "make uninstall DESTDIR=$work/tmp/dest" \
+		"! find $work/tmp/dest ! -type d | grep ."
+}
+
+tier_headers() {
+	scripts/check_headers.sh >"$log" 2>&1
+	echo "$(grep -c ': ok$' "$log")" "$(grep -c ': FAILED$' "$log")" "$(grep -c ': skipped' "$log")"
+}
+
+tier_regress() {
+	make installcheck ISOLATION= TAP_TESTS= EXTRA_REGRESS_OPTS="$(pool_conf regress)" >"$log" 2>&1
+	count_pg_regress $?
+	cp regression.diffs tmp_check/log/* results/*.out "$work/log/regress.d/" 2>/dev/null
+}
+
+tier_isolation() {
+	make installcheck REGRESS= TAP_TESTS= EXTRA_REGRESS_OPTS="$(pool_conf isolation)" >"$log" 2>&1
+	count_pg_regress $?
+	cp output_iso/regression.diffs tmp_check_iso/log/* "$work/log/isolation.d/" 2>/dev/null
+}
+
+tier_pgtap() {
+	local status=0
+	scripts/check_pgtap.sh "$work/tmp/pgtap" "$NVM_CHECK_POOLS/pgtap" >"$log" 2>&1 || status=$?
+	count_prove $status
+	cp "$work/tmp/pgtap.log" "$work/log/pgtap.d/" 2>/dev/null
+}
+
+tier_tap() {
+	make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$jobs --timer" \
+		${PROVE_TESTS:+PROVE_TESTS="$PROVE_TESTS"} >"$log" 2>&1
+	count_prove $?
+}
+
+inner() {
+	local tier began
+	work=$NVM_CHECK_INNER
+	export PATH="${PG_CONFIG%/*}:$PATH" PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-120}
+	export LC_ALL=C PG_CONFIG
+	unset PGHOST PGPORT PGDATA PGUSER PGDATABASE PGOPTIONS PGSERVICE
+	# every tier that runs a server needs the build
+	case " $tiers " in
+		*" build "*) ;;
+		*regress* | *isolation* | *pgtap* | *" tap "* | *" install "*) tiers="build $tiers" ;;
+	esac
+	for tier in $tiers; do
+		log=$work/log/$tier.log
+		mkdir -p "$work/log/$tier.d"
+		began=$SECONDS
+		# shellcheck disable=SC2046
+		tier_result "$tier" $(tier_$tier) $((SECONDS - began))
+		if [ "$tier" = build ] && [ "$failed" != 0 ] && [ ! -f pg_nvm.so ]; then
+			echo "nothing to test: the build failed"
+			break
+		fi
+	done
+	[ "$skipped" = 0 ] || echo "$skipped skipped: see the reasons in the tests"
+	echo "$passed passed, $failed failed"
+	[ "$failed" = 0 ]
+}
+
+if [ -n "${NVM_CHECK_INNER:-}" ]; then inner; else outer; fi

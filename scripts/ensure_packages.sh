@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Install the packages that a task needs, without asking (Debian and its kin).
+#
+# usage: ensure_packages.sh GROUP...		groups: build check demo bench
+#
+# Does nothing where all are there.  As root (sudo included) installs what is
+# missing; a plain user gets the one command to type, and exit status 1.
+# With PG_CONFIG set to a server of one's own, PostgreSQL's packages are left out.
+# Without dpkg it only looks for the programs.
+set -u
+
+server=15
+groups=" $* "
+packages="gcc make libc6-dev libpmem-dev perl python3-minimal"
+programs="gcc make perl python3"
+if [ -z "${PG_CONFIG:-}" ] || [ ! -x "$(command -v "${PG_CONFIG:-none}")" ]; then
+	packages="$packages postgresql-$server postgresql-client-$server postgresql-server-dev-$server"
+fi
+case $groups in
+	*" check "*)
+		packages="$packages libipc-run-perl libtap-parser-sourcehandler-pgtap-perl"
+		programs="$programs prove"
+		case $packages in *postgresql-*) packages="$packages postgresql-$server-pgtap" ;; esac ;;
+esac
+case $groups in
+	*" demo "* | *" bench "*)
+		packages="$packages libpq-dev python3 python3-matplotlib" ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+	for p in $programs; do
+		command -v "$p" >/dev/null || { echo "$p is needed and was not found" >&2; exit 1; }
+	done
+	exit 0
+fi
+
+missing=
+for p in $packages; do
+	status=$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)
+	[ "$status" = installed ] || missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+	echo "Packages are missing.  Type this once, then start again:" >&2
+	echo "  sudo apt-get update && sudo apt-get install -y$missing" >&2
+	exit 1
+fi
+
+# The package of the server would also make and start a cluster on port 5432,
+# which nobody asked for.
+no_cluster=/etc/postgresql-common/createcluster.d/pg_nvm_packages.conf
+log=$(mktemp "${TMPDIR:-/tmp}/pg_nvm_packages.XXXXXX")
+trap 'rm -f "$no_cluster"' EXIT
+mkdir -p "${no_cluster%/*}"
+echo "create_main_cluster = false" >"$no_cluster"
+
+echo "Installing:$missing"
+install() {
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+		-o DPkg::Lock::Timeout=300 $missing >>"$log" 2>&1
+}
+if ! install; then
+	apt-get update -o DPkg::Lock::Timeout=300 >>"$log" 2>&1
+	if ! install; then
+		tail -n 20 "$log" >&2
+		echo "could not install the packages above; the whole log is in $log" >&2
+		exit 1
+	fi
+fi
+rm -f "$log"
