@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate.c
+ *	  Sizes of a table, for the planner and for everybody who asks.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_am_d.h"
+#include "table/nvm_am.h"
+#include "table/nvm_table.h"
+
+/*
+ * What a row costs beside its data: the version header, the tuple header, and
+ * on average half a cell that is lost to rounding.
+ */
+#define NVM_TUPLE_OVERHEAD \
+	(NVM_VERSION_HEADER + MAXALIGN(SizeofHeapTupleHeader) + NVM_CELL_SIZE / 2)
+
+/*
+ * Size in bytes.  There is no fork but the main one; its size is what scans
+ * have to read, values kept outside the blocks not counted (they are not in
+ * heap's main fork either).
+ */
+uint64
+nvm_relation_size(Relation rel, ForkNumber forkNumber)
+{
+	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
+		return 0;
+	return (uint64) nvm_rel_nblocks(nvm_rel(rel)) * BLCKSZ;
+}
+
+/*
+ * Planner's estimate, by the same rules as heap's, the minimum of ten pages
+ * for a table never vacuumed included.
+ */
+void
+nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
+						   BlockNumber *pages, double *tuples,
+						   double *allvisfrac)
+{
+	table_block_relation_estimate_size(rel, attr_widths, pages, tuples,
+									   allvisfrac, NVM_TUPLE_OVERHEAD,
+									   NVM_MAX_AREA);
+}
+
+/*
+ * Values of any size live in the pool.
+ */
+bool
+nvm_relation_needs_toast_table(Relation rel)
+{
+	return false;
+}
+
+/*
+ * The access method of a TOAST table, if something made one all the same.
+ */
+Oid
+nvm_relation_toast_am(Relation rel)
+{
+	return HEAP_TABLE_AM_OID;
+}
+
+/*
+ * Only TOAST tables of this access method could get here; there are none.
+ */
+void
+nvm_relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize,
+							   int32 sliceoffset, int32 slicelength,
+							   struct varlena *result)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("relation \"%s\" of access method nvm cannot be a TOAST table",
+					RelationGetRelationName(toastrel)),
+			 errhint("Values of any size are kept in the nvm table itself.")));
+}

@@ -1,0 +1,124 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *	  From a Relation to its storage in the pool.
+ *
+ * Duties:
+ *	1. The one entry to nvm data: whoever touches a table's rows first goes
+ *	   through nvm_rel_cache_slow, which refuses what cannot be served and
+ *	   settles what the last crash left in doubt.
+ *	2. The key by which a relation's storage is found in the directory.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "compat/nvm_compat.h"
+#include "miscadmin.h"
+#include "table/nvm_am.h"
+#include "table/nvm_table.h"
+#include "utils/memutils.h"
+
+/*
+ * ERROR unless nvm storage can be used in this process now.
+ */
+void
+nvm_table_require(void)
+{
+	if (NvmPool == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm tables need shared_preload_libraries = 'pg_nvm'"),
+				 errdetail("The library was loaded by this session only, so the persistent-memory pool is not mapped."),
+				 errhint("Add pg_nvm to shared_preload_libraries in postgresql.conf and restart the server.")));
+
+	nvm_pool_require();
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("nvm tables cannot be used while the server is in recovery"),
+				 errdetail("Their rows are not part of the WAL, so a standby does not have them."),
+				 errhint("Connect to the primary server.")));
+
+	nvm_wbl_resolve();
+}
+
+/*
+ * Is rel a relation with rows of the nvm access method?
+ */
+bool
+nvm_relation_is_nvm(Relation rel)
+{
+	return rel->rd_tableam != NULL &&
+		rel->rd_tableam->relation_size == nvm_relation_size;
+}
+
+/*
+ * The directory key of a storage.  Relation file numbers are unique in a
+ * database and tablespace except for temporary relations, which several
+ * backends may give the same number: for them the backend is part of the key.
+ */
+void
+nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
+{
+	memset(key, 0, sizeof(*key));
+	key->database = NvmLocatorDb(*locator);
+	key->tablespace = NvmLocatorSpc(*locator);
+	key->relnumber = NvmLocatorRel(*locator);
+	if (RelationUsesLocalBuffers(rel))
+		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
+}
+
+/*
+ * Find rel's storage and remember it in rd_amcache, which the relcache frees
+ * as one chunk at any invalidation.  See nvm_rel_cache.
+ */
+NvmRelCache *
+nvm_rel_cache_slow(Relation rel)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey key;
+	NvmRelState *state;
+	NvmRelCache *cache;
+	uint32		dir;
+
+	nvm_table_require();
+
+	nvm_storage_key(rel, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("table \"%s\" has no storage in the persistent-memory pool",
+						RelationGetRelationName(rel)),
+				 errdetail("The pool has no entry for database %u, tablespace %u, file number %u.",
+						   key.database, key.tablespace, (unsigned) key.relnumber),
+				 errhint("The pool may have been created anew, or restored from an older copy than the data directory. Restore the two together, or drop the table.")));
+
+	state = nvm_rel_open(dir);
+
+	cache = (NvmRelCache *) MemoryContextAllocZero(CacheMemoryContext,
+												   sizeof(NvmRelCache));
+	cache->state = state;
+	cache->dir = dir;
+	nvm_rel_cache_drop(rel);
+	rel->rd_amcache = cache;
+	return cache;
+}
+
+/*
+ * Forget what rd_amcache says about rel's storage.
+ */
+void
+nvm_rel_cache_drop(Relation rel)
+{
+	if (rel->rd_amcache != NULL)
+	{
+		pfree(rel->rd_amcache);
+		rel->rd_amcache = NULL;
+	}
+}
