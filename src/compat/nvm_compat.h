@@ -41,4 +41,14 @@ typedef RelFileNode NvmLocator;
 #define NvmBackendId()			MyBackendId
 #endif
 
+/* memory that a check hook hands over as its "extra" */
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc.h"
+#define NvmGucAlloc(size)		guc_malloc(LOG, (size))
+#define NvmGucFree(ptr)			guc_free(ptr)
+#else
+#define NvmGucAlloc(size)		malloc(size)
+#define NvmGucFree(ptr)			free(ptr)
+#endif
+
 #endif							/* NVM_COMPAT_H */

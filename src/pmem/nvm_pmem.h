@@ -25,7 +25,7 @@ typedef enum NvmPersistMethod
 /* settings, defined in nvm_pmem.c, registered by nvm_pmem_define_settings */
 extern int	nvm_persist_method; /* what the user asked for */
 extern int	nvm_emulated_flush_delay;	/* nanoseconds a drain, 0 = none */
-extern char *nvm_failpoint;		/* "name:action[:count]" list, see README */
+extern char *nvm_failpoint;		/* "name:action[:when]" list, see README */
 
 /* the method in force; never AUTO once a pool is mapped */
 extern NvmPersistMethod nvm_persist_in_force;
@@ -77,10 +77,14 @@ nvm_persist(const void *addr, Size len, const char *name)
 	nvm_drain(name);
 }
 
+/* calls of this process, for statistics */
+extern uint64 nvm_pmem_flushes;
+extern uint64 nvm_pmem_drains;
+
 /*
  * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.
  * Actions: crash (SIGKILL every process of the server at once, then
- * ourselves), panic, error, sleep[ms], off.
+ * ourselves), panic, error, sleep=MS, off.
  */
 extern bool nvm_failpoint_armed;
 extern void nvm_failpoint_hit(const char *name);

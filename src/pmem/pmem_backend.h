@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * pmem_backend.h
+ *	  What the parts of src/pmem tell each other; nobody else includes this.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PMEM_BACKEND_H
+#define PMEM_BACKEND_H
+
+#include "pmem/nvm_pmem.h"
+
+/* pmem_libpmem.c: user-space flush, the only caller of libpmem */
+extern void nvm_libpmem_flush(const void *addr, Size len);
+extern void nvm_libpmem_drain(void);
+extern bool nvm_libpmem_file_is_pmem(const char *dir);
+
+/* pmem_msync.c: write back the pages touched */
+extern void nvm_msync_attach(char *base, uint64 max_size);
+extern void nvm_msync_flush(const void *addr, Size len);
+extern void nvm_msync_drain(void);
+
+/* pmem_simulate.c: working image, durable image, captures */
+extern bool nvm_simulate_attach(const char *path, int fd, char *base,
+								uint64 filesize, uint64 max_size, bool settle,
+								const char **errdetail);
+extern void nvm_simulate_detach(void);
+extern bool nvm_simulate_grown(uint64 new_size);
+extern void nvm_simulate_flush(const void *addr, Size len);
+extern void nvm_simulate_drain(void);
+extern void nvm_simulate_discard(const char *path);
+
+/* pmem_probe.c: what kind of memory is this? */
+extern bool nvm_probe_is_tmpfs(int fd);
+extern bool nvm_probe_map_sync(int fd);
+extern NvmPersistMethod nvm_probe_method(const char *path, int fd);
+
+/* pmem_failpoint.c: settings nvm.failpoint and nvm.failpoint_seed */
+extern void nvm_failpoint_define_settings(void);
+
+#endif							/* PMEM_BACKEND_H */

@@ -1,0 +1,66 @@
+/*-------------------------------------------------------------------------
+ *
+ * pmem_libpmem.c
+ *	  User-space flush and fence by libpmem.
+ *
+ * The only file that includes libpmem.h.  The library chooses the instruction
+ * (clwb, clflushopt, clflush) for the processor at hand.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <libpmem.h>
+#include <unistd.h>
+
+#include "pmem/pmem_backend.h"
+
+#define PROBE_FILE_SIZE		4096
+
+/*
+ * Write back the cache lines of [addr, addr + len).
+ */
+void
+nvm_libpmem_flush(const void *addr, Size len)
+{
+	pmem_flush(addr, len);
+}
+
+/*
+ * Wait for this processor's outstanding write-backs.
+ */
+void
+nvm_libpmem_drain(void)
+{
+	pmem_drain();
+}
+
+/*
+ * Is a small file in directory `dir` persistent memory by libpmem's own
+ * judgement?  pmem_is_pmem would answer for no mapping but the library's own,
+ * so make one.  PMEM_IS_PMEM_FORCE replaces that judgement by a wish of whoever
+ * set it, so while it is set the answer is not worth having: false.
+ */
+bool
+nvm_libpmem_file_is_pmem(const char *dir)
+{
+	char		path[MAXPGPATH];
+	size_t		mapped_len = 0;
+	int			is_pmem = 0;
+	void	   *addr;
+
+	if (getenv("PMEM_IS_PMEM_FORCE") != NULL)
+		return false;
+
+	snprintf(path, sizeof(path), "%s/probe.%d", dir, (int) getpid());
+	(void) unlink(path);
+	addr = pmem_map_file(path, PROBE_FILE_SIZE,
+						 PMEM_FILE_CREATE | PMEM_FILE_EXCL, 0600,
+						 &mapped_len, &is_pmem);
+	if (addr != NULL)
+		(void) pmem_unmap(addr, mapped_len);
+	(void) unlink(path);
+	return addr != NULL && is_pmem != 0;
+}
