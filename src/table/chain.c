@@ -1,0 +1,365 @@
+/*-------------------------------------------------------------------------
+ *
+ * chain.c
+ *	  Version chains: search, walk, prune.
+ *
+ * A chain is read without locks, oldest to newest by next or, from the root's
+ * hint, newest to oldest by link.  Only next is trusted across a crash, and
+ * only behind a committed end: a link carries the incarnation and is ignored
+ * in any other.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "pmem/nvm_pmem.h"
+#include "table/nvm_space.h"
+#include "table/nvm_table.h"
+#include "utils/snapmgr.h"
+
+static inline NvmVersion *
+ref_version(NvmRelState *state, uint64 ref)
+{
+	return nvm_cell(state, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
+}
+
+/* is v, found through a chain, a version of the row with this root? */
+static inline bool
+same_row(NvmVersion *v, uint64 root)
+{
+	return nvm_version_root(v) == root;
+}
+
+/* TID of the next version of the same row, or 0 */
+static inline uint64
+next_in_row(NvmVersion *v)
+{
+	uint64		next = nvm_load(&v->next);
+
+	if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
+		return 0;
+	return NVM_REF_TID(next);
+}
+
+/* may next be followed?  Behind a gap's end stamp it may lead to garbage. */
+static inline bool
+end_allows_next(uint64 end)
+{
+	return end != 0 && !(nvm_stamp_is_frozen(end) && nvm_stamp_in_gap(end));
+}
+
+/*
+ * Is the row's newest version ended by a frozen transaction, with nothing
+ * after it?  Then the whole row is durably dead to everybody.
+ */
+static inline bool
+ended_for_all(NvmVersion *v)
+{
+	uint64		end = nvm_load(&v->end);
+
+	return end != 0 && nvm_stamp_is_frozen(end) && !nvm_stamp_in_gap(end);
+}
+
+/*
+ * Search backward from the root's hint.  Returns the version seen, or NULL;
+ * *complete tells whether NULL means that the row has no version to see.
+ */
+static NvmVersion *
+search_from_newest(Relation rel, NvmRelState *state, uint64 root, uint64 newest,
+				   Snapshot snapshot, ItemPointer tid, bool *complete)
+{
+	uint64		cur = NVM_REF_TID(newest);
+	uint16		inc = (uint16) NvmPool->incarnation;
+
+	*complete = false;
+	for (;;)
+	{
+		NvmVersion *v = ref_version(state, cur);
+		uint64		link;
+		NvmVersion *older;
+
+		if (nvm_begin_is_version(nvm_load(&v->begin)) && same_row(v, root) &&
+			nvm_version_visible(rel, v, snapshot))
+		{
+			ItemPointerSet(tid, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+			return v;
+		}
+
+		link = nvm_load(&v->link);
+		if (NVM_REF_HI(link) != inc || !NVM_REF_IS_VALID(link))
+			return NULL;
+		older = ref_version(state, NVM_REF_TID(link));
+		/* still its neighbour?  A stub skips, which the caller's walk handles */
+		if (NVM_REF_TID(nvm_load(&older->next)) != cur)
+			return NULL;
+		cur = NVM_REF_TID(link);
+		if (cur == root)
+		{
+			*complete = true;	/* the caller has looked at the root */
+			return NULL;
+		}
+	}
+}
+
+/*
+ * Can a search begin at this root?  *all_dead as for nvm_chain_search.
+ */
+static bool
+root_is_usable(NvmVersion *v, uint64 begin, bool *all_dead)
+{
+	if (begin == 0)
+		return false;
+	if (NVM_STAMP_IS_SPECIAL(begin))
+	{
+		if (NVM_STAMP_SLOT(begin) == NVM_STAMP_STUB)
+			return true;
+		if (all_dead)
+			*all_dead = (NVM_STAMP_SLOT(begin) == NVM_STAMP_DEAD);
+		return false;
+	}
+	/* else the cell may have been reused for a version no index leads to */
+	return (v->flags & NVM_VF_ROOT) != 0;
+}
+
+NvmVersion *
+nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
+				 Snapshot snapshot, ItemPointer tid, bool *all_dead)
+{
+	uint64		cur = root;
+
+	if (all_dead)
+		*all_dead = false;
+	if (!nvm_tid_exists(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+		return NULL;
+
+	for (;;)
+	{
+		NvmVersion *v = ref_version(state, cur);
+		uint64		begin = nvm_load(&v->begin);
+		uint64		next;
+
+		if (cur == root ? !root_is_usable(v, begin, all_dead) : !same_row(v, root))
+			return NULL;
+
+		if (nvm_begin_is_version(begin))
+		{
+			if (nvm_version_visible(rel, v, snapshot))
+			{
+				ItemPointerSet(tid, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+				return v;
+			}
+			if (!end_allows_next(nvm_load(&v->end)) &&
+				nvm_load(&v->begin) == begin)
+				return NULL;
+		}
+		next = nvm_load(&v->next);
+
+		if (cur == root && IsMVCCSnapshot(snapshot))
+		{
+			uint64		link = nvm_load(&v->link);
+
+			if (NVM_REF_HI(link) == (uint16) NvmPool->incarnation &&
+				NVM_REF_IS_VALID(link) && NVM_REF_TID(link) != root &&
+				NVM_REF_TID(link) != NVM_REF_TID(next))
+			{
+				bool		complete;
+				NvmVersion *found;
+
+				found = search_from_newest(rel, state, root, link, snapshot, tid,
+										   &complete);
+				if (found || complete)
+					return found;
+			}
+		}
+
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
+		{
+			if (all_dead && nvm_begin_is_version(begin))
+				*all_dead = ended_for_all(v);
+			return NULL;
+		}
+		cur = NVM_REF_TID(next);
+	}
+}
+
+NvmVersion *
+nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
+{
+	uint64		cur = *pos;
+	NvmVersion *v;
+
+	if (cur == 0)
+	{
+		uint64		begin;
+
+		if (!nvm_tid_exists(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+			return NULL;
+		v = ref_version(state, root);
+		begin = nvm_load(&v->begin);
+		if (!root_is_usable(v, begin, NULL))
+			return NULL;
+		if (nvm_begin_is_version(begin))
+		{
+			*pos = root;
+			return v;
+		}
+	}
+	else
+		v = ref_version(state, cur);
+
+	for (;;)
+	{
+		if (nvm_begin_is_version(nvm_load(&v->begin)) &&
+			!end_allows_next(nvm_load(&v->end)))
+			return NULL;
+		cur = next_in_row(v);
+		if (cur == 0)
+			return NULL;
+		v = ref_version(state, cur);
+		if (!same_row(v, root))
+			return NULL;
+		if (nvm_begin_is_version(nvm_load(&v->begin)))
+		{
+			*pos = cur;
+			return v;
+		}
+		/* RETIRED: unlinked meanwhile, or before a crash: go through it */
+	}
+}
+
+/*
+ * Mark what was a version as retired (or as STUB or DEAD): it is reused once
+ * nobody can be standing on it and `stamp` is durable.
+ *
+ * Caller holds the root's row lock, or is the only one who knows of it.
+ */
+void
+nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
+				   NvmStamp stamp, uint32 kind)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+	uint64		fxid = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	/* begin goes first: who reads an xid checks begin afterwards */
+	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, fxid & NVM_STAMP_COUNTER_MASK));
+	if (NvmVersionCells(v) > 1)
+		*NvmRetiredBy(v) = stamp;
+	nvm_flush(&v->begin, sizeof(uint64));
+	if (kind == NVM_STAMP_RETIRED)
+		block->retired[off % lengthof(block->retired)] = off;
+	if (kind != NVM_STAMP_STUB)
+		pg_atomic_fetch_add_u64(&state->dead, 1);
+}
+
+/*
+ * Retire the versions of the row from ref up to, not including, stop (0: all).
+ */
+static int
+retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp stamp)
+{
+	int			n = 0;
+
+	while (ref != 0 && ref != stop)
+	{
+		NvmVersion *v = ref_version(state, ref);
+		uint64		after = next_in_row(v);
+
+		if (!same_row(v, root))
+			break;
+		if (nvm_begin_is_version(nvm_load(&v->begin)))
+		{
+			nvm_version_retire(state, v, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref),
+							   stamp, NVM_STAMP_RETIRED);
+			n++;
+		}
+		ref = after;
+	}
+	return n;
+}
+
+bool
+nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
+				int *nremoved)
+{
+	NvmStamp	stamp = nvm_xact_stamp_if_any();
+	NvmVersion *rootv = ref_version(state, root);
+	uint64		begin = nvm_load(&rootv->begin);
+	bool		stub = nvm_begin_is(begin, NVM_STAMP_STUB);
+	bool		noindex;
+	uint64		first;
+	uint64		cur;
+	uint64		ref;
+
+	if (stamp == 0)
+		return true;
+	if (!stub && (!nvm_begin_is_version(begin) || !(rootv->flags & NVM_VF_ROOT)))
+		return true;
+	noindex = !stub && (rootv->flags & NVM_VF_NOINDEX);
+
+	/* find the oldest version that somebody may still need */
+	first = cur = stub ? next_in_row(rootv) : root;
+	while (cur != 0)
+	{
+		NvmVersion *v = ref_version(state, cur);
+		NvmVacuumState vs;
+		TransactionId xid;
+
+		if (cur != root && !same_row(v, root))
+			return true;		/* leave what the checker should see */
+		vs = nvm_version_vacuum_state(v, vistest, &xid);
+		if (vs == NVM_VAC_DEAD && !TransactionIdIsValid(xid))
+			break;				/* never existed: its undoer's business */
+		if (vs != NVM_VAC_DEAD && vs != NVM_VAC_RETIRED)
+			break;
+		cur = next_in_row(v);
+	}
+	if (cur == first && first != 0)
+		return true;
+
+	/*
+	 * Unlink: the root leads past them before any of them may be reused, which
+	 * their retirement by our stamp sees to.
+	 */
+	ref = first == root ? next_in_row(rootv) : first;
+	if (cur != 0)
+	{
+		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur),
+											 NvmVersionCells(rootv)));
+		nvm_flush(&rootv->next, sizeof(uint64));
+		if (!stub)
+		{
+			nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
+							   stamp, NVM_STAMP_STUB);
+			(*nremoved)++;
+		}
+	}
+	NVM_FAILPOINT("prune-after-unlink");
+	*nremoved += retire_run(state, root, ref, cur, stamp);
+	if (cur != 0)
+		return true;
+
+	nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
+					   stamp, noindex ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
+	(*nremoved)++;
+	return false;
+}
+
+/*
+ * Prune every row whose root lies in the block.
+ *
+ * Caller holds the block's row lock and has a stamp.
+ */
+void
+nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+	uint32		off = NVM_FIRST_CELL - 1;
+	int			nremoved = 0;
+
+	block->ended = 0;
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+		(void) nvm_chain_prune(state, NVM_REF_MAKE(blk, off, 0), vistest, &nremoved);
+}

@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_modify.h
+ *	  Shared by the files that write rows: insert.c, update.c, delete.c,
+ *	  rowlock.c.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_MODIFY_H
+#define NVM_MODIFY_H
+
+#include "nodes/lockoptions.h"
+#include "storage/lmgr.h"
+#include "table/nvm_space.h"
+#include "table/nvm_visibility.h"
+
+/* what a new version is made of */
+typedef struct NvmNewVersion
+{
+	HeapTuple	tuple;
+	bool		free_tuple;
+	NvmLargeSet *large;
+	uint32		cells;
+	NvmVersion *v;				/* set by nvm_new_place */
+	uint32		blk;
+	uint32		off;
+} NvmNewVersion;
+
+extern void nvm_new_form(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
+						 NvmNewVersion *nv);
+extern void nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv,
+						  bool root, BlockNumber near);
+extern void nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root,
+						 uint64 link, uint64 lock, uint16 flags, CommandId cid,
+						 TransactionId xid, NvmStamp stamp);
+extern void nvm_new_discard(NvmNewVersion *nv);
+
+/*
+ * Mark version v ended by us.  Caller holds the row lock, has found TM_Ok, and
+ * computed cmax and iscombo by HeapTupleHeaderAdjustCmax beforehand.
+ */
+extern void nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp,
+							TransactionId xid, CommandId cmax, bool iscombo,
+							bool key_changed);
+extern void nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid,
+							bool *iscombo);
+extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
+							 TM_FailureData *tmfd);
+
+/* row locks: rowlock.c */
+extern bool nvm_row_locked_against(NvmVersion *root, LockTupleMode mode,
+								   TransactionId *xwait, bool *is_multi);
+extern void nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
+							  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper);
+extern bool nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+								LockWaitPolicy wait_policy, bool *have);
+extern void nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+								bool *have);
+
+/* does the transaction that ended v exclude KEY SHARE lockers? */
+static inline LockTupleMode
+nvm_version_end_mode(const NvmVersion *v)
+{
+	return (v->tuple.infomask2 & HEAP_KEYS_UPDATED) ? LockTupleExclusive :
+		LockTupleNoKeyExclusive;
+}
+
+#endif							/* NVM_MODIFY_H */

@@ -1,0 +1,108 @@
+/*-------------------------------------------------------------------------
+ *
+ * version.c
+ *	  Row versions: existence, checksum, and the table layer's shared memory.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "port/pg_crc32c.h"
+#include "storage/shmem.h"
+#include "table/nvm_table.h"
+#include "table/nvm_visibility.h"
+
+StaticAssertDecl(offsetof(NvmVersion, tuple) == NVM_VERSION_HEADER,
+				 "NvmVersion header has a hole");
+StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == offsetof(HeapTupleHeaderData, t_infomask2) &&
+				 offsetof(NvmTupleHeader, infomask) == offsetof(HeapTupleHeaderData, t_infomask) &&
+				 offsetof(NvmTupleHeader, hoff) == offsetof(HeapTupleHeaderData, t_hoff) &&
+				 offsetof(NvmTupleHeader, bits) == offsetof(HeapTupleHeaderData, t_bits) &&
+				 offsetof(NvmTupleHeader, root_blk_hi) == offsetof(HeapTupleHeaderData, t_ctid),
+				 "NvmTupleHeader is not laid out like HeapTupleHeaderData");
+StaticAssertDecl(NVM_CELLS - 1 <= MaxHeapTuplesPerPage,
+				 "offset numbers exceed what a TID bitmap takes");
+StaticAssertDecl(NVM_UNIT_SIZE == BLCKSZ, "a block is one pool unit");
+StaticAssertDecl(sizeof(NvmBlock) == NVM_BLOCK_HEADER_SIZE &&
+				 NVM_BLOCK_HEADER_SIZE == NVM_FIRST_CELL * NVM_CELL_SIZE,
+				 "block header does not fill its cells");
+
+NvmTableShared *NvmTable = NULL;
+
+Size
+nvm_table_shmem_size(void)
+{
+	return MAXALIGN(sizeof(NvmTableShared));
+}
+
+int
+nvm_table_num_lwlocks(void)
+{
+	return 2 * NVM_LOCK_PARTITIONS;
+}
+
+/*
+ * Attach to, or set up, the table layer's shared memory.
+ *
+ * Caller holds AddinShmemInitLock.
+ */
+void
+nvm_table_shmem_startup(void)
+{
+	bool		found;
+
+	NvmTable = ShmemInitStruct("nvm table", nvm_table_shmem_size(), &found);
+	if (!found)
+	{
+		LWLockPadded *locks = GetNamedLWLockTranche("nvm_table");
+
+		NvmTable->row_locks = locks;
+		NvmTable->alloc_locks = locks + NVM_LOCK_PARTITIONS;
+	}
+}
+
+/*
+ * Is (blk, off) the first cell of an area of an initialised block?
+ */
+bool
+nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off)
+{
+	NvmBlock   *block;
+
+	if (off < NVM_FIRST_CELL || off >= NVM_CELLS || blk >= nvm_rel_nblocks(state))
+		return false;
+	block = nvm_block(state, blk);
+	return block->magic == NVM_BLOCK_MAGIC &&
+		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
+}
+
+/*
+ * Checksum of what never changes in a version: its length and flags, the
+ * root's TID, the number of attributes, t_hoff, the null bitmap and the data.
+ * Left out are transaction and command ids and the bits that a running
+ * incarnation sets beside them.
+ */
+uint32
+nvm_version_crc(const NvmVersion *v)
+{
+	pg_crc32c	crc;
+	uint16		head[7];
+
+	head[0] = v->len;
+	head[1] = v->flags;
+	head[2] = v->tuple.root_blk_hi;
+	head[3] = v->tuple.root_blk_lo;
+	head[4] = v->tuple.root_offset;
+	head[5] = v->tuple.infomask2 & HEAP_NATTS_MASK;
+	head[6] = v->tuple.infomask & NVM_INFOMASK_FIXED;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, head, sizeof(head));
+	if (v->len > offsetof(NvmTupleHeader, hoff) && v->len <= NVM_MAX_TUPLE)
+		COMP_CRC32C(crc, (const char *) &v->tuple + offsetof(NvmTupleHeader, hoff),
+					v->len - offsetof(NvmTupleHeader, hoff));
+	FIN_CRC32C(crc);
+	return crc;
+}
