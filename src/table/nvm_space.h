@@ -45,6 +45,15 @@ nvm_cells_for(uint32 tuple_len)
 	return (NVM_VERSION_HEADER + tuple_len + NVM_CELL_SIZE - 1) / NVM_CELL_SIZE;
 }
 
+/* the checksum in a block's header, over its identity */
+static inline uint32
+nvm_block_check(const NvmBlock *block, uint32 dir, uint32 blkno)
+{
+	uint32		id[3] = {NVM_BLOCK_MAGIC, dir, blkno};
+
+	return nvm_pool_check(id, sizeof(id), NvmPoolOff(block), 32);
+}
+
 extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
 							   uint32 off, NvmStamp stamp, uint32 kind);
 extern void nvm_block_prune(NvmRelState *state, uint32 blk,

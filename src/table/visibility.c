@@ -84,6 +84,18 @@ read_xend(NvmVersion *v, uint64 end, uint64 begin)
 	return xend;
 }
 
+/*
+ * Likewise the xid of a begin stamp: Invalid if the version was unlinked.
+ */
+static inline TransactionId
+read_xmin(NvmVersion *v, uint64 begin)
+{
+	TransactionId xmin = *(volatile uint32 *) &v->tuple.xmin;
+
+	pg_read_barrier();
+	return nvm_load(&v->begin) == begin ? xmin : InvalidTransactionId;
+}
+
 /* tell SSI of a version that the snapshot reads past */
 static void
 conflict_out(Relation rel, TransactionId xid, Snapshot snapshot)
@@ -148,8 +160,10 @@ visible_mvcc(Relation rel, NvmVersion *v, Snapshot snapshot)
 	}
 	else
 	{
-		TransactionId xmin = *(volatile uint32 *) &v->tuple.xmin;
+		TransactionId xmin = read_xmin(v, begin);
 
+		if (!TransactionIdIsValid(xmin))
+			return false;
 		if (TransactionIdIsCurrentTransactionId(xmin))
 		{
 			if (HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= snapshot->curcid)
@@ -189,8 +203,10 @@ visible_now(NvmVersion *v, Snapshot dirty)
 	}
 	else
 	{
-		TransactionId xmin = *(volatile uint32 *) &v->tuple.xmin;
+		TransactionId xmin = read_xmin(v, begin);
 
+		if (!TransactionIdIsValid(xmin))
+			return false;
 		if (TransactionIdIsCurrentTransactionId(xmin))
 			;					/* ours: look at the end */
 		else if (TransactionIdIsInProgress(xmin))
@@ -360,7 +376,9 @@ begin_vacuum_state(NvmVersion *v, uint64 begin, TransactionId *xid)
 	if (nvm_stamp_is_frozen(begin))
 		return nvm_stamp_in_gap(begin) ? NVM_VAC_DEAD : NVM_VAC_LIVE;
 
-	xmin = *(volatile uint32 *) &v->tuple.xmin;
+	xmin = read_xmin(v, begin);
+	if (!TransactionIdIsValid(xmin))
+		return NVM_VAC_RETIRED;
 	if (TransactionIdIsCurrentTransactionId(xmin) || TransactionIdIsInProgress(xmin))
 	{
 		*xid = xmin;

@@ -1,0 +1,506 @@
+/*-------------------------------------------------------------------------
+ *
+ * space.c
+ *	  Areas of cells for versions: allocation, reuse, sanitizing.
+ *
+ * All of this happens under the block's allocation lock.  What a crash may
+ * find of it is in README.md, "Space".
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "pmem/nvm_pmem.h"
+#include "table/nvm_space.h"
+#include "table/nvm_table.h"
+#include "utils/snapmgr.h"
+
+/* blocks looked at in one search for room before the relation is extended */
+#define SEARCH_BLOCKS		16
+/* free cells that make a block worth a note by VACUUM */
+#define NOTE_CELLS			8
+
+static inline NvmVersion *
+cell_at(NvmBlock *block, uint32 cell)
+{
+	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+}
+
+static inline bool
+bit_is_set(const uint64 *bits, uint32 cell)
+{
+	return (bits[cell / 64] >> (cell % 64)) & 1;
+}
+
+static inline void
+set_bits(uint64 *bits, uint32 cell, uint32 n)
+{
+	for (uint32 i = cell; i < cell + n; i++)
+		bits[i / 64] |= UINT64CONST(1) << (i % 64);
+}
+
+static inline void
+clear_bits(uint64 *bits, uint32 cell, uint32 n)
+{
+	for (uint32 i = cell; i < cell + n; i++)
+		bits[i / 64] &= ~(UINT64CONST(1) << (i % 64));
+}
+
+/*
+ * starts is read without lock while it changes.
+ */
+static inline void
+set_start(NvmBlock *block, uint32 cell)
+{
+	__atomic_fetch_or(&block->starts[cell / 64], UINT64CONST(1) << (cell % 64),
+					  __ATOMIC_RELEASE);
+}
+
+static inline void
+clear_start(NvmBlock *block, uint32 cell)
+{
+	__atomic_fetch_and(&block->starts[cell / 64], ~(UINT64CONST(1) << (cell % 64)),
+					   __ATOMIC_RELEASE);
+}
+
+static uint32
+free_cells(const NvmBlock *block)
+{
+	uint32		n = NVM_CELLS;
+
+	for (int i = 0; i < 4; i++)
+		n -= __builtin_popcountll(block->used[i]);
+	return n;
+}
+
+/*
+ * First run of n free cells, or 0.  Cells of the header count as used.
+ */
+static uint32
+find_run(const NvmBlock *block, uint32 n)
+{
+	uint32		cell = NVM_FIRST_CELL;
+
+	while (cell + n <= NVM_CELLS)
+	{
+		uint64		word = ~block->used[cell / 64] >> (cell % 64);
+		uint32		len;
+
+		if (word == 0)
+		{
+			cell = (cell / 64 + 1) * 64;
+			continue;
+		}
+		cell += __builtin_ctzll(word);
+		for (len = 0; len < n && cell + len < NVM_CELLS; len++)
+		{
+			if (bit_is_set(block->used, cell + len))
+				break;
+		}
+		if (len == n)
+			return cell;
+		cell += len + 1;
+	}
+	return 0;
+}
+
+/*
+ * First use of a block by anyone: it is all zero, and becomes known on media
+ * before a cell of it is handed out, so that a crash that keeps an index entry
+ * into it, but nothing else, finds a block of a crashed incarnation.
+ */
+static void
+init_block(NvmRelState *state, NvmBlock *block, uint32 blk)
+{
+	block->dir = state->dir;
+	block->blkno = blk;
+	block->alloc_inc = NvmPool->incarnation;
+	block->flags = 0;
+	block->used[0] = (1 << NVM_FIRST_CELL) - 1;
+	block->check = nvm_block_check(block, state->dir, blk);
+	/* readers look at magic alone */
+	__atomic_store_n(&block->magic, NVM_BLOCK_MAGIC, __ATOMIC_RELEASE);
+	nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
+	nvm_drain("space-init-block");
+}
+
+/*
+ * First allocation in a block in this incarnation: re-establish the invariant
+ * of free cells, whatever the last incarnation left behind.
+ */
+static void
+sanitize_block(NvmBlock *block)
+{
+	uint32		off = NVM_FIRST_CELL - 1;
+	uint64		used[4] = {(1 << NVM_FIRST_CELL) - 1, 0, 0, 0};
+
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+	{
+		NvmVersion *v = cell_at(block, off);
+		uint32		ncells = Max(NvmVersionCells(v), 1);
+		uint32		following;
+
+		if (nvm_load(&v->begin) == 0)
+		{
+			clear_start(block, off);
+			continue;
+		}
+		/* a loser's length may be torn: never beyond the next area */
+		following = nvm_block_next_start(block, off + 1);
+		ncells = Min(ncells, (following ? following : NVM_CELLS) - off);
+		set_bits(used, off, ncells);
+	}
+	for (uint32 cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
+	{
+		if (!bit_is_set(used, cell))
+			cell_at(block, cell)->begin = 0;
+	}
+	memcpy(block->used, used, sizeof(used));
+	memset(block->retired, 0, sizeof(block->retired));
+	block->ended = 0;
+	if (nvm_incarnation_crashed(block->alloc_inc))
+		block->flags |= NVM_BLOCK_SUSPECT;
+	nvm_flush(block, NVM_UNIT_SIZE);
+	nvm_drain("space-sanitize");
+
+	/* only now may cells of this incarnation be handed out */
+	block->alloc_inc = NvmPool->incarnation;
+	nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
+	nvm_drain("space-sanitized");
+}
+
+/*
+ * May the area of a retired version, or the tail of a stub, be reused?
+ * Nobody stands on it, and what was unlinked to retire it is unlinked on
+ * media.  After a crash links to retired versions may be left until the
+ * collector has repaired them: nothing is reused while there are gaps.
+ */
+static bool
+retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
+{
+	FullTransactionId fxid = FullTransactionIdFromU64(NVM_STAMP_COUNTER(begin));
+
+	if (pg_atomic_read_u32(&NvmWbl->ngaps) > 0)
+		return false;
+	if (NvmVersionCells(v) > 1)
+	{
+		uint64		by = *NvmRetiredBy(v);
+
+		if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
+			NVM_STAMP_COUNTER(by) >
+			pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable))
+			return false;
+	}
+	return GlobalVisTestIsRemovableFullXid(vistest, fxid);
+}
+
+/*
+ * Give the cells from `from` to the end of the area back, in their own words;
+ * the caller drains and then clears the bitmaps.
+ */
+static void
+zero_cells(NvmBlock *block, uint32 from, uint32 to)
+{
+	for (uint32 cell = from; cell < to; cell++)
+		nvm_store(&cell_at(block, cell)->begin, 0);
+	nvm_flush(cell_at(block, from), (to - from) * NVM_CELL_SIZE);
+}
+
+/*
+ * Free the retired areas and stub tails of a block that nobody can be standing
+ * on.  One fence for all of them: cells are zeroed durably before they count
+ * as free.  Returns the number of free cells.
+ *
+ * Caller holds the block's allocation lock, and possibly its row lock.
+ */
+uint32
+nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
+{
+	struct GlobalVisState *vistest = GlobalVisTestFor(NULL);
+	uint8		area[NVM_CELLS];
+	uint8		ncells[NVM_CELLS];
+	int			n = 0;
+	uint32		off = NVM_FIRST_CELL - 1;
+	LWLock	   *rowlock = nvm_row_lock(state->dir, block->blkno);
+	bool		mine = LWLockHeldByMe(rowlock);
+	bool		locked = mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE);
+
+	if (block->alloc_inc != NvmPool->incarnation)
+		sanitize_block(block);
+
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+	{
+		NvmVersion *v = cell_at(block, off);
+		uint64		begin = nvm_load(&v->begin);
+		uint32		to = off + NvmVersionCells(v);
+		uint32		from;
+
+		if (nvm_begin_is(begin, NVM_STAMP_RETIRED))
+			from = off;
+		else if (nvm_begin_is(begin, NVM_STAMP_STUB) && to > off + 1 && locked)
+			from = off + 1;
+		else
+			continue;
+		if (!retired_is_free(v, begin, vistest))
+			continue;
+
+		if (to > off + 1)
+			nvm_large_release(state, v);
+		if (from > off)
+		{
+			/* the lock word moves into end, for good */
+			uint64		lock = v->lock;
+
+			nvm_store(&v->next, NVM_REF_MAKE(NVM_REF_BLOCK(v->next),
+											 NVM_REF_OFFSET(v->next), 1));
+			nvm_store(&v->end, lock);
+			nvm_flush(v, NVM_CELL_SIZE);
+		}
+		zero_cells(block, from, to);
+		area[n] = from;
+		ncells[n++] = to - from;
+	}
+	if (n > 0)
+	{
+		nvm_drain("space-reclaim");
+		for (int i = 0; i < n; i++)
+		{
+			clear_start(block, area[i]);
+			clear_bits(block->used, area[i], ncells[i]);
+		}
+		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
+	}
+	memset(block->retired, 0, sizeof(block->retired));
+	if (locked && !mine)
+		LWLockRelease(rowlock);
+	return free_cells(block);
+}
+
+/*
+ * Take a retired area as it is, if the block's hints know one that fits.
+ */
+static uint32
+take_retired(NvmBlock *block, uint32 cells)
+{
+	struct GlobalVisState *vistest = NULL;
+
+	if (*(uint64 *) block->retired == 0)
+		return 0;
+	for (int i = 0; i < lengthof(block->retired); i++)
+	{
+		uint32		off = block->retired[i];
+		NvmVersion *v;
+		uint64		begin;
+
+		if (off < NVM_FIRST_CELL || !bit_is_set(block->starts, off))
+			continue;
+		v = cell_at(block, off);
+		begin = nvm_load(&v->begin);
+		if (!nvm_begin_is(begin, NVM_STAMP_RETIRED))
+		{
+			block->retired[i] = 0;
+			continue;
+		}
+		if (NvmVersionCells(v) < cells || NvmVersionCells(v) > cells + 2 ||
+			(v->flags & NVM_VF_LARGE))
+			continue;
+		if (vistest == NULL)
+			vistest = GlobalVisTestFor(NULL);
+		if (!retired_is_free(v, begin, vistest))
+			continue;
+		block->retired[i] = 0;
+		/* RETIRED and 0 are both "no version" to whoever finds them */
+		nvm_store(&v->begin, 0);
+		return off;
+	}
+	return 0;
+}
+
+/*
+ * Try to allocate in one block.  If a retired area can be taken as it is, no
+ * fence is needed; otherwise, where `reclaim` is set, areas are freed first.
+ */
+static NvmVersion *
+alloc_in_block(NvmRelState *state, uint32 blk, uint32 cells, bool root,
+			   bool reclaim, uint32 *off)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
+	NvmVersion *v;
+	uint32		cell;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (block->magic != NVM_BLOCK_MAGIC)
+		init_block(state, block, blk);
+	else if (block->alloc_inc != NvmPool->incarnation)
+		sanitize_block(block);
+
+	if (root && (block->flags & NVM_BLOCK_SUSPECT))
+	{
+		LWLockRelease(lock);
+		return NULL;
+	}
+
+	cell = take_retired(block, cells);
+	if (cell != 0)
+	{
+		v = cell_at(block, cell);
+		cells = NvmVersionCells(v);
+	}
+	else
+	{
+		cell = find_run(block, cells);
+		if (cell == 0 && reclaim && nvm_space_reclaim(state, block) >= cells)
+			cell = find_run(block, cells);
+		if (cell == 0)
+		{
+			LWLockRelease(lock);
+			return NULL;
+		}
+		v = cell_at(block, cell);
+		set_bits(block->used, cell, cells);
+		set_start(block, cell);
+	}
+	v->next = NVM_REF_MAKE(0, 0, cells);
+	LWLockRelease(lock);
+	*off = cell;
+	return v;
+}
+
+/*
+ * A block with room that VACUUM, or the start of this incarnation, promised.
+ */
+static bool
+search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
+{
+	uint32		nblocks = nvm_rel_nblocks(state);
+	uint32		promised = pg_atomic_read_u32(&state->hint_free_blocks);
+
+	for (int i = 0; i < SEARCH_BLOCKS && promised > 0 && nblocks > 0; i++)
+	{
+		uint32		b = pg_atomic_fetch_add_u32(&state->hint_next, 1);
+		NvmBlock   *block;
+
+		if (b >= nblocks)
+		{
+			/* once round: whatever was promised has been offered */
+			pg_atomic_write_u32(&state->hint_next, 0);
+			pg_atomic_write_u32(&state->hint_free_blocks, 0);
+			return false;
+		}
+		block = nvm_block(state, b);
+		if (block->magic != NVM_BLOCK_MAGIC ||
+			block->alloc_inc != NvmPool->incarnation ||
+			free_cells(block) >= cells || *(uint64 *) block->retired != 0)
+		{
+			*blk = b;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Append a block.  May ERROR (disk_full).
+ */
+static uint32
+extend_relation(NvmRelState *state)
+{
+	LWLock	   *lock = nvm_rel_extend_lock(state);
+	uint32		blk;
+	uint32		first;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	blk = pg_atomic_read_u32(&state->nblocks);
+	if (blk >= MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("cannot extend nvm table beyond %u blocks", MaxBlockNumber)));
+	if (nvm_extent_of_block(blk, &first) >= pg_atomic_read_u32(&state->nextents))
+		nvm_rel_add_extent(state);
+	pg_write_barrier();
+	pg_atomic_write_u32(&state->nblocks, blk + 1);
+	LWLockRelease(lock);
+	return blk;
+}
+
+NvmVersion *
+nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
+				BlockNumber near, uint32 *blk, uint32 *off)
+{
+	NvmRelState *state = cache->state;
+	NvmVersion *v;
+
+	Assert(cells >= 2 && cells <= NVM_BLOCK_CELLS);
+
+	if (near != InvalidBlockNumber)
+	{
+		v = alloc_in_block(state, near, cells, root, false, off);
+		if (v != NULL)
+		{
+			*blk = near;
+			return v;
+		}
+	}
+	for (int tries = 0;; tries++)
+	{
+		bool		fresh = false;
+
+		if (!cache->has_insert_block)
+		{
+			if (tries > SEARCH_BLOCKS ||
+				!search_free_block(state, cells, &cache->insert_block))
+			{
+				cache->insert_block = extend_relation(state);
+				fresh = true;
+			}
+			cache->has_insert_block = true;
+		}
+		v = alloc_in_block(state, cache->insert_block, cells, root,
+						   tries > 0 && !fresh, off);
+		if (v != NULL)
+		{
+			*blk = cache->insert_block;
+			return v;
+		}
+		cache->has_insert_block = false;
+	}
+}
+
+/*
+ * Make DEAD roots RETIRED after VACUUM's index pass: see nvm_table.h.
+ */
+void
+nvm_space_free_dead(NvmRelState *state, uint32 blk, const uint16 *off, int n)
+{
+	LWLock	   *lock = nvm_row_lock(state->dir, blk);
+	NvmStamp	stamp = nvm_xact_stamp_if_any();
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (int i = 0; i < n; i++)
+	{
+		NvmVersion *v = nvm_cell(state, blk, off[i]);
+
+		if (nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_DEAD))
+			nvm_version_retire(state, v, blk, off[i], stamp, NVM_STAMP_RETIRED);
+	}
+	LWLockRelease(lock);
+}
+
+void
+nvm_space_note_reset(NvmRelState *state)
+{
+	pg_atomic_write_u32(&state->hint_free_blocks, 0);
+	pg_atomic_write_u32(&state->hint_next, 0);
+	pg_atomic_write_u64(&state->dead, 0);
+}
+
+void
+nvm_space_note(NvmRelState *state, uint32 blk, uint32 free)
+{
+	if (free >= NOTE_CELLS)
+		pg_atomic_fetch_add_u32(&state->hint_free_blocks, 1);
+}
