@@ -1,0 +1,555 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmTest - a PostgreSQL::Test::Cluster whose tables live in a pool
+
+=head1 SYNOPSIS
+
+  use NvmTest;
+
+  my $node = NvmTest->new('main');
+  $node->init;                      # or init(simulate => 1)
+  $node->start;
+  $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+  my $load = $node->start_load(clients => 4, sql => sub { ... });
+  $load->wait_acknowledged(100);
+  $node->crash;                     # or power_failure(seed => 1)
+  $node->start;
+  $load->check('postgres', 'SELECT client, n FROM ack');
+  $node->check_clean('after the crash');
+
+=head1 DESCRIPTION
+
+Adds to PostgreSQL::Test::Cluster a pool directory, crashes that take every
+process, simulated power failures, a record of acknowledged work, and the
+checker of pg_nvm as a test.
+
+Pools lie below $NVM_CHECK_POOLS, else on /dev/shm if there is room, else in
+the test's temporary directory.  They are removed at the end.
+
+=cut
+
+package NvmTest;
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename;
+use File::Path qw(rmtree);
+use File::Temp ();
+use IPC::Run ();
+use Time::HiRes qw(usleep);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @ISA = ('PostgreSQL::Test::Cluster');
+
+my $here = dirname(abs_path(__FILE__));
+my @pools;
+
+# the tools beside this file
+our $patch_tool      = "$here/tools/nvm_patch";
+our $crashimage_tool = "$here/crashimage/nvm_crashimage";
+
+# tests that can do more with more time ask this
+sub is_long { return ($ENV{NVM_CHECK_LONG} // 0) ? 1 : 0; }
+
+# A directory for pools, made at the first call.
+my $pool_base;
+
+sub pool_base
+{
+	return $pool_base if defined $pool_base;
+	my $parent = $ENV{NVM_CHECK_POOLS};
+	if (!$parent && -d '/dev/shm' && -w '/dev/shm')
+	{
+		my @df = split ' ', (qx(df -Pk /dev/shm))[-1];
+		$parent = '/dev/shm' if $df[3] > 1_000_000;
+	}
+	$pool_base =
+	  $parent
+	  ? File::Temp::tempdir('nvm_XXXXXX', DIR => $parent, CLEANUP => 1)
+	  : PostgreSQL::Test::Utils::tempdir();
+	return $pool_base;
+}
+
+=pod
+
+=head1 METHODS
+
+=over
+
+=item $node->pool_dir, $node->pool_file
+
+The pool's directory and its file as set now.
+
+=cut
+
+sub pool_dir  { return $_[0]->{nvm_pool}; }
+sub pool_file { return $_[0]->{nvm_pool} . '/pool'; }
+
+=pod
+
+=item $node->init(simulate => 1, pool => DIRECTORY, ...)
+
+As init of the parent, and sets up pg_nvm.  simulate: lose power, not only
+processes; then WAL is written with open_datasync, so that what survives a
+SIGKILL in pg_wal is what had been flushed.
+
+=cut
+
+sub init
+{
+	my ($self, %params) = @_;
+	my $simulate = delete $params{simulate};
+	my $pool     = delete $params{pool};
+
+	$self->SUPER::init(%params);
+	$self->{nvm_simulate}   = $simulate;
+	$self->{nvm_generation} = 0;
+	$self->{nvm_name}       = basename($0, '.pl') . '_' . $self->name;
+	$self->{nvm_pool}       = $pool // pool_base() . '/' . $self->{nvm_name};
+	push @pools, $self->{nvm_pool} unless defined $pool;
+	$self->append_conf('postgresql.conf', <<CONF);
+shared_preload_libraries = 'pg_nvm'
+nvm.pool_directory = '$self->{nvm_pool}'
+nvm.pool_max_size = '2GB'
+log_statement = none
+CONF
+	$self->append_conf('postgresql.conf', <<CONF) if $simulate;
+nvm.persist_method = simulate
+fsync = on
+wal_sync_method = open_datasync
+wal_level = replica
+CONF
+	return;
+}
+
+=pod
+
+=item $node->set_conf(NAME => VALUE, ...)
+
+Settings of postgresql.conf, in place of earlier ones.
+
+=cut
+
+sub set_conf
+{
+	my ($self, %settings) = @_;
+	foreach my $name (sort keys %settings)
+	{
+		$self->adjust_conf('postgresql.conf', $name, $settings{$name}, 0);
+	}
+	return;
+}
+
+=pod
+
+=item $node->start(...)
+
+As in the parent; remembers where the log ends, for log_since_start.
+
+=cut
+
+sub start
+{
+	my ($self, %params) = @_;
+	$self->{nvm_log_start} = -s $self->logfile // 0;
+	return $self->SUPER::start(%params);
+}
+
+sub log_since_start
+{
+	my ($self) = @_;
+	return slurp_file($self->logfile, $self->{nvm_log_start} // 0);
+}
+
+# Processes of the server: the postmaster and its children.
+sub server_pids
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+	my @pids;
+
+	return () unless defined $postmaster;
+	foreach my $stat (glob '/proc/[0-9]*/stat')
+	{
+		open(my $fh, '<', $stat) or next;
+		my $line = <$fh> // '';
+		close $fh;
+		push @pids, $1
+		  if $line =~ /^(\d+) \(.*\) \S (\d+) /s && $2 == $postmaster;
+	}
+	return ($postmaster, @pids);
+}
+
+=pod
+
+=item $node->crash
+
+SIGKILL every process of the server at once: the postmaster is stopped first,
+so that it neither starts nor misses a child.
+
+=cut
+
+sub crash
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+
+	die 'crash of a server that is not running' unless defined $postmaster;
+	kill('STOP', $postmaster);
+	my @pids = $self->server_pids;
+	kill('KILL', @pids);
+	_wait_gone(@pids);
+	$self->_forget_postmaster;
+	return;
+}
+
+# All processes are known to be dead.  Where init does not reap, they remain as
+# zombies, which the next postmaster would take for a running server.
+sub _forget_postmaster
+{
+	my ($self) = @_;
+	unlink($self->data_dir . '/postmaster.pid');
+	$self->{_pid} = undef;
+	return;
+}
+
+# Wait until the processes are gone; a zombie counts as gone.
+sub _wait_gone
+{
+	my (@pids) = @_;
+	foreach my $pid (@pids)
+	{
+		for (my $i = 0; $i < 10000; $i++)
+		{
+			open(my $fh, '<', "/proc/$pid/stat") or last;
+			my $line = <$fh> // '';
+			close $fh;
+			last if $line =~ /^\d+ \(.*\) [ZX] /s;
+			usleep(1000);
+		}
+	}
+	return;
+}
+
+=pod
+
+=item $node->wait_crashed
+
+Wait until the server has ended by itself, as after a failpoint that crashes.
+
+=cut
+
+sub wait_crashed
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		open(my $fh, '<', "/proc/$postmaster/stat") or last;
+		my $line = <$fh> // '';
+		close $fh;
+		last if $line =~ /^\d+ \(.*\) [ZX] /s;
+		usleep(2000);
+	}
+	# what the postmaster's death left running
+	my $data = $self->data_dir;
+	my @rest = grep { (readlink("/proc/$_/cwd") // '') eq $data }
+	  map { m,/proc/(\d+)$, } glob '/proc/[0-9]*';
+	kill('KILL', @rest);
+	_wait_gone($postmaster, @rest);
+	$self->_forget_postmaster;
+	return;
+}
+
+=pod
+
+=item $node->power_failure(seed => N, keep => 0|1)
+
+Crash, if the server runs, then put in place of the pool an image that a power
+failure could have left, chosen by seed.  keep: leave the old pool where it is
+and return its directory, so that further images can be made of it with
+make_image.
+
+=cut
+
+sub power_failure
+{
+	my ($self, %params) = @_;
+	my $seed = $params{seed} // 1;
+	my $old  = $self->{nvm_pool};
+
+	$self->crash if defined $self->{_pid};
+	$self->make_image($old, $seed);
+	return $old if $params{keep};
+	rmtree($old);
+	return;
+}
+
+=pod
+
+=item $node->make_image(FROM, SEED)
+
+Make a crash image of the pool directory FROM, as a new pool directory, and set
+the server to use it.
+
+=cut
+
+sub make_image
+{
+	my ($self, $from, $seed) = @_;
+	my $to = pool_base() . "/$self->{nvm_name}_" . ++$self->{nvm_generation};
+
+	die 'not a server that simulates' unless $self->{nvm_simulate};
+	note("crash image of $self->{nvm_name}: seed $seed");
+	PostgreSQL::Test::Utils::system_or_bail($crashimage_tool, '--seed', $seed, $from, $to);
+	push @pools, $to;
+	rmtree($self->{nvm_pool})
+	  if $self->{nvm_pool} ne $from;
+	$self->{nvm_pool} = $to;
+	$self->set_conf('nvm.pool_directory' => "'$to'");
+	return $to;
+}
+
+=pod
+
+=item $node->check_clean(NAME)
+
+A test: nvm.check() of every nvm table in every database, and nvm.check_pool(),
+find nothing.
+
+=cut
+
+sub check_findings
+{
+	my ($self) = @_;
+	my @findings;
+
+	foreach my $db (split /\n/,
+		$self->safe_psql('postgres', 'SELECT datname FROM pg_database WHERE datallowconn'))
+	{
+		next
+		  unless $self->safe_psql($db,
+			"SELECT count(*) FROM pg_extension WHERE extname = 'pg_nvm'") eq '1';
+		my $found = $self->safe_psql($db, <<SQL);
+SELECT c.oid::regclass, f FROM pg_class c JOIN pg_am a ON a.oid = c.relam,
+	LATERAL (SELECT f::text FROM nvm.check(c.oid::regclass) f) AS g(f)
+WHERE a.amname = 'nvm' AND c.relkind IN ('r', 'm')
+	AND (c.relpersistence <> 't' OR pg_my_temp_schema() = c.relnamespace);
+SQL
+		push @findings, map { "$db: $_" } split /\n/, $found;
+		push @findings, map { "pool: $_" }
+		  split /\n/, $self->safe_psql($db, 'SELECT f::text FROM nvm.check_pool() f');
+	}
+	return @findings;
+}
+
+sub check_clean
+{
+	my ($self, $name) = @_;
+	my @findings = $self->check_findings;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(join("\n", @findings), '', ($name // 'the pool') . ': checks find nothing');
+	return;
+}
+
+=pod
+
+=item $node->fails_with(SQL, REGEXP, NAME)
+
+A test: the statement fails, and what psql reports (message, detail and hint)
+matches.  The session is of database postgres.
+
+=cut
+
+sub fails_with
+{
+	my ($self, $sql, $re, $name) = @_;
+	my ($ret, $out, $err) = $self->psql('postgres', $sql, on_error_stop => 1);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return fail("$name: succeeded: $out") if $ret == 0;
+	like($err, $re, $name);
+	return;
+}
+
+=pod
+
+=item $node->start_load(clients => N, sql => sub {...}, transactions => M)
+
+Start N clients that run transactions one after another and log, outside the
+server, each one that was acknowledged.  sql is called with (client, n) and
+returns the statements of transaction n of that client, COMMIT included.
+Returns an NvmTest::Load.
+
+=cut
+
+sub start_load
+{
+	my ($self, %params) = @_;
+	return NvmTest::Load->new($self, %params);
+}
+
+END
+{
+	my $status = $?;
+	rmtree($_) foreach @pools;
+	$? = $status;
+}
+
+package NvmTest::Load;
+
+use strict;
+use warnings;
+
+use Time::HiRes qw(usleep);
+use Test::More;
+
+sub new
+{
+	my ($class, $node, %params) = @_;
+	my $self = bless { node => $node, clients => [] }, $class;
+	my $dir  = PostgreSQL::Test::Utils::tempdir();
+	my $m    = $params{transactions} // 2000;
+	my $db   = $params{database}     // 'postgres';
+
+	foreach my $client (1 .. $params{clients} // 4)
+	{
+		open(my $script, '>', "$dir/$client.sql") or die "$dir/$client.sql: $!";
+		foreach my $n (1 .. $m)
+		{
+			# a line of the log is written only after COMMIT's reply
+			print $script $params{sql}->($client, $n), "\n\\echo ack $n\n";
+		}
+		close $script;
+		open(my $log, '>', "$dir/$client.log") or die "$dir/$client.log: $!";
+		close $log;
+		local %ENV = $node->_get_env();
+		my $pid = fork();
+		die "fork: $!" unless defined $pid;
+		if ($pid == 0)
+		{
+			open(STDIN,  '<',  '/dev/null');
+			open(STDOUT, '>>', "$dir/$client.log");
+			open(STDERR, '>>', "$dir/$client.err");
+			# line by line, so that wait_acknowledged sees them
+			exec('stdbuf', '-oL', 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1',
+				'-d', $node->connstr($db), '-f', "$dir/$client.sql")
+			  or POSIX::_exit(1);
+		}
+		push @{ $self->{clients} },
+		  { id => $client, pid => $pid, log => "$dir/$client.log", err => "$dir/$client.err" };
+	}
+	return $self;
+}
+
+# Numbers that were acknowledged: client id => last n
+sub acknowledged
+{
+	my ($self) = @_;
+	my %last;
+
+	foreach my $c (@{ $self->{clients} })
+	{
+		my $log = PostgreSQL::Test::Utils::slurp_file($c->{log});
+		my @acks = $log =~ /^ack (\d+)$/mg;
+		$last{ $c->{id} } = @acks ? $acks[-1] : 0;
+	}
+	return %last;
+}
+
+# Wait until all clients together have had n acknowledgements.
+sub wait_acknowledged
+{
+	my ($self, $n) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		my %last = $self->acknowledged;
+		my $sum  = 0;
+		$sum += $_ foreach values %last;
+		return 1 if $sum >= $n;
+		usleep(5000);
+	}
+	die "the clients had no $n acknowledgements in time:\n" . $self->errors;
+}
+
+# What the clients complained of.
+sub errors
+{
+	my ($self) = @_;
+	return join '', map { -e $_->{err} ? PostgreSQL::Test::Utils::slurp_file($_->{err}) : '' }
+	  @{ $self->{clients} };
+}
+
+# Wait until all clients have ended: by themselves, or because the server died.
+sub finish
+{
+	my ($self) = @_;
+	foreach my $c (@{ $self->{clients} })
+	{
+		waitpid($c->{pid}, 0) if defined $c->{pid};
+		$c->{pid} = undef;
+	}
+	return $self->acknowledged;
+}
+
+# A test: query returns rows (client, n) of the work that is there.  All that
+# was acknowledged must be, and of each client at most the one transaction
+# more that was under way, and that one only whole: a client's rows count as
+# often as the query returns them, `times` for each transaction.
+sub check
+{
+	my ($self, $db, $query, %params) = @_;
+	my $times = $params{times} // 1;
+	my $name  = $params{name}  // 'acknowledged work';
+	my %last  = $self->finish;
+	my (%seen, @problems);
+
+	foreach my $row (split /\n/, $self->{node}->safe_psql($db, $query))
+	{
+		my ($client, $n) = split /\|/, $row;
+		$seen{$client}{$n}++;
+	}
+	foreach my $client (sort { $a <=> $b } keys %last)
+	{
+		my $rows = $seen{$client} // {};
+		foreach my $n (1 .. $last{$client})
+		{
+			push @problems, "client $client: acknowledged transaction $n is lost"
+			  unless $rows->{$n};
+		}
+		foreach my $n (sort { $a <=> $b } keys %$rows)
+		{
+			push @problems, "client $client: transaction $n was never finished"
+			  if $n > $last{$client} + 1;
+			push @problems, "client $client: transaction $n is there $rows->{$n} times, not $times"
+			  if $rows->{$n} != $times;
+		}
+	}
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	splice(@problems, 20) if @problems > 20;
+	is(join("\n", @problems), '', "$name is intact");
+	return;
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+	kill('KILL', grep { defined } map { $_->{pid} } @{ $self->{clients} });
+	return;
+}
+
+1;
