@@ -1,0 +1,101 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_vacuum.h
+ *	  What the files of VACUUM share: its state.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_VACUUM_H
+#define NVM_VACUUM_H
+
+#include "compat/nvm_compat_vacuum.h"
+#include "executor/instrument.h"
+#include "table/nvm_table.h"
+#include "utils/pg_rusage.h"
+#include "utils/timestamp.h"
+
+struct GlobalVisState;
+
+/* figures at the start of an instrumented VACUUM */
+typedef struct NvmVacuumStart
+{
+	PGRUsage	rusage;
+	TimestampTz time;
+	WalUsage	wal;
+	BufferUsage buffers;
+} NvmVacuumStart;
+
+typedef struct NvmVacuum
+{
+	Relation	rel;
+	NvmRelState *state;
+	uint32		dir;
+	uint32		nblocks;		/* at the start: what is scanned */
+	BufferAccessStrategy bstrategy;
+	Relation   *indrels;
+	int			nindexes;
+	IndexBulkDeleteResult **indstats;
+	char	  **indnames;
+
+	/* what the user asked for */
+	bool		verbose;
+	bool		aggressive;
+	bool		index_vacuuming;
+	bool		index_cleanup;
+	bool		may_bypass;		/* few dead roots may stay for the next time */
+
+	/* horizons */
+	struct GlobalVisState *vistest;
+	TransactionId oldest_xmin;
+	MultiXactId oldest_mxact;
+	TransactionId old_frozenxid;
+	MultiXactId old_minmulti;
+	TransactionId new_frozenxid;	/* oldest xid that the table still needs */
+	MultiXactId new_minmulti;
+
+	/* roots that wait for the indexes, in order */
+	ItemPointerData *dead;
+	int64		ndead;
+	int64		dead_size;		/* allocated */
+	int64		dead_max;		/* as many as maintenance_work_mem allows */
+
+	/* SUSPECT blocks met and not yet cleaned: bit a block */
+	uint8	   *suspect;
+	int64		nsuspect;
+
+	/* for the error context */
+	const char *relnamespace;
+	const char *relname;
+	const char *indname;		/* or NULL */
+	BlockNumber blkno;			/* or InvalidBlockNumber */
+
+	/* results */
+	uint32		scanned;
+	uint32		all_visible;
+	uint32		dead_blocks;	/* with dead roots */
+	int64		dead_roots;		/* found in all */
+	int64		removed;		/* versions unlinked */
+	int64		live;
+	int64		recently_dead;
+	int64		missed_dead;
+	int			index_scans;
+	bool		bypassed;
+	uint32		suspect_cleaned;
+} NvmVacuum;
+
+/* vacuum.c */
+extern void nvm_vacuum_dead(NvmVacuum *vac);
+
+/* vacuum_scan.c */
+extern void nvm_vacuum_scan(NvmVacuum *vac);
+
+/* vacuum_report.c */
+extern void nvm_vacuum_started(NvmVacuumStart *start);
+extern void nvm_vacuum_report(NvmVacuum *vac, VacuumParams *params,
+							  NvmVacuumStart *start, bool frozenxid_updated,
+							  bool minmulti_updated);
+extern void nvm_vacuum_error_context(void *arg);
+
+#endif							/* NVM_VACUUM_H */

@@ -1,0 +1,307 @@
+/*-------------------------------------------------------------------------
+ *
+ * vacuum_scan.c
+ *	  VACUUM's walk over the blocks of a table.
+ *
+ * In each block: rows' chains are pruned, roots of rows that are wholly dead
+ * are listed for the index pass, free space is reclaimed and noted, what is
+ * left is counted, row locks of transactions long gone are removed.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/multixact.h"
+#include "access/transam.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "storage/procarray.h"
+#include "table/nvm_am.h"
+#include "table/nvm_space.h"
+#include "table/nvm_table.h"
+#include "table/nvm_vacuum.h"
+#include "utils/memutils.h"
+
+/* what was found in one block */
+typedef struct VacuumBlock
+{
+	bool		all_visible;
+	int			live;
+	int			recently_dead;
+	int			missed_dead;
+	int			ndead;
+	uint16		dead[NVM_CELLS];
+} VacuumBlock;
+
+/*
+ * Is there nothing to do in the block?  Then all of it is counted.  Lock-free;
+ * a version that appears meanwhile is the next VACUUM's.
+ */
+static bool
+vacuum_block_is_quiet(NvmBlock *block, VacuumBlock *found)
+{
+	uint32		cell;
+
+	memset(found, 0, offsetof(VacuumBlock, dead));
+	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
+		 cell = nvm_block_next_start(block, cell + 1))
+	{
+		NvmVersion *v = (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+		uint64		begin = nvm_load(&v->begin);
+
+		if (!nvm_begin_is_version(begin) || nvm_load(&v->end) != 0 ||
+			!nvm_stamp_is_frozen(begin) || nvm_stamp_in_gap(begin))
+			return false;
+		if ((v->flags & NVM_VF_ROOT) != 0 && NvmVersionCells(v) > 1 &&
+			v->lock != 0)
+			return false;
+		found->live++;
+	}
+	found->all_visible = true;
+	return true;
+}
+
+/*
+ * The lock word of a row: forget lockers that are gone, and see to it that
+ * the members of a multixact that may be asked for are kept.
+ *
+ * Caller holds the row lock.
+ */
+static void
+vacuum_lock_word(NvmVacuum *vac, NvmVersion *root)
+{
+	uint64	   *word = nvm_lock_word(root);
+	uint64		lock = *word;
+	bool		gone;
+
+	if (lock == 0)
+		return;
+	if (NVM_LOCK_INC(lock) != (uint16) NvmPool->incarnation)
+		gone = true;
+	else if ((NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI) != 0)
+	{
+		gone = MultiXactIdPrecedes(NVM_LOCK_XID(lock), vac->oldest_mxact);
+		if (!gone && MultiXactIdPrecedes(NVM_LOCK_XID(lock), vac->new_minmulti))
+			vac->new_minmulti = NVM_LOCK_XID(lock);
+	}
+	else
+		gone = TransactionIdPrecedes(NVM_LOCK_XID(lock), vac->oldest_xmin);
+
+	if (gone)
+		nvm_store(word, 0);
+}
+
+/*
+ * The stamp of a version is not frozen: its xid may have to be looked up.
+ */
+static void
+vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
+{
+	if (stamp == 0 || NVM_STAMP_IS_SPECIAL(stamp) ||
+		nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
+		return;
+	if (TransactionIdIsNormal(xid) &&
+		TransactionIdPrecedes(xid, vac->new_frozenxid))
+		vac->new_frozenxid = xid;
+}
+
+/*
+ * Prune the chains that begin in block blkno.  Caller holds the row lock.
+ */
+static void
+vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
+{
+	uint32		cell;
+
+	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
+		 cell = nvm_block_next_start(block, cell + 1))
+	{
+		NvmVersion *v = (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+		uint64		begin = nvm_load(&v->begin);
+		int			nremoved = 0;
+
+		if (nvm_begin_is_version(begin) ? (v->flags & NVM_VF_ROOT) == 0 :
+			!nvm_begin_is(begin, NVM_STAMP_STUB))
+			continue;
+		if (nvm_chain_prune(vac->state, NVM_REF_MAKE(blkno, cell, 0),
+							vac->vistest, &nremoved))
+			vacuum_lock_word(vac, v);
+		vac->removed += nremoved;
+	}
+}
+
+/*
+ * Count what is in block blkno, and list the roots that wait for us.
+ */
+static void
+vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
+{
+	uint32		cell;
+
+	memset(found, 0, offsetof(VacuumBlock, dead));
+	found->all_visible = true;
+	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
+		 cell = nvm_block_next_start(block, cell + 1))
+	{
+		NvmVersion *v = (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+		TransactionId xid = InvalidTransactionId;
+		NvmVacuumState state;
+
+		state = nvm_version_vacuum_state(v, vac->vistest, &xid);
+		switch (state)
+		{
+			case NVM_VAC_LIVE:
+				found->live++;
+				if (!nvm_stamp_is_frozen(nvm_load(&v->begin)))
+					found->all_visible = false;
+				break;
+			case NVM_VAC_RECENTLY_DEAD:
+				found->recently_dead++;
+				found->all_visible = false;
+				break;
+			case NVM_VAC_DELETE_IN_PROGRESS:
+				/* as heap counts them */
+				found->live++;
+				found->all_visible = false;
+				break;
+			case NVM_VAC_INSERT_IN_PROGRESS:
+				found->all_visible = false;
+				break;
+			case NVM_VAC_DEAD:
+				/* its chain was busy, or begins in a block yet to come */
+				found->missed_dead++;
+				found->all_visible = false;
+				break;
+			case NVM_VAC_DEAD_ROOT:
+				found->dead[found->ndead++] = (uint16) cell;
+				found->all_visible = false;
+				break;
+			case NVM_VAC_STUB:
+			case NVM_VAC_RETIRED:
+			case NVM_VAC_FREE:
+				break;
+		}
+		if (state <= NVM_VAC_DELETE_IN_PROGRESS)
+		{
+			vacuum_note_xid(vac, nvm_load(&v->begin), v->tuple.xmin);
+			vacuum_note_xid(vac, nvm_load(&v->end), v->tuple.xend);
+		}
+	}
+}
+
+/*
+ * Keep a dead root for the index pass; nvm_vacuum_scan made sure that there
+ * is room for those of a block.
+ */
+static void
+vacuum_remember_dead(NvmVacuum *vac, uint32 blkno, uint16 offset)
+{
+	if (vac->ndead == vac->dead_size)
+	{
+		int64		size = Min(vac->dead_max, Max(vac->dead_size * 2, 1024));
+
+		if (vac->dead == NULL)
+			vac->dead = (ItemPointerData *)
+				MemoryContextAllocHuge(CurrentMemoryContext,
+									   size * sizeof(ItemPointerData));
+		else
+			vac->dead = (ItemPointerData *)
+				repalloc_huge(vac->dead, size * sizeof(ItemPointerData));
+		vac->dead_size = size;
+	}
+	ItemPointerSet(&vac->dead[vac->ndead], blkno, offset);
+	vac->ndead++;
+}
+
+/*
+ * One block.
+ */
+static void
+vacuum_block(NvmVacuum *vac, uint32 blkno)
+{
+	NvmBlock   *block = nvm_block(vac->state, blkno);
+	LWLock	   *row_lock = nvm_row_lock(vac->dir, blkno);
+	LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
+	VacuumBlock found;
+	uint32		free_cells;
+
+	vac->scanned++;
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return;					/* handed out, not used yet */
+
+	if ((block->flags & NVM_BLOCK_SUSPECT) != 0 && vac->index_vacuuming)
+	{
+		vac->suspect[blkno / 8] |= 1 << (blkno % 8);
+		vac->nsuspect++;
+	}
+
+	if (!vacuum_block_is_quiet(block, &found))
+	{
+		LWLockAcquire(row_lock, LW_EXCLUSIVE);
+		vacuum_prune_block(vac, block, blkno);
+		vacuum_count_block(vac, block, &found);
+		LWLockRelease(row_lock);
+	}
+
+	LWLockAcquire(alloc_lock, LW_EXCLUSIVE);
+	free_cells = nvm_space_reclaim(vac->state, block);
+	LWLockRelease(alloc_lock);
+	nvm_space_note(vac->state, blkno, free_cells);
+
+	vac->live += found.live;
+	vac->recently_dead += found.recently_dead;
+	vac->missed_dead += found.missed_dead;
+	if (found.all_visible)
+		vac->all_visible++;
+	if (found.ndead > 0)
+	{
+		vac->dead_blocks++;
+		vac->dead_roots += found.ndead;
+		for (int i = 0; i < found.ndead; i++)
+			vacuum_remember_dead(vac, blkno, found.dead[i]);
+	}
+}
+
+/*
+ * Walk all blocks that the table had at the start.  When memory for dead
+ * roots runs short, they are worked off in between.
+ */
+void
+nvm_vacuum_scan(NvmVacuum *vac)
+{
+	const int	index[] = {
+		PROGRESS_VACUUM_PHASE,
+		PROGRESS_VACUUM_TOTAL_HEAP_BLKS,
+		NVM_PROGRESS_MAX_DEAD
+	};
+	int64		val[3];
+
+	val[0] = PROGRESS_VACUUM_PHASE_SCAN_HEAP;
+	val[1] = vac->nblocks;
+	val[2] = vac->dead_max * NVM_PROGRESS_DEAD_UNIT;
+	pgstat_progress_update_multi_param(3, index, val);
+
+	for (uint32 blkno = 0; blkno < vac->nblocks; blkno++)
+	{
+		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, blkno);
+		vac->blkno = blkno;
+		nvm_vacuum_delay();
+		if (VacuumCostActive)
+			VacuumCostBalance += VacuumCostPageHit;
+
+		if (vac->dead_max - vac->ndead < NVM_CELLS)
+		{
+			vac->may_bypass = false;
+			nvm_vacuum_dead(vac);
+			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
+										 PROGRESS_VACUUM_PHASE_SCAN_HEAP);
+		}
+		vacuum_block(vac, blkno);
+		pgstat_progress_update_param(NVM_PROGRESS_NUM_DEAD,
+									 vac->ndead * NVM_PROGRESS_DEAD_UNIT);
+	}
+	vac->blkno = InvalidBlockNumber;
+	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, vac->nblocks);
+}
