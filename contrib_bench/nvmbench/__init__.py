@@ -1,0 +1,1 @@
+"""Shared machinery of the benchmark runner and of the demo."""

@@ -1,0 +1,225 @@
+"""Command line of the benchmark runner."""
+import argparse
+import os
+import sys
+import time
+
+# modules needed after the switch to another user are imported before it
+from . import gaps, libpq, load, recovery, report
+from .sandbox import Sandbox, Trouble, filesystem_of
+from .server import Server
+from .workloads import ALL, BY_NAME
+
+SPECIAL = {
+    "recovery": "start to first answer against 0.1, 1, 10 million committed transactions",
+    "recovery_size": "the same beside a table of 5 GB",
+    "gaps": "throughput while the gaps of three crashes are cleaned up",
+}
+DEFAULT = ["update", "tpcb", "select", "scan"]
+RECOVERY_SIZES = [100000, 1000000, 10000000]
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="contrib_bench/run",
+        description="Run workloads on a heap and an nvm server side by side, "
+        "in alternation, and report medians and ratios.")
+    parser.add_argument("workload", nargs="*", help="see --list (default: %s)" % " ".join(DEFAULT))
+    parser.add_argument("--list", action="store_true", help="list the workloads")
+    parser.add_argument("--wal", choices=["tmpfs", "disk", "both"], default="both",
+                        help="where both data directories lie (default: both in turn)")
+    parser.add_argument("--pairs", type=int, default=None, help="pairs of runs (default 5)")
+    parser.add_argument("--seconds", type=float, default=None,
+                        help="length of a run over the wire or of a scan (default 10)")
+    parser.add_argument("--transactions", type=int, default=None,
+                        help="transactions of a run inside the server (default 100000)")
+    parser.add_argument("--clients", default=None, help="clients over the wire (default 1,4,16)")
+    parser.add_argument("--scale", type=int, default=None, help="pgbench scale (default 20)")
+    parser.add_argument("--rows", type=int, default=None, help="rows of YCSB (default 200000)")
+    parser.add_argument("--cases", default="", help="only cases whose name contains one of "
+                        "these, separated by commas, such as server,wire 4")
+    parser.add_argument("--a", "--am-a", default="heap", choices=["heap", "unlogged", "nvm"],
+                        help="what to compare with (unlogged: heap, asynchronous, not durable)")
+    parser.add_argument("--b", "--am-b", default="nvm", choices=["heap", "unlogged", "nvm"],
+                        help="what to compare (default nvm)")
+    parser.add_argument("--recovery-transactions", default=None,
+                        help="of recovery (default 100000,1000000,10000000)")
+    parser.add_argument("--size-mb", type=int, default=5120, help="of recovery_size's table")
+    parser.add_argument("--checkpoints", choices=["none", "default"], default="none",
+                        help="of the recovery load: none by time or volume, or PostgreSQL's own")
+    parser.add_argument("--shared-buffers", default="1GB")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="a server setting, of both servers")
+    parser.add_argument("--quick", action="store_true",
+                        help="two short pairs on small tables: does it run at all")
+    parser.add_argument("--results", default=None, help="directory (default contrib_bench/results)")
+    parser.add_argument("--keep", action="store_true", help="keep the sandbox's files on disk")
+    options = parser.parse_args(arguments)
+    quick = options.quick
+
+    def default(name, full, short):
+        if getattr(options, name) is None:
+            setattr(options, name, short if quick else full)
+
+    default("pairs", 5, 2)
+    default("seconds", 10, 2)
+    default("transactions", 100000, 10000)
+    default("clients", "1,4,16", "4")
+    default("scale", 20, 2)
+    default("rows", 200000, 20000)
+    default("recovery_transactions", ",".join(map(str, RECOVERY_SIZES)), "10000,50000")
+    options.clients = [int(n) for n in options.clients.split(",")]
+    options.recovery_transactions = [int(n) for n in options.recovery_transactions.split(",")]
+    options.server_settings = {
+        "shared_buffers": options.shared_buffers,
+        # far apart for both, so that few full-page images burden heap
+        "checkpoint_timeout": "30min",
+        "max_wal_size": "8GB",
+        "min_wal_size": "2GB",
+    }
+    for setting in options.set:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            parser.error("--set wants NAME=VALUE, not %s" % setting)
+        options.server_settings[name] = value
+    options.workload = options.workload or list(DEFAULT)
+    if "all" in options.workload:
+        options.workload = list(BY_NAME) + list(SPECIAL)
+    for name in options.workload:
+        if name not in BY_NAME and name not in SPECIAL:
+            parser.error("no workload %s; --list shows them" % name)
+    return options
+
+
+def list_workloads():
+    rows = [[w.name, w.title] for w in ALL] + [[n, t] for n, t in SPECIAL.items()]
+    width = max(len(name) for name, title in rows)
+    for name, title in rows:
+        print("%s  %s" % (name.ljust(width), title))
+    print("%s  all of them" % "all".ljust(width))
+
+
+def one_run(server, case, options):
+    """A run, with what it wrote to the WAL per transaction."""
+    before = load.wal_bytes(server)
+    result = case.run(server, options)
+    if result.get("transactions"):
+        result["wal_bytes"] = (load.wal_bytes(server) - before) / result["transactions"]
+    return result
+
+
+def run_pairs(workload, servers, options):
+    """Alternate the runs, case by case."""
+    wanted = [text for text in options.cases.split(",") if text]
+    results = {}
+    for case in workload.cases(options):
+        if wanted and not any(text in case.name for text in wanted):
+            continue
+        warm = argparse.Namespace(**vars(options))
+        warm.seconds = max(1, options.seconds // 3)
+        warm.transactions = max(1, options.transactions // 5)
+        for server in servers:
+            case.run(server, warm)
+        runs = []
+        for pair in range(options.pairs):
+            order = (0, 1) if pair % 2 == 0 else (1, 0)     # a b, b a, a b, ...
+            both = [None, None]
+            for which in order:
+                both[which] = one_run(servers[which], case, options)
+            runs.append(both)
+        results[case.name] = runs
+        pairs = [(a["rate"], b["rate"]) for a, b in runs]
+        summary = report.summarize_pairs(pairs)
+        print("  %s: %s %s, %s %s, %.2fx" % (
+            case.name, options.a, report.number(summary["a"]), options.b,
+            report.number(summary["b"]), summary["ratio"]), flush=True)
+    return results
+
+
+def throughput(sandbox, where, workload, options):
+    servers = [Server(sandbox, "a_" + options.a, options.a, where, options.server_settings),
+               Server(sandbox, "b_" + options.b, options.b, where, options.server_settings)]
+    with servers[0].running(), servers[1].running():
+        for server in servers:
+            load.preallocate_wal(server, 4 if options.quick else 64)
+            workload.setup(server, options)
+        results = run_pairs(workload, servers, options)
+    info = report.machine(sandbox)
+    rows, plotted = [], []
+    for name, runs in results.items():
+        pairs = [(a["rate"], b["rate"]) for a, b in runs]
+        summary = report.summarize_pairs(pairs)
+        plotted.append((name, pairs))
+        wal = [report.median([run[arm].get("wal_bytes") for run in runs]) for arm in (0, 1)]
+        rows.append([name, report.number(summary["a"]), report.number(summary["b"]),
+                     "%.2fx" % summary["ratio"],
+                     "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"]),
+                     report.number(wal[0]), report.number(wal[1])])
+    text = "%s: %s; %s; WAL on %s\nmedians of %d pairs; %s\n\n%s" % (
+        workload.name, workload.title, workload.unit, options.wal, options.pairs,
+        report.machine_line(info),
+        report.table(["case", options.a, options.b, "ratio", "pairs",
+                      "WAL B/txn " + options.a, options.b], rows))
+    print(text)
+    data = {"workload": workload.name, "title": workload.title, "unit": workload.unit,
+            "wal": options.wal, "filesystem": filesystem_of(where), "a": options.a,
+            "b": options.b, "machine": info, "runs": results,
+            "summary": {name: report.summarize_pairs(pairs) for name, pairs in plotted},
+            "options": {key: getattr(options, key) for key in
+                        ("pairs", "seconds", "transactions", "scale", "rows")},
+            "settings": options.server_settings}
+    directory = os.path.join(sandbox.out, workload.name)
+    file_name = "%s_%s" % (workload.name, options.wal)
+    if (options.a, options.b) != ("heap", "nvm"):
+        file_name += "_%s_%s" % (options.a, options.b)
+    report.save(directory, file_name, text, data)
+    if plotted and not report.plot_pairs(
+            directory, file_name, workload.title, workload.unit, [options.a, options.b],
+            plotted, "WAL on " + options.wal):
+        print(report.PLOTS_SKIPPED)
+
+
+def work(sandbox, options):
+    begin = time.monotonic()
+    sandbox.make_prefix()
+    if "nvm" in (options.a, options.b):
+        print("building pg_nvm ...", flush=True)
+        sandbox.build_extension()
+    places = {"disk": sandbox.work, "tmpfs": sandbox.shm}
+    walls = ["tmpfs", "disk"] if options.wal == "both" else [options.wal]
+    for name in options.workload:
+        for wal in walls:
+            options.wal = wal
+            where = os.path.join(places[wal], "%s_%s" % (name, wal))
+            os.mkdir(where)
+            print("%s, WAL on %s (%s)" % (name, wal, filesystem_of(where)), flush=True)
+            if name == "recovery":
+                recovery.run(sandbox, where, options, name)
+            elif name == "recovery_size":
+                recovery.run(sandbox, where, options, name, filler_mb=options.size_mb)
+            elif name == "gaps":
+                gaps.run(sandbox, where, options, name)
+            else:
+                throughput(sandbox, where, BY_NAME[name], options)
+            sandbox.empty(where)
+    print("took %d s" % (time.monotonic() - begin))
+    return 0
+
+
+def main(source):
+    options = parse(sys.argv[1:])
+    if options.list:
+        list_workloads()
+        return 0
+    results = options.results or os.path.join(source, "contrib_bench", "results",
+                                              "tmp" if options.quick else "")
+    try:
+        libpq.lib()
+        sandbox = Sandbox("bench", source, options.keep)
+        status = sandbox.run(lambda box: work(box, options), results)
+    except (Trouble, libpq.Error) as trouble:
+        print("error: %s" % trouble, file=sys.stderr)
+        return 1
+    if status == 0:
+        print("results: %s" % results)
+    return status
