@@ -19,7 +19,7 @@ for arg; do
 	case $arg in
 		--long) long=1 ;;
 		--keep) keep=1 ;;
-		-*) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
 			case " $all_tiers " in *" $arg "*) ;; *) echo "no tier $arg; there are: $all_tiers" >&2; exit 2 ;; esac
 			tiers="$tiers $arg"
