@@ -99,7 +99,7 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 	PG_CATCH();
 	{
 		/* out of memory: nobody else would know that it has to go */
-		nvm_dir_reclaim(dir);
+		nvm_storage_reclaim(dir);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -124,7 +124,9 @@ nvm_relation_nontransactional_truncate(Relation rel)
 
 	if (nvm_rel_nblocks(cache->state) == 0)
 		return;
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
 	nvm_dir_empty(cache->dir);
+	LWLockRelease(NvmWbl->storage_lock);
 	nvm_rel_cache_drop(rel);
 }
 

@@ -256,14 +256,12 @@ rewrite_scan_index(RewriteState *rw, Relation index)
 	{
 		uint64		root = NVM_REF_MAKE(ItemPointerGetBlockNumber(tid),
 										ItemPointerGetOffsetNumber(tid), 0);
-		uint64		pos = root;
+		uint64		pos = 0;
 		NvmVersion *v;
 
 		CHECK_FOR_INTERRUPTS();
 		if (scan->xs_recheck)
 			elog(ERROR, "CLUSTER does not support lossy index conditions");
-		if (!nvm_tid_exists(rw->state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
-			continue;
 		while ((v = nvm_chain_next(rw->state, root, &pos)) != NULL)
 			rewrite_version(rw, v, NVM_REF_BLOCK(pos), NVM_REF_OFFSET(pos));
 	}

@@ -178,10 +178,8 @@ vacuum_free_roots(NvmVacuum *vac)
 	while (i < vac->ndead)
 	{
 		uint32		blkno = ItemPointerGetBlockNumber(&vac->dead[i]);
-		LWLock	   *lock = nvm_alloc_lock(vac->dir, blkno);
 		uint16		off[NVM_CELLS];
 		int			n = 0;
-		uint32		free_cells;
 
 		nvm_vacuum_delay();
 		if (VacuumCostActive)
@@ -193,11 +191,8 @@ vacuum_free_roots(NvmVacuum *vac)
 			off[n++] = ItemPointerGetOffsetNumber(&vac->dead[i++]);
 		nvm_space_free_dead(vac->state, blkno, off, n);
 
-		LWLockAcquire(lock, LW_EXCLUSIVE);
-		free_cells = nvm_space_reclaim(vac->state, nvm_block(vac->state, blkno));
-		LWLockRelease(lock);
-		nvm_space_note(vac->state, blkno, free_cells);
-		vac->removed += n;
+		/* they become free when we have committed */
+		nvm_space_note(vac->state, blkno, NVM_CELLS);
 	}
 	vac->blkno = InvalidBlockNumber;
 	vac->ndead = 0;
@@ -324,6 +319,9 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	vac->relname = pstrdup(RelationGetRelationName(rel));
 	vac->blkno = InvalidBlockNumber;
 	vacuum_set_options(vac, params);
+
+	/* what is unlinked is unlinked in the name of a transaction */
+	(void) nvm_xact_stamp();
 
 	/* freeze what can be, so that little is left to pg_xact */
 	nvm_wbl_advance_frozen();

@@ -31,6 +31,7 @@ typedef struct VacuumBlock
 	int			live;
 	int			recently_dead;
 	int			missed_dead;
+	uint32		retired_cells;	/* will be free soon */
 	int			ndead;
 	uint16		dead[NVM_CELLS];
 } VacuumBlock;
@@ -115,6 +116,7 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 {
 	uint32		cell;
 
+	block->ended = 0;
 	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
 		 cell = nvm_block_next_start(block, cell + 1))
 	{
@@ -170,16 +172,23 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 				found->all_visible = false;
 				break;
 			case NVM_VAC_DEAD:
-				/* its chain was busy, or begins in a block yet to come */
-				found->missed_dead++;
+
+				/*
+				 * Its row begins in a block yet to come; or it never existed,
+				 * and whoever undoes it is at work.
+				 */
+				if (TransactionIdIsValid(xid))
+					found->missed_dead++;
 				found->all_visible = false;
 				break;
 			case NVM_VAC_DEAD_ROOT:
 				found->dead[found->ndead++] = (uint16) cell;
 				found->all_visible = false;
 				break;
-			case NVM_VAC_STUB:
 			case NVM_VAC_RETIRED:
+				found->retired_cells += NvmVersionCells(v);
+				break;
+			case NVM_VAC_STUB:
 			case NVM_VAC_FREE:
 				break;
 		}
@@ -225,11 +234,30 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	LWLock	   *row_lock = nvm_row_lock(vac->dir, blkno);
 	LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
 	VacuumBlock found;
-	uint32		free_cells;
+	bool		quiet;
+	uint32		free_cells = NVM_CELLS;
 
 	vac->scanned++;
 	if (block->magic != NVM_BLOCK_MAGIC)
 		return;					/* handed out, not used yet */
+
+	/*
+	 * Space first: what is unlinked below is not free before we have
+	 * committed.  This also sanitizes the block where that is due, which a
+	 * crashed incarnation makes worth the writing: it finds the block suspect.
+	 */
+	quiet = vacuum_block_is_quiet(block, &found);
+	if (!quiet || nvm_incarnation_crashed(block->alloc_inc))
+	{
+		LWLockAcquire(alloc_lock, LW_EXCLUSIVE);
+		free_cells = nvm_space_reclaim(vac->state, block);
+		LWLockRelease(alloc_lock);
+	}
+	else
+	{
+		for (int i = 0; i < lengthof(block->used); i++)
+			free_cells -= __builtin_popcountll(nvm_load(&block->used[i]));
+	}
 
 	if ((block->flags & NVM_BLOCK_SUSPECT) != 0 && vac->index_vacuuming)
 	{
@@ -237,18 +265,14 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 		vac->nsuspect++;
 	}
 
-	if (!vacuum_block_is_quiet(block, &found))
+	if (!quiet)
 	{
 		LWLockAcquire(row_lock, LW_EXCLUSIVE);
 		vacuum_prune_block(vac, block, blkno);
 		vacuum_count_block(vac, block, &found);
 		LWLockRelease(row_lock);
 	}
-
-	LWLockAcquire(alloc_lock, LW_EXCLUSIVE);
-	free_cells = nvm_space_reclaim(vac->state, block);
-	LWLockRelease(alloc_lock);
-	nvm_space_note(vac->state, blkno, free_cells);
+	nvm_space_note(vac->state, blkno, free_cells + found.retired_cells);
 
 	vac->live += found.live;
 	vac->recently_dead += found.recently_dead;
@@ -283,6 +307,7 @@ nvm_vacuum_scan(NvmVacuum *vac)
 	val[2] = vac->dead_max * NVM_PROGRESS_DEAD_UNIT;
 	pgstat_progress_update_multi_param(3, index, val);
 
+	nvm_space_note_reset(vac->state);
 	for (uint32 blkno = 0; blkno < vac->nblocks; blkno++)
 	{
 		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, blkno);
