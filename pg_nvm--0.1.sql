@@ -1,0 +1,159 @@
+/* pg_nvm--0.1.sql */
+
+-- complain if the script is sourced in psql instead of CREATE EXTENSION
+\echo Use "CREATE EXTENSION pg_nvm" to load this file. \quit
+
+COMMENT ON SCHEMA nvm IS
+'persistent-memory tables: checks and views of the pool';
+
+-- ---------------------------------------------------------------------------
+-- The access method
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION nvm.nvm_tableam_handler(internal)
+RETURNS table_am_handler
+AS 'MODULE_PATHNAME', 'nvm_tableam_handler'
+LANGUAGE C STRICT;
+
+COMMENT ON FUNCTION nvm.nvm_tableam_handler(internal) IS
+'handler of table access method nvm';
+
+CREATE ACCESS METHOD nvm TYPE TABLE HANDLER nvm.nvm_tableam_handler;
+
+COMMENT ON ACCESS METHOD nvm IS
+'tables in the persistent-memory pool, committed by write-behind logging';
+
+-- ---------------------------------------------------------------------------
+-- Checks
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION nvm.check(relation regclass,
+                          OUT blkno bigint, OUT off int, OUT problem text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_check'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.check(regclass) IS
+'verify blocks, row versions, chains and large values of an nvm table; one row per problem';
+
+CREATE FUNCTION nvm.check_pool(OUT place text, OUT problem text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_check_pool'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.check_pool() IS
+'verify header, extent maps, directory and commit slots of the pool; one row per problem';
+
+-- Both read tables whole, whatever the privileges on them.
+REVOKE ALL ON FUNCTION nvm.check(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.check_pool() FROM PUBLIC;
+
+-- ---------------------------------------------------------------------------
+-- Views
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION nvm.pool_info(
+    OUT status text, OUT reason text, OUT hint text, OUT directory text,
+    OUT persist_method text, OUT medium_is_volatile bool,
+    OUT size bigint, OUT used bigint, OUT free bigint, OUT max_size bigint,
+    OUT incarnation bigint, OUT was_clean bool, OUT open_us bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_pool_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.pool_info() IS 'the row of view nvm.pool';
+
+CREATE VIEW nvm.pool AS SELECT * FROM nvm.pool_info();
+
+COMMENT ON VIEW nvm.pool IS
+'the pool: is it open, if not why, where it is, sizes in bytes, incarnation';
+
+CREATE FUNCTION nvm.recovery_info(
+    OUT losers bigint, OUT in_doubt bigint, OUT resolved bool,
+    OUT gaps bigint, OUT recovery_us bigint, OUT resolve_us bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_recovery_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.recovery_info() IS 'the row of view nvm.recovery';
+
+CREATE VIEW nvm.recovery AS SELECT * FROM nvm.recovery_info();
+
+COMMENT ON VIEW nvm.recovery IS
+'what the last start found: transactions lost, in doubt, gaps left now, microseconds taken';
+
+CREATE FUNCTION nvm.gaps_info(OUT slot int, OUT counter bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_gaps_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.gaps_info() IS 'the rows of view nvm.gaps';
+
+CREATE VIEW nvm.gaps AS SELECT * FROM nvm.gaps_info();
+
+COMMENT ON VIEW nvm.gaps IS
+'stamps of transactions lost in a crash whose traces the collector has not removed yet';
+
+CREATE FUNCTION nvm.relations_info(
+    OUT id int, OUT database oid, OUT tablespace oid, OUT relfilenode oid,
+    OUT persistence "char", OUT ended bool, OUT blocks bigint,
+    OUT extents bigint, OUT bytes bigint, OUT large_values bigint,
+    OUT live_rows bigint, OUT dead_versions bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_relations_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.relations_info() IS
+'storages in the pool, of all databases';
+
+CREATE VIEW nvm.relations AS
+SELECT i.id, d.datname AS database,
+       CASE WHEN d.datname = current_database() THEN c.oid::regclass END AS relation,
+       i.relfilenode, i.persistence, i.ended, i.blocks, i.extents, i.bytes,
+       i.large_values, i.live_rows, i.dead_versions
+  FROM nvm.relations_info() i
+       LEFT JOIN pg_catalog.pg_database d ON d.oid = i.database
+       LEFT JOIN pg_catalog.pg_class c
+              ON c.relfilenode = i.relfilenode
+             AND c.relkind IN ('r', 'm')
+             AND c.relpersistence = i.persistence
+             AND i.tablespace = CASE WHEN c.reltablespace <> 0
+                                     THEN c.reltablespace
+                                     ELSE d.dattablespace END;
+
+COMMENT ON VIEW nvm.relations IS
+'storages in the pool: what they belong to and what they take; rows and versions are estimates';
+
+CREATE FUNCTION nvm.activity_info(
+    OUT commits bigint, OUT mixed_commits bigint, OUT aborts bigint,
+    OUT helped bigint, OUT slots_used bigint, OUT gaps bigint,
+    OUT collector_sweeps bigint, OUT collector_blocks bigint,
+    OUT collector_total bigint, OUT gaps_collected bigint,
+    OUT commit_record_bytes bigint, OUT redo_checkpoints bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_activity_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.activity_info() IS 'the row of view nvm.activity';
+
+CREATE VIEW nvm.activity AS SELECT * FROM nvm.activity_info();
+
+COMMENT ON VIEW nvm.activity IS
+'counters since the server started: commits, decisions made durable by other backends, progress of the gap collector';
+
+-- Names of directories and of other databases' tables are for monitoring.
+REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.gaps_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.relations_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
+REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA nvm TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.pool_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.recovery_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.gaps_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.relations_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
+GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
