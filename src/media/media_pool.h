@@ -84,14 +84,42 @@ typedef struct NvmPoolHeader
 	uint32_t	pg_major;			/* major version of the server that last opened */
 	uint64_t	created;			/* PostgreSQL TimestampTz */
 	uint64_t	device;				/* st_dev and st_ino of the pool file at the last */
-	uint64_t	inode;				/* unclean open: a torn copy has others */
+	uint64_t	inode;				/* open: an unclean copy has others.  Inode 0:
+									 * not recorded, not checked (crash images) */
 	uint32_t	ncrashed;			/* entries of crashed[] in use */
 	uint32_t	crashed_floor;		/* incarnations below this may all have crashed */
 	uint32_t	crashed[NVM_CRASHED_LIST];	/* incarnations that ended in a crash */
-	uint8_t		reserved[64];		/* zero, checked */
+	uint64_t	nonce;				/* drawn at each open; the incarnation file has
+									 * the same */
+	uint64_t	birth;				/* birth time of the file in ns, 0 if unknown */
+	uint8_t		reserved[48];		/* zero, checked */
 	uint32_t	reserved2;			/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;
+
+/*
+ * The incarnation file, NVM_INCARNATION_FILE in the data directory: what the
+ * data directory knows of its pool.  Two records of NVM_INCARNATION_SIZE
+ * bytes are written in turn; the valid one of the higher sequence counts.
+ * next_* announce an open that has begun; they are 0 once it is complete.
+ */
+#define NVM_INCARNATION_FILE	"pg_nvm_incarnation"
+#define NVM_INCARNATION_MAGIC	UINT64_C(0x31434E494D564E50)	/* "PNVMINC1" */
+#define NVM_INCARNATION_SIZE	512
+
+typedef struct NvmIncarnationRecord
+{
+	uint64_t	magic;
+	uint64_t	sequence;
+	uint64_t	system_identifier;
+	uint8_t		uuid[16];			/* of the pool */
+	uint64_t	nonce;				/* of the last complete open */
+	uint64_t	next_nonce;
+	uint32_t	incarnation;		/* of the last complete open */
+	uint32_t	next_incarnation;
+	uint32_t	reserved;			/* zero, checked */
+	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
+} NvmIncarnationRecord;
 
 /*
  * Extent map word

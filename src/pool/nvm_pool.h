@@ -47,6 +47,9 @@ typedef struct NvmPoolShared
 	uint32		crashed_floor;
 	uint32		crashed[NVM_CRASHED_LIST];
 	bool		was_clean;		/* the last close was clean */
+	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
+								 * !was_clean: killed after the shutdown checkpoint,
+								 * or run without the library since */
 	bool		medium_is_volatile;
 	uint64		open_usec;		/* what opening took: map, validate, scan */
 
@@ -70,17 +73,29 @@ extern char *nvm_pool_base;
 #define NvmPoolPtr(off)		((void *) (nvm_pool_base + (off)))
 #define NvmPoolOff(ptr)		((uint64) ((const char *) (ptr) - nvm_pool_base))
 
+/* the named tranche that pg_nvm.c requests for nvm_pool_num_lwlocks() locks */
+#define NVM_POOL_TRANCHE	"nvm_pool"
+
 /* shared memory and start (postmaster) */
 extern Size nvm_pool_shmem_size(void);
 extern int	nvm_pool_num_lwlocks(void);
 extern void nvm_pool_shmem_startup(void);	/* attaches, and opens the pool in the
 											 * postmaster; never throws for a bad
 											 * pool: sets REFUSED and logs */
-extern void nvm_pool_close_clean(void); /* on_shmem_exit of the postmaster or
-										 * of the checkpointer: see README */
+extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the pool
+										 * arranges itself: see README */
+
+/*
+ * Refuse the pool from now on, in the postmaster: for layers above that find
+ * their part of it damaged.  Logs; msg and hint are copied.
+ */
+extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
+
+/* sizes in units; lock-free, approximate */
+extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
 
 /* ERROR with reason, detail and hint unless the pool is open */
-extern void nvm_pool_require_slow(void) pg_attribute_noreturn();
+extern void nvm_pool_require_slow(void) __attribute__((noreturn));
 
 static inline void
 nvm_pool_require(void)
@@ -108,6 +123,11 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
  * region; zero means "no such storage".
  */
 #define NVM_RELMAP_SEGS		24
+#define NVM_INSERT_TARGETS	8
+
+#define NVM_DIRSTATE_LIVE		0
+#define NVM_DIRSTATE_DEAD		1	/* nvm_dir_forget: no lookup finds it */
+#define NVM_DIRSTATE_RECLAIM	2	/* nvm_dir_reclaim is at work */
 
 struct NvmRelState
 {
@@ -115,11 +135,16 @@ struct NvmRelState
 	uint32		dir;			/* own id; 0 = unused */
 	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
 	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
+	pg_atomic_uint32 nlarge;	/* NVM_EXT_LARGE extents it owns */
+	uint32		dir_next;		/* next id in the hash chain; dir_lock */
+	uint32		dir_state;		/* NVM_DIRSTATE_*; dir_lock */
 	/* physical unit of each extent; segment k holds 64 << k of them.  Set
 	 * once, under extend_lock; read without lock below nextents */
 	uint32	   *map[NVM_RELMAP_SEGS];
 
 	/* free space hints, table/space.c; all advisory */
+	pg_atomic_uint32 target[NVM_INSERT_TARGETS];	/* block + 1 that backends
+													 * insert into, by process number */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
 	pg_atomic_uint64 dead;		/* versions made dead since the last VACUUM */
@@ -199,6 +224,17 @@ extern void nvm_large_free(uint64 offset);	/* fenced; cannot fail */
 typedef void (*NvmExtentCallback) (uint64 unit, uint64 word, void *arg);
 extern void nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg);
 
+/* units that a storage owns: of table extents, without large values */
+extern uint64 nvm_rel_units(NvmRelState *rel);
+
+/*
+ * Memory of the DRAM region, zeroed; size at most 1 GB.  Takes extent_lock.
+ * nvm_dram_alloc may ERROR (out of memory).  Segments hung on NvmRelState.map
+ * and .fsm are given back by nvm_dir_reclaim.
+ */
+extern void *nvm_dram_alloc(Size size);
+extern void nvm_dram_free(void *ptr, Size size);
+
 /*
  * Directory.  Lookups and changes take dir_lock themselves.
  */
@@ -219,8 +255,22 @@ extern NvmDirEntry *nvm_dir_entry(uint32 id);	/* address, id in 1..ndirs */
 extern uint32 nvm_dir_create(const NvmStorageKey *key, uint32 flags,
 							 uint32 temp_owner, uint64 stamp);
 
-/* live entry of key (newest creation), or 0 */
+/*
+ * The newest entry of key that nobody has forgotten or reclaimed, or 0.  That
+ * it may be ended, or made, by a transaction that is undecided is the
+ * caller's to judge.
+ */
 extern uint32 nvm_dir_lookup(const NvmStorageKey *key);
+
+/*
+ * Call fn for each entry in use, no lock held: fn may forget or reclaim it.
+ * For recovery, the collector and DROP DATABASE.
+ */
+typedef void (*NvmDirCallback) (uint32 id, NvmDirEntry *entry, void *arg);
+extern void nvm_dir_walk(NvmDirCallback fn, void *arg);
+
+/* lookups pass over the entry from now on (in DRAM); reclaim comes later */
+extern void nvm_dir_forget(uint32 id);
 
 /* store the end stamp, durable on return; undo of that */
 extern void nvm_dir_set_end(uint32 id, uint64 stamp);

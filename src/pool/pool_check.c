@@ -1,0 +1,194 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_check.c
+ *	  Structural check of the pool, for nvm.check_pool().
+ *
+ * Looks at all that an open looks at and at what it passes over: both copies
+ * of the header, the words inside extents, reserved areas, free entries; and
+ * compares the media with what DRAM believes.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "pool/pool_impl.h"
+
+#define PLACE_LEN		128
+
+typedef struct CheckState
+{
+	NvmCheckEmit emit;
+	void	   *arg;
+	uint64		covered;		/* units that belong to an extent */
+} CheckState;
+
+static void
+check_header(CheckState *state)
+{
+	const NvmPoolHeader *copy[2];
+	const char *reserved;
+
+	LWLockAcquire(NvmPool->header_lock, LW_SHARED);
+	for (int i = 0; i < 2; i++)
+	{
+		char		place[PLACE_LEN];
+		const char *problem;
+
+		copy[i] = NvmPoolPtr(NVM_HEADER_OFFSET(i));
+		problem = nvm_header_problem(copy[i]);
+		snprintf(place, sizeof(place), "header, copy %d", i);
+		if (problem)
+			state->emit(state->arg, place, problem);
+		else if (copy[i]->nchunks != nvm_dram->header.nchunks ||
+				 copy[i]->incarnation != nvm_dram->header.incarnation)
+			state->emit(state->arg, place, "is not what the server wrote last");
+	}
+	LWLockRelease(NvmPool->header_lock);
+
+	/* from the end of the second copy to the commit slots */
+	reserved = NvmPoolPtr(NVM_HEADER_OFFSET(2));
+	for (uint64 i = 0; i < NVM_SLOTS_OFFSET - NVM_HEADER_OFFSET(2); i++)
+	{
+		if (reserved[i] != 0)
+		{
+			state->emit(state->arg, "chunk 0", "reserved bytes after the header are set");
+			break;
+		}
+	}
+}
+
+/*
+ * One extent: does its owner know it, is the rest of its map zero, are its
+ * units marked used?
+ */
+static void
+check_extent(CheckState *state, uint64 unit, uint64 word, const char *place)
+{
+	uint32		units = nvm_extent_word_units(word);
+	uint32		owner = NVM_EXT_OWNER(word);
+	uint32		arg = NVM_EXT_ARG(word);
+	NvmRelState *rel = &nvm_relstates[owner];
+
+	state->covered += units;
+	for (uint32 i = 0; i < units; i++)
+	{
+		if (i > 0 && *nvm_map_word(unit + i) != 0)
+			state->emit(state->arg, place, "map word inside an extent is not zero");
+		if ((nvm_used_bits[(unit + i) / 64] >> ((unit + i) % 64) & 1) == 0)
+		{
+			state->emit(state->arg, place, "extent is marked free in memory");
+			break;
+		}
+	}
+	if (NVM_EXT_KIND(word) == NVM_EXT_DIR)
+	{
+		if (arg >= nvm_dram->ndir_extents || nvm_dir_units[arg] != unit)
+			state->emit(state->arg, place, "directory extent is not known in memory");
+		return;
+	}
+	if (rel->dir != owner)
+		state->emit(state->arg, place, "owner of the extent does not exist");
+	else if (NVM_EXT_KIND(word) == NVM_EXT_TABLE)
+	{
+		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+
+		/* number nextents may be on its way */
+		if (arg > nextents || (arg < nextents && nvm_relmap_get(rel, arg) != unit))
+			state->emit(state->arg, place, "extent is not the one its owner uses");
+	}
+}
+
+/*
+ * Walk one chunk's map.  Caller holds extent_lock.
+ */
+static void
+check_chunk(CheckState *state, uint64 chunk)
+{
+	uint64		base = chunk * NVM_UNITS_PER_CHUNK;
+	uint32		first = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+	uint32		i = 0;
+
+	while (i < NVM_UNITS_PER_CHUNK)
+	{
+		uint64		word = *nvm_map_word(base + i);
+		char		place[PLACE_LEN];
+		const char *problem;
+
+		if (word == 0)
+		{
+			i++;
+			continue;
+		}
+		snprintf(place, sizeof(place), "extent map, chunk %llu, unit %u",
+				 (unsigned long long) chunk, i);
+		problem = i < first ? "word of a unit that cannot be allocated is set" :
+			nvm_extent_problem(word, base + i);
+		if (problem)
+		{
+			state->emit(state->arg, place, problem);
+			i++;
+			continue;
+		}
+		check_extent(state, base + i, word, place);
+		i += nvm_extent_word_units(word);
+	}
+	state->covered += first;
+}
+
+static void
+check_directory(CheckState *state)
+{
+	for (uint32 id = 1; id < nvm_dram->ndir_extents * NVM_DIRS_PER_EXTENT; id++)
+	{
+		NvmDirEntry *entry = nvm_dir_entry(id);
+		NvmRelState *rel = &nvm_relstates[id];
+		char		place[PLACE_LEN];
+		const char *problem;
+
+		snprintf(place, sizeof(place), "directory entry %u", id);
+		if (entry->begin == 0)
+		{
+			if (id <= NvmPool->ndirs && rel->dir != 0)
+				state->emit(state->arg, place, "entry is free, but in use in memory");
+			continue;
+		}
+		problem = nvm_dir_entry_problem(id, entry);
+		if (problem)
+			state->emit(state->arg, place, problem);
+		if (id > NvmPool->ndirs || rel->dir != id)
+			state->emit(state->arg, place, "entry is not known in memory");
+	}
+}
+
+/*
+ * See nvm_pool.h.  Takes header_lock, then dir_lock and extent_lock, all
+ * shared; nothing can be created, grown or dropped meanwhile.  Findings are
+ * emitted under these locks: emit() must not use nvm tables.
+ */
+void
+nvm_pool_verify(NvmCheckEmit emit, void *arg)
+{
+	CheckState	state = {.emit = emit,.arg = arg};
+	uint64		used = 0;
+	uint64		nchunks;
+
+	nvm_pool_require();
+	check_header(&state);
+
+	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
+	check_directory(&state);
+	LWLockAcquire(NvmPool->extent_lock, LW_SHARED);
+	nchunks = NvmPool->nchunks;
+	for (uint64 chunk = 0; chunk < nchunks; chunk++)
+		check_chunk(&state, chunk);
+	for (uint64 i = 0; i < nchunks * NVM_UNITS_PER_CHUNK / 64; i++)
+		used += __builtin_popcountll(nvm_used_bits[i]);
+	if (used != state.covered + nvm_dram->reserved_units)
+		emit(arg, "free-space map", "units are marked used that belong to no extent");
+	if (NvmPool->free_units + used != nchunks * NVM_UNITS_PER_CHUNK)
+		emit(arg, "free-space map", "the count of free units is wrong");
+	LWLockRelease(NvmPool->extent_lock);
+	LWLockRelease(NvmPool->dir_lock);
+}

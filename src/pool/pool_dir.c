@@ -1,0 +1,523 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_dir.c
+ *	  The directory: an entry for each storage, and its run-time state.
+ *
+ * Entries lie in extents of 512, which are never given back.  An entry is one
+ * cache line whose begin stamp is stored last, so it is there as a whole or
+ * not at all.  In DRAM a hash table (heads in nvm_dir_buckets, links in
+ * NvmRelState.dir_next) leads from the key to the entries, newest first.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/pool_impl.h"
+
+#define RESTORE_HINT \
+	"Restore the pool and the data directory together from a backup taken while the server was stopped."
+
+/*
+ * Address of entry id, which must be one that was handed out.
+ */
+NvmDirEntry *
+nvm_dir_entry(uint32 id)
+{
+	Assert(id > 0 && id < NVM_MAX_DIRS);
+	return (NvmDirEntry *) (nvm_pool_base +
+							(uint64) nvm_dir_units[id / NVM_DIRS_PER_EXTENT] * NVM_UNIT_SIZE) +
+		id % NVM_DIRS_PER_EXTENT;
+}
+
+/*
+ * Checksum over what never changes in an entry.
+ */
+static uint32
+dir_entry_crc(uint32 id, const NvmDirEntry *entry)
+{
+	NvmDirEntry copy = *entry;
+
+	copy.begin = 0;
+	copy.end = 0;
+	copy.indexes_clean = 0;
+	copy.crc = 0;
+	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
+}
+
+/*
+ * What is wrong with entry id, which is in use, or NULL.
+ */
+const char *
+nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
+{
+	/* the checksum covers the reserved bytes too */
+	if (entry->crc != dir_entry_crc(id, entry))
+		return "wrong checksum";
+	if (entry->reserved32 != 0)
+		return "reserved bytes are set";
+	for (int i = 0; i < (int) sizeof(entry->reserved); i++)
+	{
+		if (entry->reserved[i] != 0)
+			return "reserved bytes are set";
+	}
+	if (entry->kind != NVM_DIR_KIND_TABLE)
+		return "unknown kind of storage";
+	if (NVM_STAMP_SLOT(entry->begin) >= NVM_MAX_SLOTS ||
+		(entry->end != 0 && NVM_STAMP_SLOT(entry->end) >= NVM_MAX_SLOTS))
+		return "impossible stamp";
+	return NULL;
+}
+
+/* ---- hash table; callers hold dir_lock ---- */
+
+static uint32 *
+dir_bucket(Oid database, Oid tablespace, uint64 relnumber)
+{
+	uint32		hash = murmurhash32(database ^ murmurhash32(tablespace ^
+															murmurhash32((uint32) relnumber)));
+
+	return &nvm_dir_buckets[hash % NVM_DIR_BUCKETS];
+}
+
+static uint32 *
+entry_bucket(uint32 id)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	return dir_bucket(entry->database, entry->tablespace, entry->relnumber);
+}
+
+static void
+hash_insert(uint32 id)
+{
+	uint32	   *head = entry_bucket(id);
+
+	nvm_relstates[id].dir_next = *head;
+	*head = id;
+}
+
+static void
+hash_remove(uint32 id)
+{
+	uint32	   *link = entry_bucket(id);
+
+	while (*link != 0 && *link != id)
+		link = &nvm_relstates[*link].dir_next;
+	if (*link == id)
+		*link = nvm_relstates[id].dir_next;
+}
+
+uint32
+nvm_dir_lookup(const NvmStorageKey *key)
+{
+	uint32		found = 0;
+	uint64		newest = 0;
+
+	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
+	for (uint32 id = *dir_bucket(key->database, key->tablespace, key->relnumber);
+		 id != 0; id = nvm_relstates[id].dir_next)
+	{
+		NvmDirEntry *entry = nvm_dir_entry(id);
+
+		if (entry->database == key->database && entry->tablespace == key->tablespace &&
+			entry->relnumber == key->relnumber &&
+			nvm_relstates[id].dir_state == NVM_DIRSTATE_LIVE &&
+			entry->creation_id >= newest)
+		{
+			found = id;
+			newest = entry->creation_id;
+		}
+	}
+	LWLockRelease(NvmPool->dir_lock);
+	return found;
+}
+
+/* ---- creation ---- */
+
+/*
+ * A free id, making a directory extent if need be.  May ERROR, before anything
+ * is done.  Caller holds dir_lock exclusively.
+ */
+static uint32
+find_free_id(void)
+{
+	uint32		id = Max(nvm_dram->dir_search, 1);
+
+	while (id <= NvmPool->ndirs && nvm_relstates[id].dir != 0)
+		id++;
+	if (id >= NVM_MAX_DIRS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("NVM pool \"%s\" has no room for another table", nvm_pool_path),
+				 errdetail("It can hold %d tables.", NVM_MAX_DIRS - 1),
+				 errhint("Drop tables that are not needed.")));
+
+	/* entry 0 is not used, so the first extent has one less */
+	if (id / NVM_DIRS_PER_EXTENT >= nvm_dram->ndir_extents)
+	{
+		uint32		index = nvm_dram->ndir_extents;
+
+		nvm_dir_units[index] = (uint32) nvm_extent_alloc(NVM_EXT_DIR, 0, index,
+														 NVM_DIR_EXTENT_UNITS);
+		nvm_dram->ndir_extents++;
+	}
+	if (!nvm_dram_reserve(&nvm_relstates[id], sizeof(NvmRelState)) ||
+		!nvm_dram_reserve(&nvm_dir_buckets[0], NVM_DIR_BUCKETS * sizeof(uint32)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory in the DRAM region of the NVM pool")));
+	nvm_dram->dir_search = id;
+	return id;
+}
+
+/*
+ * See nvm_pool.h.  Takes dir_lock, then extent_lock.
+ */
+uint32
+nvm_dir_create(const NvmStorageKey *key, uint32 flags, uint32 temp_owner, uint64 stamp)
+{
+	NvmDirEntry *entry;
+	NvmDirEntry new;
+	NvmRelState *rel;
+	uint32		id;
+
+	Assert(stamp != 0);
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	id = find_free_id();
+	entry = nvm_dir_entry(id);
+	rel = &nvm_relstates[id];
+
+	memset(&new, 0, sizeof(new));
+	new.database = key->database;
+	new.tablespace = key->tablespace;
+	new.relnumber = key->relnumber;
+	new.creation_id = nvm_dram->next_creation++;
+	new.kind = NVM_DIR_KIND_TABLE;
+	new.flags = flags;
+	new.temp_owner = temp_owner;
+	new.crc = dir_entry_crc(id, &new);
+
+	/* begin last; from there on the caller's transaction must know of it */
+	START_CRIT_SECTION();
+	memcpy(entry, &new, sizeof(new));
+	nvm_flush(entry, sizeof(*entry));
+	nvm_drain("pool-dir-fields");
+	__atomic_store_n(&entry->begin, stamp, __ATOMIC_RELEASE);
+	nvm_flush(entry, sizeof(*entry));
+	nvm_drain("pool-dir-begin");
+
+	memset(rel, 0, sizeof(*rel));
+	pg_atomic_init_u32(&rel->opened, 1);
+	rel->dir = id;
+	hash_insert(id);
+	NvmPool->ndirs = Max(NvmPool->ndirs, id);
+	nvm_dram->dir_search = id + 1;
+	END_CRIT_SECTION();
+	LWLockRelease(NvmPool->dir_lock);
+	return id;
+}
+
+/* ---- end, walk, forget ---- */
+
+void
+nvm_dir_set_end(uint32 id, uint64 stamp)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	__atomic_store_n(&entry->end, stamp, __ATOMIC_RELEASE);
+	LWLockRelease(NvmPool->dir_lock);
+	nvm_persist(&entry->end, sizeof(entry->end), "pool-dir-end");
+}
+
+/*
+ * Take back an end stamp, if it is the one that is there.
+ */
+void
+nvm_dir_clear_end(uint32 id, uint64 stamp)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+	bool		mine;
+
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	mine = entry->end == stamp;
+	if (mine)
+		__atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
+	LWLockRelease(NvmPool->dir_lock);
+	if (mine)
+		nvm_persist(&entry->end, sizeof(entry->end), "pool-dir-unend");
+}
+
+void
+nvm_dir_walk(NvmDirCallback fn, void *arg)
+{
+	for (uint32 id = 1; id <= *(volatile uint32 *) &NvmPool->ndirs; id++)
+	{
+		bool		in_use;
+
+		LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
+		in_use = nvm_relstates[id].dir == id &&
+			nvm_relstates[id].dir_state != NVM_DIRSTATE_RECLAIM;
+		LWLockRelease(NvmPool->dir_lock);
+		if (in_use)
+			fn(id, nvm_dir_entry(id), arg);
+	}
+}
+
+void
+nvm_dir_forget(uint32 id)
+{
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	if (nvm_relstates[id].dir == id && nvm_relstates[id].dir_state == NVM_DIRSTATE_LIVE)
+		nvm_relstates[id].dir_state = NVM_DIRSTATE_DEAD;
+	LWLockRelease(NvmPool->dir_lock);
+}
+
+/* ---- emptying and reclaiming ---- */
+
+static void
+empty_large(uint64 unit, uint64 word, void *arg)
+{
+	nvm_large_free(unit * NVM_UNIT_SIZE);
+}
+
+/*
+ * See nvm_pool.h.  Nobody else may use the storage.  Table extents go from the
+ * last to the first, each durably before the next: what a crash leaves is a
+ * shorter storage, never one with a hole.
+ */
+void
+nvm_dir_empty(uint32 id)
+{
+	NvmRelState *rel = &nvm_relstates[id];
+	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+
+	pg_atomic_write_u32(&rel->nblocks, 0);
+	pg_atomic_write_u32(&rel->hint_next, 0);
+	pg_atomic_write_u32(&rel->hint_free_blocks, 0);
+	pg_atomic_write_u64(&rel->dead, 0);
+	pg_atomic_write_u64(&rel->live, 0);
+	pg_write_barrier();
+	if (pg_atomic_read_u32(&rel->nlarge) > 0)
+		nvm_extents_walk(NVM_EXT_LARGE, id, empty_large, NULL);
+	while (nextents > 0)
+	{
+		uint32		index = --nextents;
+
+		NVM_FAILPOINT("pool-empty-extent");
+		pg_atomic_write_u32(&rel->nextents, index);
+		nvm_extent_release(nvm_relmap_get(rel, index), nvm_extent_units(index),
+						   "table extent");
+	}
+	for (int k = 0; k < NVM_RELMAP_SEGS; k++)
+	{
+		if (rel->fsm[k] != NULL)
+			memset(rel->fsm[k], 0, (Size) 8192 << k);
+	}
+	pg_atomic_write_u32(&rel->opened, 1);
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_dir_reclaim(uint32 id)
+{
+	NvmRelState *rel = &nvm_relstates[id];
+	NvmDirEntry *entry;
+
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	if (rel->dir != id || rel->dir_state == NVM_DIRSTATE_RECLAIM)
+	{
+		LWLockRelease(NvmPool->dir_lock);
+		return;
+	}
+	rel->dir_state = NVM_DIRSTATE_RECLAIM;
+	LWLockRelease(NvmPool->dir_lock);
+
+	entry = nvm_dir_entry(id);
+	nvm_dir_empty(id);
+
+	/* an error must not leave it half reclaimed for the rest of this run */
+	START_CRIT_SECTION();
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	for (int k = 0; k < NVM_RELMAP_SEGS; k++)
+	{
+		if (rel->map[k] != NULL)
+			nvm_dram_free_locked(rel->map[k], sizeof(uint32) * (Size) 64 << k);
+		if (rel->fsm[k] != NULL)
+			nvm_dram_free_locked(rel->fsm[k], (Size) 8192 << k);
+	}
+	LWLockRelease(NvmPool->extent_lock);
+
+	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
+	hash_remove(id);
+	__atomic_store_n(&entry->begin, 0, __ATOMIC_RELEASE);
+	nvm_flush(&entry->begin, sizeof(entry->begin));
+	nvm_drain("pool-dir-free");
+	memset(rel, 0, sizeof(*rel));
+	nvm_dram->dir_search = Min(nvm_dram->dir_search, id);
+	LWLockRelease(NvmPool->dir_lock);
+	END_CRIT_SECTION();
+}
+
+/* ---- use of a storage ---- */
+
+/*
+ * See nvm_pool.h.  Takes the relation's extend lock the first time.
+ */
+NvmRelState *
+nvm_rel_open(uint32 dir)
+{
+	NvmRelState *rel = &nvm_relstates[dir];
+
+	if (pg_atomic_read_u32(&rel->opened) != 0)
+		return rel;
+
+	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&rel->opened) == 0)
+	{
+		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+		uint32		nblocks = (uint32) nvm_rel_units(rel);
+
+		while (nextents > 0)
+		{
+			uint32		units = nvm_extent_units(nextents - 1);
+			char	   *start = NvmPoolPtr((uint64) nvm_relmap_get(rel, nextents - 1) * NVM_UNIT_SIZE);
+			uint32		n = units;
+
+			while (n > 0 &&
+				   ((NvmBlock *) (start + (Size) (n - 1) * NVM_UNIT_SIZE))->magic != NVM_BLOCK_MAGIC)
+				n--;
+			nblocks -= units - n;
+			if (n > 0)
+				break;
+			nextents--;
+		}
+		pg_atomic_write_u32(&rel->nblocks, nblocks);
+		pg_write_barrier();
+		pg_atomic_write_u32(&rel->opened, 1);
+	}
+	LWLockRelease(nvm_rel_extend_lock(rel));
+	return rel;
+}
+
+/* ---- start ---- */
+
+typedef struct OrphanSearch
+{
+	uint64		unit;
+	uint32		owner;
+} OrphanSearch;
+
+static void
+find_orphan(uint64 unit, uint64 word, void *arg)
+{
+	OrphanSearch *search = arg;
+
+	if (search->unit == 0 && NVM_EXT_KIND(word) != NVM_EXT_DIR &&
+		nvm_relstates[NVM_EXT_OWNER(word)].dir == 0)
+	{
+		search->unit = unit;
+		search->owner = NVM_EXT_OWNER(word);
+	}
+}
+
+/*
+ * Take entry id, which is in use, into DRAM.  *owned counts its extents.
+ */
+static bool
+scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
+{
+	NvmRelState *rel = &nvm_relstates[id];
+	const char *problem = nvm_dir_entry_problem(id, entry);
+	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+
+	if (problem)
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+						  "directory entry %u of NVM pool \"%s\" is damaged: %s",
+						  id, nvm_pool_path, problem);
+
+	/* as many as there are must be the first ones */
+	for (uint32 i = 0; i < nextents; i++)
+	{
+		uint32		k = 31 - __builtin_clz(i / 64 + 1);
+
+		if (rel->map[k] == NULL || nvm_relmap_get(rel, i) == 0)
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+							  "extent map of NVM pool \"%s\" is damaged: extent %u of storage %u (database %u, relation file %llu) is missing",
+							  nvm_pool_path, i, id, entry->database,
+							  (unsigned long long) entry->relnumber);
+	}
+	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
+	rel->dir = id;
+	hash_insert(id);
+	NvmPool->ndirs = id;
+	nvm_dram->next_creation = Max(nvm_dram->next_creation, entry->creation_id + 1);
+	return true;
+}
+
+/*
+ * Read the directory; nvm_extent_scan has found its extents and the
+ * `nowned` extents of storages.  Returns false after refusing the pool.
+ */
+bool
+nvm_dir_scan(uint64 nowned)
+{
+	OrphanSearch orphan = {0, 0};
+	uint64		owned = 0;
+
+	nvm_dram->next_creation = 1;
+	nvm_dram->dir_search = 1;
+	for (uint32 i = 0; i < nvm_dram->ndir_extents; i++)
+	{
+		if (nvm_dir_units[i] == 0)
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+							  "extent map of NVM pool \"%s\" is damaged: directory extent %u is missing",
+							  nvm_pool_path, i);
+		for (uint32 j = i == 0 ? 1 : 0; j < NVM_DIRS_PER_EXTENT; j++)
+		{
+			uint32		id = i * NVM_DIRS_PER_EXTENT + j;
+			NvmDirEntry *entry = nvm_dir_entry(id);
+
+			if (entry->begin != 0 && !scan_entry(id, entry, &owned))
+				return false;
+		}
+	}
+
+	if (nowned == owned)
+		return true;
+	nvm_extents_walk(0, 0, find_orphan, &orphan);
+	return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+					  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %llu: its owner, storage %u, does not exist",
+					  nvm_pool_path,
+					  (unsigned long long) (orphan.unit / NVM_UNITS_PER_CHUNK),
+					  (unsigned long long) (orphan.unit % NVM_UNITS_PER_CHUNK), orphan.owner);
+}
+
+/*
+ * What no restart keeps: temporary tables, whose sessions are gone, and after
+ * a crash the contents of UNLOGGED tables, as PostgreSQL empties their
+ * indexes.  Repeats itself if interrupted.  In the postmaster.
+ */
+void
+nvm_dir_reset_after_start(bool crashed)
+{
+	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
+	{
+		uint32		flags;
+
+		if (nvm_relstates[id].dir != id)
+			continue;
+		flags = nvm_dir_entry(id)->flags;
+		if (flags & NVM_DIR_TEMP)
+			nvm_dir_reclaim(id);
+		else if (crashed && (flags & NVM_DIR_UNLOGGED))
+			nvm_dir_empty(id);
+	}
+}

@@ -1,0 +1,606 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_extent.c
+ *	  Allocation of extents: map words, free bitmap, growth of the pool.
+ *
+ * On media an extent is one word (media_pool.h); in DRAM there is a bit for
+ * each unit.  An allocation marks the units in DRAM, prepares their contents,
+ * stores the word, and waits until it is durable: a crash finds the word, and
+ * the extent belongs to its owner, or does not, and the units are free.  A
+ * release is the same in reverse.  The word of a unit that does not begin an
+ * extent is zero at all times, so whoever walks the map without a lock always
+ * stands on the first unit of an extent or on a zero.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/pool_impl.h"
+
+StaticAssertDecl(sizeof(NvmDirEntry) == NVM_DIR_ENTRY_SIZE, "directory entry size");
+StaticAssertDecl(sizeof(NvmLargeHeader) == NVM_LINE_SIZE, "large header size");
+StaticAssertDecl(sizeof(NvmSlot) == NVM_SLOT_SIZE, "slot size");
+StaticAssertDecl(NVM_CHUNK0_FIRST_UNIT * NVM_UNIT_SIZE ==
+				 NVM_SLOTS_OFFSET + NVM_MAX_SLOTS * NVM_SLOT_SIZE, "chunk 0 layout");
+StaticAssertDecl(NVM_DIR_EXTENT_UNITS * NVM_UNIT_SIZE ==
+				 NVM_DIRS_PER_EXTENT * NVM_DIR_ENTRY_SIZE, "directory extent size");
+
+/* ---- words ---- */
+
+static inline uint64
+load_word(const uint64 *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void
+store_word(uint64 *p, uint64 word)
+{
+	__atomic_store_n(p, word, __ATOMIC_RELEASE);
+}
+
+uint64 *
+nvm_map_word(uint64 unit)
+{
+	return (uint64 *) (nvm_pool_base + unit / NVM_UNITS_PER_CHUNK * NVM_CHUNK_SIZE) +
+		unit % NVM_UNITS_PER_CHUNK;
+}
+
+uint64
+nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit)
+{
+	uint64		word = ((uint64) kind << 12) | ((uint64) owner << 15) | ((uint64) arg << 35);
+
+	return word | nvm_pool_check(&word, sizeof(word), unit, 12);
+}
+
+uint32
+nvm_extent_word_units(uint64 word)
+{
+	switch (NVM_EXT_KIND(word))
+	{
+		case NVM_EXT_TABLE:
+			return nvm_extent_units(NVM_EXT_ARG(word));
+		case NVM_EXT_LARGE:
+			return NVM_EXT_ARG(word);
+		case NVM_EXT_DIR:
+			return NVM_DIR_EXTENT_UNITS;
+		default:
+			return 1;
+	}
+}
+
+/*
+ * What is wrong with the word of this unit, or NULL.  word is not 0.
+ */
+const char *
+nvm_extent_problem(uint64 word, uint64 unit)
+{
+	uint64		rest = word & ~UINT64CONST(0xFFF);
+	uint32		kind = NVM_EXT_KIND(word);
+	uint32		units;
+
+	if (NVM_EXT_CHECK(word) != nvm_pool_check(&rest, sizeof(rest), unit, 12))
+		return "wrong checksum";
+	if (word >> 59 != 0)
+		return "reserved bits are set";
+	if (kind != NVM_EXT_TABLE && kind != NVM_EXT_LARGE && kind != NVM_EXT_DIR)
+		return "unknown kind of extent";
+	units = nvm_extent_word_units(word);
+	if (units == 0 || (kind == NVM_EXT_LARGE && units > NVM_LARGE_MAX_UNITS))
+		return "impossible size";
+	if (unit % NVM_UNITS_PER_CHUNK + units > NVM_UNITS_PER_CHUNK)
+		return "extent crosses the end of its chunk";
+	if ((kind == NVM_EXT_DIR) != (NVM_EXT_OWNER(word) == 0))
+		return "impossible owner";
+	if (kind == NVM_EXT_DIR && NVM_EXT_ARG(word) >= NVM_DIR_EXTENTS)
+		return "impossible index";
+	return NULL;
+}
+
+/* ---- bits ---- */
+
+void
+nvm_bits_set(uint64 *bits, uint64 first, uint64 n)
+{
+	while (n > 0)
+	{
+		uint32		shift = first % 64;
+		uint64		take = Min(n, 64 - shift);
+
+		bits[first / 64] |= (take == 64 ? ~UINT64CONST(0) : (UINT64CONST(1) << take) - 1) << shift;
+		first += take;
+		n -= take;
+	}
+}
+
+void
+nvm_bits_clear(uint64 *bits, uint64 first, uint64 n)
+{
+	while (n > 0)
+	{
+		uint32		shift = first % 64;
+		uint64		take = Min(n, 64 - shift);
+
+		bits[first / 64] &= ~((take == 64 ? ~UINT64CONST(0) : (UINT64CONST(1) << take) - 1) << shift);
+		first += take;
+		n -= take;
+	}
+}
+
+static bool
+bits_all_set(const uint64 *bits, uint64 first, uint64 n)
+{
+	while (n > 0)
+	{
+		uint32		shift = first % 64;
+		uint64		take = Min(n, 64 - shift);
+		uint64		mask = (take == 64 ? ~UINT64CONST(0) : (UINT64CONST(1) << take) - 1) << shift;
+
+		if ((bits[first / 64] & mask) != mask)
+			return false;
+		first += take;
+		n -= take;
+	}
+	return true;
+}
+
+/*
+ * First-fit search for n free units in a row; 0 if there are none.  A run
+ * never crosses chunks, because each chunk's map is marked used.  Caller holds
+ * extent_lock.
+ */
+static uint64
+find_run(uint32 n)
+{
+	uint64		end = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
+	uint64		unit = NvmPool->search_unit;
+	uint64		run = 0;
+	bool		first = true;
+
+	while (unit < end)
+	{
+		uint64		word = nvm_used_bits[unit / 64];
+
+		if (unit % 64 == 0 && word == ~UINT64CONST(0))
+		{
+			run = 0;
+			unit += 64;
+			continue;
+		}
+		if ((word >> (unit % 64)) & 1)
+			run = 0;
+		else
+		{
+			uint64		step = unit % 64 == 0 && word == 0 ? 64 : 1;
+
+			if (first)
+			{
+				NvmPool->search_unit = unit;
+				first = false;
+			}
+			run += step;
+			if (run >= n)
+				return unit + step - run;
+			unit += step;
+			continue;
+		}
+		unit++;
+	}
+	if (first)
+		NvmPool->search_unit = end;
+	return 0;
+}
+
+/* ---- growth ---- */
+
+/*
+ * Add a chunk.  ERROR when nvm.pool_max_size or the device is exhausted.
+ * Caller holds extent_lock exclusively.
+ */
+static void
+grow_pool(void)
+{
+	uint64		oldsize = NvmPool->nchunks * NVM_CHUNK_SIZE;
+	uint64		newsize = oldsize + NVM_CHUNK_SIZE;
+	uint64		first = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
+	const char *what = NULL;
+	bool		ok;
+
+	if (newsize > nvm_pool_max_bytes())
+		ereport(ERROR,
+				(errcode(ERRCODE_DISK_FULL),
+				 errmsg("could not extend NVM pool \"%s\": it has its maximum size", nvm_pool_path),
+				 errdetail("The pool has %llu MB, nvm.pool_max_size is %d MB.",
+						   (unsigned long long) (oldsize / (1024 * 1024)), nvm_pool_max_size),
+				 errhint("Increase nvm.pool_max_size and restart the server, or free space by VACUUM, TRUNCATE or DROP TABLE.")));
+
+	ok = nvm_dram_reserve(nvm_used_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
+		nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8);
+	if (!ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory in the DRAM region of the NVM pool")));
+
+	NVM_FAILPOINT("pool-grow-file");
+	ok = nvm_file_extend(oldsize, newsize, &what);
+	if (ok && !nvm_pmem_grown(newsize))
+	{
+		what = "map";
+		ok = false;
+	}
+	if (!ok)
+	{
+		int			save_errno = errno;
+
+		ereport(ERROR,
+				(errcode(save_errno == ENOSPC || save_errno == EDQUOT || save_errno == EFBIG ?
+						 ERRCODE_DISK_FULL : ERRCODE_IO_ERROR),
+				 errmsg("could not extend NVM pool \"%s\": %m", nvm_pool_path),
+				 errdetail("Step \"%s\" of growing it from %llu MB to %llu MB failed.", what,
+						   (unsigned long long) (oldsize / (1024 * 1024)),
+						   (unsigned long long) (newsize / (1024 * 1024))),
+				 errhint("Free space on the device that holds nvm.pool_directory, or free space in the pool by VACUUM, TRUNCATE or DROP TABLE.")));
+	}
+
+	NVM_FAILPOINT("pool-grow-header");
+	LWLockAcquire(NvmPool->header_lock, LW_EXCLUSIVE);
+	nvm_dram->header.nchunks++;
+	nvm_header_write(&nvm_dram->header);
+	LWLockRelease(NvmPool->header_lock);
+
+	/* the file is new there, so everything but the map is free and zero */
+	nvm_bits_clear(nvm_used_bits, first, NVM_UNITS_PER_CHUNK);
+	nvm_bits_set(nvm_used_bits, first, NVM_MAP_UNITS);
+	nvm_bits_set(nvm_zero_bits, first, NVM_UNITS_PER_CHUNK);
+	NvmPool->free_units += NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS;
+	NvmPool->nchunks++;
+}
+
+/* ---- allocation and release ---- */
+
+/*
+ * Make an extent: durably owned when this returns its first unit.  Its
+ * contents are durably zero, except that of a large value only the header is.
+ * May ERROR before anything is done.
+ */
+uint64
+nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
+{
+	uint64		unit;
+	uint64	   *word;
+	bool		zero;
+
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	while ((unit = find_run(nunits)) == 0)
+		grow_pool();
+	nvm_bits_set(nvm_used_bits, unit, nunits);
+	zero = bits_all_set(nvm_zero_bits, unit, nunits);
+	nvm_bits_clear(nvm_zero_bits, unit, nunits);
+	NvmPool->free_units -= nunits;
+	nvm_dram->reserved_units += nunits;
+	LWLockRelease(NvmPool->extent_lock);
+
+	/*
+	 * The units are ours alone.  An error from here on would lose them, or
+	 * leave an owner who does not know of them.
+	 */
+	START_CRIT_SECTION();
+	if (!zero)
+	{
+		char	   *start = NvmPoolPtr(unit * NVM_UNIT_SIZE);
+		Size		len = kind == NVM_EXT_LARGE ? sizeof(NvmLargeHeader) :
+			(Size) nunits * NVM_UNIT_SIZE;
+
+		memset(start, 0, len);
+		nvm_flush(start, len);
+		nvm_drain("pool-extent-zero");
+	}
+
+	word = nvm_map_word(unit);
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	store_word(word, nvm_extent_word(kind, owner, arg, unit));
+	nvm_dram->reserved_units -= nunits;
+	LWLockRelease(NvmPool->extent_lock);
+	nvm_flush(word, sizeof(*word));
+	nvm_drain("pool-extent-owner");
+	END_CRIT_SECTION();
+	return unit;
+}
+
+/*
+ * Free an extent whose word was stored as 0 and is durable.
+ */
+static void
+units_freed(uint64 unit, uint32 nunits)
+{
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	nvm_bits_clear(nvm_used_bits, unit, nunits);
+	NvmPool->free_units += nunits;
+	nvm_dram->reserved_units -= nunits;
+	NvmPool->search_unit = Min(NvmPool->search_unit, unit);
+	LWLockRelease(NvmPool->extent_lock);
+}
+
+/*
+ * Release an extent; durable on return.  Cannot fail.
+ */
+void
+nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
+{
+	uint64	   *word = nvm_map_word(unit);
+
+	if (load_word(word) == 0 || nvm_extent_word_units(load_word(word)) != nunits)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("%s at unit %llu of NVM pool is not what the extent map has",
+						what, (unsigned long long) unit)));
+		return;
+	}
+
+	/* no error may separate the media from the bitmap */
+	START_CRIT_SECTION();
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	store_word(word, 0);
+	nvm_dram->reserved_units += nunits;
+	LWLockRelease(NvmPool->extent_lock);
+	nvm_flush(word, sizeof(*word));
+	nvm_drain("pool-extent-free");
+	units_freed(unit, nunits);
+	END_CRIT_SECTION();
+}
+
+/* ---- relation maps ---- */
+
+/*
+ * Make sure that the map has room for extent `index`.  Returns false when there
+ * is no memory.  Caller holds extent_lock exclusively or is the postmaster.
+ */
+bool
+nvm_relmap_make(NvmRelState *rel, uint32 index)
+{
+	uint32		k = 31 - __builtin_clz(index / 64 + 1);
+	uint32	   *segment;
+
+	if (k >= NVM_RELMAP_SEGS)
+		return false;
+	if (rel->map[k] != NULL)
+		return true;
+	segment = nvm_dram_alloc_locked(sizeof(uint32) * (Size) 64 << k);
+	if (segment == NULL)
+		return false;
+	pg_write_barrier();			/* zeroes before the pointer */
+	rel->map[k] = segment;
+	return true;
+}
+
+/*
+ * Enter the unit of an extent; nvm_relmap_make was called.
+ */
+void
+nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit)
+{
+	uint32		k = 31 - __builtin_clz(index / 64 + 1);
+
+	rel->map[k][index - 64 * ((1u << k) - 1)] = unit;
+}
+
+/*
+ * See nvm_pool.h.  Caller holds the relation's extend lock.
+ */
+void
+nvm_rel_add_extent(NvmRelState *rel)
+{
+	uint32		index = pg_atomic_read_u32(&rel->nextents);
+	uint64		unit;
+	bool		ok;
+
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	ok = nvm_relmap_make(rel, index);
+	LWLockRelease(NvmPool->extent_lock);
+	if (!ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory in the DRAM region of the NVM pool")));
+
+	unit = nvm_extent_alloc(NVM_EXT_TABLE, rel->dir, index, nvm_extent_units(index));
+	nvm_relmap_put(rel, index, (uint32) unit);
+
+	/* readers look at the map below nextents only */
+	pg_write_barrier();
+	pg_atomic_write_u32(&rel->nextents, index + 1);
+}
+
+uint64
+nvm_rel_units(NvmRelState *rel)
+{
+	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+	uint64		units = 0;
+
+	/* eight of a size, up to the largest size */
+	for (uint32 i = 0; i < nextents; i += NVM_EXT_PER_CLASS)
+	{
+		if (i >= NVM_EXT_PER_CLASS * (NVM_EXT_CLASSES - 1))
+			return units + (uint64) (nextents - i) * NVM_EXT_MAX_UNITS;
+		units += (uint64) nvm_extent_units(i) * Min(NVM_EXT_PER_CLASS, nextents - i);
+	}
+	return units;
+}
+
+/*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_large_alloc(uint32 dir, uint32 nunits)
+{
+	uint64		unit;
+
+	if (nunits < 1 || nunits > NVM_LARGE_MAX_UNITS)
+		elog(ERROR, "invalid size of a large value's run: %u units", nunits);
+	unit = nvm_extent_alloc(NVM_EXT_LARGE, dir, nunits, nunits);
+	pg_atomic_fetch_add_u32(&nvm_relstates[dir].nlarge, 1);
+	return unit * NVM_UNIT_SIZE;
+}
+
+void
+nvm_large_free(uint64 offset)
+{
+	uint64		unit = offset / NVM_UNIT_SIZE;
+	uint64		word;
+
+	if (offset % NVM_UNIT_SIZE != 0 || unit >= NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
+		word = 0;
+	else
+		word = load_word(nvm_map_word(unit));
+	if (NVM_EXT_KIND(word) != NVM_EXT_LARGE)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("no large value at offset %llu of the NVM pool",
+						(unsigned long long) offset)));
+		return;
+	}
+	nvm_extent_release(unit, NVM_EXT_ARG(word), "large value");
+	pg_atomic_fetch_sub_u32(&nvm_relstates[NVM_EXT_OWNER(word)].nlarge, 1);
+}
+
+/*
+ * See nvm_pool.h.  Takes no lock, so fn may allocate and free; extents that
+ * come or go meanwhile may be seen or not.
+ */
+void
+nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
+{
+	uint64		nchunks = NvmPool->nchunks;
+
+	for (uint64 chunk = 0; chunk < nchunks; chunk++)
+	{
+		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
+		uint64	   *map = nvm_map_word(base);
+		uint32		i = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+
+		while (i < NVM_UNITS_PER_CHUNK)
+		{
+			uint64		word = load_word(&map[i]);
+
+			if (word == 0)
+			{
+				i++;
+				continue;
+			}
+			if ((kind == 0 || NVM_EXT_KIND(word) == kind) &&
+				(dir == 0 || NVM_EXT_OWNER(word) == dir))
+				fn(base + i, word, arg);
+			i += Max(1, nvm_extent_word_units(word));
+		}
+	}
+}
+
+/* ---- start ---- */
+
+/*
+ * Enter an extent found at start in DRAM.
+ */
+static bool
+scan_extent(uint64 unit, uint64 word)
+{
+	uint32		arg = NVM_EXT_ARG(word);
+	NvmRelState *rel;
+	uint32		k;
+
+	if (NVM_EXT_KIND(word) == NVM_EXT_DIR)
+	{
+		if (nvm_dir_units[arg] != 0)
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+							  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+							  "extent map of NVM pool \"%s\" is damaged: directory extent %u is there twice, at units %u and %llu",
+							  nvm_pool_path, arg, nvm_dir_units[arg], (unsigned long long) unit);
+		nvm_dir_units[arg] = (uint32) unit;
+		nvm_dram->ndir_extents++;
+		return true;
+	}
+
+	rel = &nvm_relstates[NVM_EXT_OWNER(word)];
+	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE)
+	{
+		pg_atomic_write_u32(&rel->nlarge, pg_atomic_read_u32(&rel->nlarge) + 1);
+		return true;
+	}
+	if (!nvm_relmap_make(rel, arg))
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
+						  "could not rebuild the extent map of storage %u of NVM pool \"%s\"",
+						  NVM_EXT_OWNER(word), nvm_pool_path);
+	k = 31 - __builtin_clz(arg / 64 + 1);
+	if (rel->map[k][arg - 64 * ((1u << k) - 1)] != 0)
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+						  "extent map of NVM pool \"%s\" is damaged: extent %u of storage %u is there twice",
+						  nvm_pool_path, arg, NVM_EXT_OWNER(word));
+	nvm_relmap_put(rel, arg, (uint32) unit);
+	pg_atomic_write_u32(&rel->nextents, pg_atomic_read_u32(&rel->nextents) + 1);
+	return true;
+}
+
+/*
+ * Rebuild bitmap and relation maps from the extent map: extent to extent, and
+ * word by word where nothing is allocated.  *nowned becomes the number of
+ * extents that storages own.  Returns false after refusing the pool.
+ */
+bool
+nvm_extent_scan(uint64 *nowned)
+{
+	uint64		nchunks = NvmPool->nchunks;
+	uint64		used = 0;
+
+	*nowned = 0;
+	if (!nvm_dram_reserve(nvm_used_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)) ||
+		!nvm_dram_reserve(nvm_zero_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)))
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
+						  "could not reserve memory for the free-space map of NVM pool \"%s\": %m",
+						  nvm_pool_path);
+
+	for (uint64 chunk = 0; chunk < nchunks; chunk++)
+	{
+		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
+		uint64	   *map = nvm_map_word(base);
+		uint32		i = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+
+		nvm_bits_set(nvm_used_bits, base, i);
+		used += i;
+		while (i < NVM_UNITS_PER_CHUNK)
+		{
+			uint64		word = map[i];
+			const char *problem;
+			uint32		units;
+
+			if (word == 0)
+			{
+				i++;
+				continue;
+			}
+			problem = nvm_extent_problem(word, base + i);
+			if (problem)
+				return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+								  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+								  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %u: %s (word %016llx)",
+								  nvm_pool_path, (unsigned long long) chunk, i, problem,
+								  (unsigned long long) word);
+			if (!scan_extent(base + i, word))
+				return false;
+			if (NVM_EXT_KIND(word) != NVM_EXT_DIR)
+				++*nowned;
+			units = nvm_extent_word_units(word);
+			nvm_bits_set(nvm_used_bits, base + i, units);
+			used += units;
+			i += units;
+		}
+	}
+	NvmPool->free_units = nchunks * NVM_UNITS_PER_CHUNK - used;
+	NvmPool->search_unit = NVM_CHUNK0_FIRST_UNIT;
+	return true;
+}

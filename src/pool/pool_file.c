@@ -1,0 +1,347 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_file.c
+ *	  The pool's directory and file: found, checked, created, locked, grown.
+ *
+ * The lock is flock() on the pool file.  All children of the postmaster share
+ * its open file description, so the pool stays locked while any of them lives,
+ * however the postmaster died.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "miscadmin.h"
+#include "pool/pool_impl.h"
+#include "storage/fd.h"
+
+/* how long a stopped server's last child may keep the lock */
+#define LOCK_WAIT_MS			3000
+#define LOCK_STEP_MS			20
+
+int			nvm_pool_fd = -1;
+char	   *nvm_pool_path = NULL;	/* of the file; its directory below */
+
+static char *pool_dir = NULL;
+
+#define RESTORE_HINT \
+	"Restore the pool and the data directory together from a backup taken while the server was stopped"
+#define START_NEW_HINT \
+	"To give up all nvm tables and start with an empty pool, remove the file \"" \
+	NVM_INCARNATION_FILE "\" from the data directory"
+
+/*
+ * Compute the names.  A relative directory is one in the data directory.
+ */
+static void
+set_names(void)
+{
+	char		dir[MAXPGPATH];
+
+	if (is_absolute_path(nvm_pool_directory))
+		strlcpy(dir, nvm_pool_directory, sizeof(dir));
+	else
+		snprintf(dir, sizeof(dir), "%s/%s", DataDir, nvm_pool_directory);
+	canonicalize_path(dir);
+	free(pool_dir);
+	free(nvm_pool_path);
+	pool_dir = strdup(dir);
+	nvm_pool_path = malloc(strlen(dir) + sizeof("/" NVM_POOL_FILE));
+	if (pool_dir == NULL || nvm_pool_path == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
+	sprintf(nvm_pool_path, "%s/%s", dir, NVM_POOL_FILE);
+}
+
+/*
+ * Owner and mode of the directory or the file.  Returns false after refusing.
+ */
+static bool
+check_owner_and_mode(const char *what, const char *path, const struct stat *st,
+					 mode_t mode)
+{
+	if (st->st_uid != geteuid())
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  psprintf("Give it to the server's user: chown %u \"%s\".",
+								   (unsigned) geteuid(), path),
+						  "NVM pool %s \"%s\" has wrong owner: user id %u instead of %u",
+						  what, path, (unsigned) st->st_uid, (unsigned) geteuid());
+	if ((st->st_mode & 07777) != mode)
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  psprintf("Correct it: chmod %04o \"%s\".", (unsigned) mode, path),
+						  "NVM pool %s \"%s\" has wrong permissions: %04o instead of %04o",
+						  what, path, (unsigned) (st->st_mode & 07777), (unsigned) mode);
+	return true;
+}
+
+/*
+ * Check the directory, or make it when it is missing and no pool is known.
+ */
+static bool
+prepare_directory(bool known)
+{
+	struct stat st;
+
+	if (stat(pool_dir, &st) != 0)
+	{
+		if (errno != ENOENT)
+			return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+							  "Check nvm.pool_directory and the permissions of the directories above it.",
+							  "could not access NVM pool directory \"%s\": %m", pool_dir);
+		if (known)
+			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							  "Mount the device or correct nvm.pool_directory. " RESTORE_HINT
+							  " if it is lost. " START_NEW_HINT ".",
+							  "NVM pool is missing: directory \"%s\" does not exist", pool_dir);
+		if (mkdir(pool_dir, S_IRWXU) != 0)
+			return nvm_refuse(errno == ENOENT ? ERRCODE_UNDEFINED_FILE :
+							  errno == ENOSPC ? ERRCODE_DISK_FULL :
+							  ERRCODE_INSUFFICIENT_PRIVILEGE,
+							  "Create it with mode 0700, owned by the server's user, or correct nvm.pool_directory.",
+							  "could not create NVM pool directory \"%s\": %m", pool_dir);
+		fsync_fname(DataDir, true);
+		if (stat(pool_dir, &st) != 0)
+			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+							  "could not access NVM pool directory \"%s\": %m", pool_dir);
+	}
+	if (!S_ISDIR(st.st_mode))
+		return nvm_refuse(ERRCODE_WRONG_OBJECT_TYPE, "Correct nvm.pool_directory.",
+						  "NVM pool directory \"%s\" is not a directory", pool_dir);
+	if (!check_owner_and_mode("directory", pool_dir, &st, 0700))
+		return false;
+	if (access(pool_dir, R_OK | W_OK | X_OK) != 0)
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "The file system may be mounted read-only.",
+						  "NVM pool directory \"%s\" is not writable: %m", pool_dir);
+	return true;
+}
+
+/*
+ * Take the lock.  A child of a server that has just ended may hold it for a
+ * moment still.
+ */
+static bool
+lock_file(int fd)
+{
+	for (int waited = 0;; waited += LOCK_STEP_MS)
+	{
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return true;
+		if (errno == EINTR)
+			continue;
+		if (errno != EWOULDBLOCK)
+			return nvm_refuse(ERRCODE_IO_ERROR,
+							  "Put the pool on a file system that supports flock().",
+							  "could not lock NVM pool \"%s\": %m", nvm_pool_path);
+		if (waited >= LOCK_WAIT_MS)
+			return nvm_refuse(ERRCODE_OBJECT_IN_USE,
+							  "Stop that server, or set nvm.pool_directory to this server's own pool.",
+							  "NVM pool \"%s\" is in use by another server", nvm_pool_path);
+		pg_usleep(LOCK_STEP_MS * 1000L);
+	}
+}
+
+/*
+ * Make the file under a temporary name: one chunk of zeroes, both copies of
+ * the header; it gets its name when it is complete.
+ */
+static bool
+create_file(void)
+{
+	char	   *path = psprintf("%s/%s", pool_dir, NVM_POOL_NEW_FILE);
+	ControlFileData control;
+	NvmPoolHeader header;
+	int			fd;
+	int			rc;
+
+	if (!nvm_control_read(&control))
+		return false;
+	nvm_header_init(&header, control.system_identifier);
+	if (!pg_strong_random(header.uuid, sizeof(header.uuid)))
+		return nvm_refuse(ERRCODE_INTERNAL_ERROR, "Restart the server.",
+						  "could not generate the identifier of a new NVM pool");
+
+	unlink(path);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "Check permissions and free space of the device that holds the pool.",
+						  "could not create NVM pool file \"%s\": %m", path);
+	do
+	{
+		rc = fallocate(fd, 0, 0, (off_t) NVM_CHUNK_SIZE);
+	} while (rc != 0 && errno == EINTR);
+
+	for (int i = 0; rc == 0 && i < 2; i++)
+	{
+		header.sequence = i;
+		header.crc = nvm_header_crc(&header);
+		errno = ENOSPC;
+		if (pwrite(fd, &header, sizeof(header), NVM_HEADER_OFFSET(i)) != sizeof(header))
+			rc = -1;
+	}
+	if (rc == 0)
+		rc = pg_fsync(fd);
+	if (rc != 0)
+	{
+		int			save_errno = errno;
+
+		close(fd);
+		unlink(path);
+		errno = save_errno;
+		return nvm_refuse(save_errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_IO_ERROR,
+						  psprintf("A pool needs at least %d MB on a file system that supports fallocate().",
+								   (int) (NVM_CHUNK_SIZE / (1024 * 1024))),
+						  "could not allocate NVM pool file \"%s\": %m", path);
+	}
+	close(fd);
+	if (durable_rename(path, nvm_pool_path, LOG) != 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+						  "could not rename NVM pool file \"%s\": %m", path);
+	return true;
+}
+
+/*
+ * Open and lock the pool file, creating it when there is none.  `known`: the
+ * data directory has had a pool, so a missing one is lost and not new.  When
+ * the postmaster reinitialises, the file that it holds is kept.  Returns false
+ * after refusing the pool.
+ */
+bool
+nvm_file_open(bool known, bool *created)
+{
+	struct stat st;
+
+	*created = false;
+	if (nvm_pool_fd >= 0)
+		return true;
+
+	set_names();
+	if (!prepare_directory(known))
+		return false;
+	if (lstat(nvm_pool_path, &st) != 0)
+	{
+		if (errno != ENOENT)
+			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+							  "could not access NVM pool \"%s\": %m", nvm_pool_path);
+		if (known)
+			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							  "Mount the device or correct nvm.pool_directory. " RESTORE_HINT
+							  " if it is lost. " START_NEW_HINT ".",
+							  "NVM pool is missing: file \"%s\" does not exist", nvm_pool_path);
+		if (!create_file())
+			return false;
+		*created = true;
+		if (lstat(nvm_pool_path, &st) != 0)
+			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+							  "could not access NVM pool \"%s\": %m", nvm_pool_path);
+	}
+	if (!S_ISREG(st.st_mode))
+		return nvm_refuse(ERRCODE_WRONG_OBJECT_TYPE, "Correct nvm.pool_directory.",
+						  "NVM pool \"%s\" is not a regular file", nvm_pool_path);
+	if (!check_owner_and_mode("file", nvm_pool_path, &st, 0600))
+		return false;
+
+	nvm_pool_fd = open(nvm_pool_path, O_RDWR | O_CLOEXEC);
+	if (nvm_pool_fd < 0)
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "The file system may be mounted read-only.",
+						  "could not open NVM pool \"%s\": %m", nvm_pool_path);
+	if (!lock_file(nvm_pool_fd))
+	{
+		close(nvm_pool_fd);
+		nvm_pool_fd = -1;
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Release the lock for good, in all processes that share it.
+ */
+void
+nvm_file_unlock(void)
+{
+	if (nvm_pool_fd >= 0)
+	{
+		flock(nvm_pool_fd, LOCK_UN);
+		close(nvm_pool_fd);
+		nvm_pool_fd = -1;
+	}
+}
+
+/*
+ * What tells the file from a copy of it, and its size.  The birth time is 0
+ * where the file system does not have one.
+ */
+void
+nvm_file_identity(uint64 *device, uint64 *inode, uint64 *birth, uint64 *size)
+{
+	struct stat st;
+	struct statx sx;
+
+	*device = *inode = *birth = *size = 0;
+	if (fstat(nvm_pool_fd, &st) == 0)
+	{
+		*device = (uint64) st.st_dev;
+		*inode = (uint64) st.st_ino;
+		*size = (uint64) st.st_size;
+	}
+	if (statx(nvm_pool_fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx) == 0 &&
+		(sx.stx_mask & STATX_BTIME) != 0)
+		*birth = (uint64) sx.stx_btime.tv_sec * UINT64CONST(1000000000) +
+			sx.stx_btime.tv_nsec;
+}
+
+/*
+ * Make the file newsize bytes long; what is added reads as zeroes.  The file
+ * may be longer than oldsize, when an earlier growth did not complete: nobody
+ * uses that part, it is cut off first.  Returns false with errno set and
+ * *what naming the step; the file is then as long as it was.
+ */
+bool
+nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what)
+{
+	struct stat st;
+	int			rc;
+
+	*what = "examine";
+	if (fstat(nvm_pool_fd, &st) != 0)
+		return false;
+	*what = "truncate";
+	if ((uint64) st.st_size > oldsize &&
+		ftruncate(nvm_pool_fd, (off_t) oldsize) != 0)
+		return false;
+	*what = "extend";
+	do
+	{
+		rc = fallocate(nvm_pool_fd, 0, (off_t) oldsize, (off_t) (newsize - oldsize));
+	} while (rc != 0 && errno == EINTR);
+	if (rc == 0)
+	{
+		*what = "fsync";
+		rc = pg_fsync(nvm_pool_fd);
+	}
+	if (rc != 0)
+	{
+		int			save_errno = errno;
+
+		if (ftruncate(nvm_pool_fd, (off_t) oldsize) != 0)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not truncate NVM pool \"%s\": %m", nvm_pool_path)));
+		errno = save_errno;
+		return false;
+	}
+	return true;
+}

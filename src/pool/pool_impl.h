@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_impl.h
+ *	  What the files of the pool share among themselves.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef POOL_IMPL_H
+#define POOL_IMPL_H
+
+#include "pool/nvm_pool.h"
+
+#include "access/xlogdefs.h"
+#include "catalog/pg_control.h"
+
+#define NVM_POOL_FILE			"pool"
+#define NVM_POOL_NEW_FILE		"pool.new"
+
+/* locks of the tranche: header, extent, directory, then the extend locks */
+#define NVM_EXTEND_LOCKS		253
+
+#define NVM_DRAM_CLASSES		24	/* 256 bytes << class */
+#define NVM_DRAM_MIN			256
+#define NVM_DIR_BUCKETS			(1 << 18)
+#define NVM_DIR_EXTENTS			(NVM_MAX_DIRS / NVM_DIRS_PER_EXTENT)
+
+/* domains of nvm_pool_check's place, besides units */
+#define NVM_PLACE_DIR(id)		((UINT64_C(1) << 62) | (id))
+
+/*
+ * Control block of the DRAM region.
+ */
+typedef struct NvmDramControl
+{
+	/* protected by extent_lock: the region's heap, offsets from its base */
+	uint64		heap_next;
+	uint64		heap_ready;		/* memory behind it is reserved up to here */
+	uint64		heap_end;
+	uint64		heap_free[NVM_DRAM_CLASSES];
+
+	/* protected by extent_lock: marked used, but not on media (yet, any more) */
+	uint64		reserved_units;
+
+	/* protected by dir_lock */
+	uint64		next_creation;
+	uint32		dir_search;		/* no free id below this one */
+	uint32		ndir_extents;
+
+	/* protected by header_lock: what the media holds */
+	NvmPoolHeader header;
+} NvmDramControl;
+
+extern NvmDramControl *nvm_dram;
+extern uint64 *nvm_used_bits;	/* bit a unit, extent_lock */
+extern uint64 *nvm_zero_bits;	/* bit a unit: known to be durably zero; extent_lock */
+extern uint32 *nvm_dir_units;	/* unit of each directory extent, dir_lock */
+extern uint32 *nvm_dir_buckets; /* head id of each hash chain, dir_lock */
+
+/* pool_settings.c */
+extern uint64 nvm_pool_max_bytes(void);
+
+/* pool_dram.c */
+extern bool nvm_dram_setup(uint64 max_units);
+extern bool nvm_dram_reserve(const void *ptr, Size size);
+extern void *nvm_dram_alloc_locked(Size size);
+extern void nvm_dram_free_locked(void *ptr, Size size);
+
+/* pool_file.c */
+extern int	nvm_pool_fd;
+extern char *nvm_pool_path;
+extern bool nvm_file_open(bool known, bool *created);
+extern void nvm_file_unlock(void);
+extern bool nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what);
+extern void nvm_file_identity(uint64 *device, uint64 *inode, uint64 *birth,
+							  uint64 *size);
+
+/* pool_header.c */
+extern uint32 nvm_header_crc(const NvmPoolHeader *h);
+extern const char *nvm_header_problem(const NvmPoolHeader *h);
+extern void nvm_header_init(NvmPoolHeader *h, uint64 system_identifier);
+extern bool nvm_header_read(NvmPoolHeader *h, bool *copy_damaged);
+extern bool nvm_header_acceptable(const NvmPoolHeader *h,
+								  const ControlFileData *control);
+extern void nvm_header_write(NvmPoolHeader *h);
+extern void nvm_pool_set_uuid(const uint8 *uuid);
+
+/* pool_incarnation.c */
+extern bool nvm_control_read(ControlFileData *control);
+extern bool nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists);
+extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
+									const NvmPoolHeader *h);
+extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,
+								  const ControlFileData *control);
+
+/* pool_open.c: returns false, so that callers can "return nvm_refuse(...)" */
+extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
+
+/* pool_extent.c */
+extern uint64 *nvm_map_word(uint64 unit);
+extern uint64 nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit);
+extern const char *nvm_extent_problem(uint64 word, uint64 unit);
+extern uint32 nvm_extent_word_units(uint64 word);
+extern uint64 nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits);
+extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
+extern bool nvm_extent_scan(uint64 *nowned);
+extern void nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit);
+extern bool nvm_relmap_make(NvmRelState *rel, uint32 index);
+extern void nvm_bits_set(uint64 *bits, uint64 first, uint64 n);
+extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
+
+/* pool_dir.c */
+extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);
+extern bool nvm_dir_scan(uint64 nowned);
+extern void nvm_dir_reset_after_start(bool crashed);
+
+#endif							/* POOL_IMPL_H */

@@ -1,0 +1,285 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_incarnation.c
+ *	  The bond between pool and data directory.
+ *
+ * Pool and data directory are halves of one database: either, replaced by an
+ * older or a foreign copy, would make nonsense of the other.  So both note at
+ * each open the number of the incarnation and a nonce.  The open is done in
+ * three steps, each durable before the next:
+ *
+ *	1. incarnation file: incarnation n, announces n + 1 with its nonce
+ *	2. pool header: incarnation n + 1, its nonce, not clean
+ *	3. incarnation file: incarnation n + 1
+ *
+ * A crash after 1 leaves both sides at n, after 2 the pool at what the file
+ * announces.  Every other difference means that one side was replaced.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "common/file_perm.h"
+#include "miscadmin.h"
+#include "pool/pool_impl.h"
+#include "port/pg_crc32c.h"
+#include "storage/fd.h"
+
+#define RESTORE_PAIR_HINT \
+	"Restore the pool and the data directory together from a backup taken while the server was stopped, " \
+	"or put back the one that was replaced."
+
+static uint32
+record_crc(const NvmIncarnationRecord *rec)
+{
+	NvmIncarnationRecord copy = *rec;
+	pg_crc32c	crc;
+
+	copy.crc = 0;
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &copy, sizeof(copy));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/*
+ * Read pg_control, without ever throwing.  Returns false after refusing the
+ * pool.
+ */
+bool
+nvm_control_read(ControlFileData *control)
+{
+	pg_crc32c	crc;
+	ssize_t		n = -1;
+	int			fd = open(XLOG_CONTROL_FILE, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+	{
+		n = read(fd, control, sizeof(*control));
+		close(fd);
+	}
+	if (n != sizeof(*control))
+		return nvm_refuse(ERRCODE_IO_ERROR, "Restart the server.",
+						  "could not read \"%s\" to check the NVM pool against it: %m",
+						  XLOG_CONTROL_FILE);
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, control, offsetof(ControlFileData, crc));
+	FIN_CRC32C(crc);
+	if (!EQ_CRC32C(crc, control->crc))
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED, "Restart the server.",
+						  "checksum of \"%s\" is wrong, cannot check the NVM pool against it",
+						  XLOG_CONTROL_FILE);
+	return true;
+}
+
+/*
+ * Read the incarnation file.  Returns false after refusing the pool, when it
+ * is there but no record in it is valid.
+ */
+bool
+nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
+{
+	bool		valid = false;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
+
+	memset(rec, 0, sizeof(*rec));
+	*exists = fd >= 0;
+	if (fd < 0 && errno == ENOENT)
+		return true;
+	if (fd < 0)
+		return nvm_refuse(ERRCODE_IO_ERROR,
+						  "Check the permissions of the data directory.",
+						  "could not open file \"%s\": %m", NVM_INCARNATION_FILE);
+	for (int i = 0; i < 2; i++)
+	{
+		NvmIncarnationRecord copy;
+
+		if (pread(fd, &copy, sizeof(copy), i * NVM_INCARNATION_SIZE) != sizeof(copy) ||
+			copy.magic != NVM_INCARNATION_MAGIC || copy.crc != record_crc(&copy))
+			continue;
+		if (!valid || copy.sequence > rec->sequence)
+			*rec = copy;
+		valid = true;
+	}
+	close(fd);
+	if (!valid)
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_PAIR_HINT,
+						  "file \"%s\" is damaged, cannot tell whether the NVM pool belongs to this data directory",
+						  NVM_INCARNATION_FILE);
+	return true;
+}
+
+/*
+ * Write rec in the place of the older record, durably.  Returns false after
+ * refusing the pool.
+ */
+static bool
+incarnation_write(NvmIncarnationRecord *rec)
+{
+	int			fd;
+	int			rc;
+
+	rec->magic = NVM_INCARNATION_MAGIC;
+	rec->sequence++;
+	rec->crc = record_crc(rec);
+	fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+	errno = fd < 0 ? errno : ENOSPC;
+	if (fd < 0 ||
+		pwrite(fd, rec, sizeof(*rec), (off_t) (rec->sequence & 1) * NVM_INCARNATION_SIZE) != sizeof(*rec))
+		rc = -1;
+	else
+		rc = pg_fdatasync(fd);
+	if (fd >= 0)
+	{
+		int			save_errno = errno;
+
+		close(fd);
+		errno = save_errno;
+	}
+	if (rc != 0)
+		return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_IO_ERROR,
+						  "Check the device that holds the data directory.",
+						  "could not write file \"%s\": %m", NVM_INCARNATION_FILE);
+	return true;
+}
+
+/*
+ * Make the file for a pool that was never opened.
+ */
+static bool
+incarnation_create(NvmIncarnationRecord *rec, const NvmPoolHeader *h)
+{
+	const char *temp = NVM_INCARNATION_FILE ".new";
+	char		image[2 * NVM_INCARNATION_SIZE] = {0};
+	int			fd;
+	bool		ok;
+
+	memset(rec, 0, sizeof(*rec));
+	rec->magic = NVM_INCARNATION_MAGIC;
+	rec->sequence = 2;
+	rec->system_identifier = h->system_identifier;
+	memcpy(rec->uuid, h->uuid, sizeof(rec->uuid));
+	rec->crc = record_crc(rec);
+	memcpy(image, rec, sizeof(*rec));
+
+	fd = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, pg_file_create_mode);
+	errno = fd < 0 ? errno : ENOSPC;
+	ok = fd >= 0 && write(fd, image, sizeof(image)) == sizeof(image);
+	if (fd >= 0)
+		close(fd);
+	if (!ok || durable_rename(temp, NVM_INCARNATION_FILE, LOG) != 0)
+		return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_IO_ERROR,
+						  "Check the device that holds the data directory.",
+						  "could not create file \"%s\": %m", NVM_INCARNATION_FILE);
+	return true;
+}
+
+/*
+ * Do the two sides belong together?  Returns false after refusing the pool.
+ */
+bool
+nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
+						const NvmPoolHeader *h)
+{
+	if (!exists)
+	{
+		/* just created, or that was interrupted before its first open */
+		if (h->incarnation == 0)
+			return true;
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
+						  "NVM pool \"%s\" was used by another copy of this data directory: file \"%s\" is missing",
+						  nvm_pool_path, NVM_INCARNATION_FILE);
+	}
+	if (memcmp(rec->uuid, h->uuid, sizeof(rec->uuid)) != 0)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
+						  "NVM pool \"%s\" is not the pool that this data directory was last used with",
+						  nvm_pool_path);
+	if (rec->incarnation == h->incarnation && rec->nonce == h->nonce)
+		return true;
+	if (rec->next_incarnation != 0 && !h->clean &&
+		rec->next_incarnation == h->incarnation && rec->next_nonce == h->nonce)
+		return true;
+	if (h->incarnation < rec->incarnation)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
+						  "NVM pool \"%s\" is older than the data directory (incarnation %u, the data directory has seen %u)",
+						  nvm_pool_path, h->incarnation, rec->incarnation);
+	if (h->incarnation > rec->incarnation)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
+						  "data directory is older than NVM pool \"%s\" (incarnation %u, the pool has %u)",
+						  nvm_pool_path, rec->incarnation, h->incarnation);
+	return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
+					  "NVM pool \"%s\" and the data directory have different histories since incarnation %u",
+					  nvm_pool_path, h->incarnation);
+}
+
+/*
+ * Add incarnation inc to the list of those that ended in a crash.  When the
+ * list is full, its oldest entry and everything older become doubtful.
+ */
+static void
+note_crashed(NvmPoolHeader *h, uint32 inc)
+{
+	if (h->ncrashed >= NVM_CRASHED_LIST)
+	{
+		h->crashed_floor = h->crashed[0] + 1;
+		memmove(&h->crashed[0], &h->crashed[1],
+				(NVM_CRASHED_LIST - 1) * sizeof(h->crashed[0]));
+		h->ncrashed = NVM_CRASHED_LIST - 1;
+	}
+	h->crashed[h->ncrashed++] = inc;
+}
+
+/*
+ * Begin the next incarnation on both sides.  The pool is mapped and valid, *h
+ * is its header.  Returns false after refusing the pool.
+ */
+bool
+nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
+					  const ControlFileData *control)
+{
+	NvmIncarnationRecord rec = *old;
+	uint64		nonce;
+	uint64		size;
+
+	if (h->incarnation == PG_UINT32_MAX)
+		return nvm_refuse(ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+						  "Dump the nvm tables with an older copy and load them into a new pool.",
+						  "NVM pool \"%s\" was opened too often", nvm_pool_path);
+	if (!pg_strong_random(&nonce, sizeof(nonce)))
+		return nvm_refuse(ERRCODE_INTERNAL_ERROR, "Restart the server.",
+						  "could not generate a random number for NVM pool \"%s\"",
+						  nvm_pool_path);
+	if (rec.magic == 0 && !incarnation_create(&rec, h))
+		return false;
+
+	rec.incarnation = h->incarnation;
+	rec.nonce = h->nonce;
+	rec.next_incarnation = h->incarnation + 1;
+	rec.next_nonce = nonce;
+	if (!incarnation_write(&rec))
+		return false;
+
+	if (!h->clean)
+		note_crashed(h, h->incarnation);
+	h->incarnation++;
+	h->nonce = nonce;
+	h->clean = 0;
+	h->wal_position = control->checkPoint;
+	h->pg_major = PG_MAJORVERSION_NUM;
+	nvm_file_identity(&h->device, &h->inode, &h->birth, &size);
+	nvm_header_write(h);
+
+	rec.incarnation = h->incarnation;
+	rec.nonce = nonce;
+	rec.next_incarnation = 0;
+	rec.next_nonce = 0;
+	return incarnation_write(&rec);
+}

@@ -1,0 +1,363 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_open.c
+ *	  Opening the pool at server start, refusing it, closing it.
+ *
+ * Runs in the postmaster, in shmem_startup_hook: at server start, and again
+ * when the postmaster reinitialises after a backend's death.  A pool that
+ * cannot be used is refused with a reason and a remedy, which are logged and
+ * shown by each access; PostgreSQL itself starts in any case.  Nothing in the
+ * pool or in the data directory is changed before everything is validated.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/pool_impl.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+
+NvmPoolShared *NvmPool = NULL;
+char	   *nvm_pool_base = NULL;
+
+static LWLockPadded *pool_locks = NULL;
+static bool pool_mapped = false;
+
+static uint64
+now_usec(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/*
+ * Refuse the pool; for the postmaster.
+ */
+void
+nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
+{
+	NvmPool->status = NVM_POOL_REFUSED;
+	NvmPool->refusal_errcode = sqlerrcode;
+	strlcpy(NvmPool->refusal, msg, sizeof(NvmPool->refusal));
+	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
+	ereport(LOG,
+			(errcode(sqlerrcode),
+			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
+			 errhint("%s", NvmPool->refusal_hint)));
+}
+
+/*
+ * The same with a message to be formatted, in which %m means errno as it was
+ * at the call.  Returns false.
+ */
+bool
+nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...)
+{
+	char		msg[sizeof(NvmPool->refusal)];
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(msg, sizeof(msg), fmt, args);
+	va_end(args);
+	nvm_pool_refuse(sqlerrcode, msg, hint);
+	return false;
+}
+
+/*
+ * ERROR: the pool is not open, why, and what to do.
+ */
+void
+nvm_pool_require_slow(void)
+{
+	if (NvmPool == NULL || NvmPool->status == NVM_POOL_CLOSED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm tables are not available"),
+				 errdetail("The library pg_nvm was not loaded when the server started."),
+				 errhint("Add pg_nvm to shared_preload_libraries and restart the server.")));
+	ereport(ERROR,
+			(errcode(NvmPool->refusal_errcode),
+			 errmsg("nvm tables are not available"),
+			 errdetail("At server start: %s.", NvmPool->refusal),
+			 errhint("%s", NvmPool->refusal_hint)));
+}
+
+Size
+nvm_pool_shmem_size(void)
+{
+	return MAXALIGN(sizeof(NvmPoolShared));
+}
+
+int
+nvm_pool_num_lwlocks(void)
+{
+	return 3 + NVM_EXTEND_LOCKS;
+}
+
+/*
+ * The lock that serialises the growth of a relation.  Partitions are shared
+ * by relations: never hold two of them.
+ */
+LWLock *
+nvm_rel_extend_lock(NvmRelState *rel)
+{
+	return &pool_locks[3 + rel->dir % NVM_EXTEND_LOCKS].lock;
+}
+
+bool
+nvm_incarnation_crashed(uint32 inc)
+{
+	if (inc < NvmPool->crashed_floor)
+		return true;
+	for (uint32 i = 0; i < NvmPool->ncrashed; i++)
+	{
+		if (NvmPool->crashed[i] == inc)
+			return true;
+	}
+	return false;
+}
+
+void
+nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
+{
+	*nchunks = NvmPool->nchunks;
+	*total = *nchunks * NVM_UNITS_PER_CHUNK;
+	*free = NvmPool->free_units;
+}
+
+/*
+ * Is the data directory in a state in which the pool cannot be its own?  A
+ * base backup copies the pool while it changes.
+ */
+static bool
+check_data_directory(const NvmPoolHeader *h, const ControlFileData *control)
+{
+	if (access("standby.signal", F_OK) == 0)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "nvm tables are not replicated by physical replication. Query them on the primary.",
+						  "this server is a standby");
+	if (h->clean)
+		return true;
+	if (access("backup_label", F_OK) == 0 || access("recovery.signal", F_OK) == 0)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "A base backup copies the pool while it changes. Restore the pool and the data "
+						  "directory together from a backup taken while the server was stopped.",
+						  "the server starts from a base backup, and NVM pool \"%s\" was not shut down cleanly",
+						  nvm_pool_path);
+	return true;
+}
+
+/*
+ * An unclean pool must be the very file that was in use; a copy of it is torn.
+ */
+static bool
+check_identity(const NvmPoolHeader *h, uint64 *size)
+{
+	uint64		device;
+	uint64		inode;
+	uint64		birth;
+	bool		same;
+
+	nvm_file_identity(&device, &inode, &birth, size);
+	if (*size < h->nchunks * NVM_CHUNK_SIZE)
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+						  "NVM pool \"%s\" is truncated: %llu bytes instead of %llu",
+						  nvm_pool_path, (unsigned long long) *size,
+						  (unsigned long long) (h->nchunks * NVM_CHUNK_SIZE));
+	if (h->clean || h->inode == 0)
+		return true;
+	/* device numbers may change at a reboot; prefer the time of birth */
+	same = h->inode == inode &&
+		(h->birth != 0 && birth != 0 ? h->birth == birth : h->device == device);
+	if (same)
+		return true;
+	return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					  "A copy made while the server runs, or after a crash, is not usable. Put back the "
+					  "original file, or restore the pool and the data directory together from a "
+					  "backup taken while the server was stopped.",
+					  "NVM pool \"%s\" is a copy of a pool that was not shut down cleanly",
+					  nvm_pool_path);
+}
+
+/*
+ * Check the settings against the pool, map it, and rebuild what is in DRAM.
+ */
+static bool
+map_and_scan(const NvmPoolHeader *h)
+{
+	uint64		max_bytes = nvm_pool_max_bytes();
+	uint64		bytes = h->nchunks * NVM_CHUNK_SIZE;
+	const char *errdetail = NULL;
+	bool		medium_is_volatile = false;
+	uint64		nowned;
+
+	if (bytes > max_bytes)
+		return nvm_refuse(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+						  psprintf("Set nvm.pool_max_size to at least %llu MB and restart the server.",
+								   (unsigned long long) (bytes / (1024 * 1024))),
+						  "NVM pool \"%s\" has %llu MB, more than nvm.pool_max_size (%d MB)",
+						  nvm_pool_path, (unsigned long long) (bytes / (1024 * 1024)),
+						  nvm_pool_max_size);
+	if (pool_mapped)
+	{
+		nvm_pmem_unmap();
+		pool_mapped = false;
+	}
+	nvm_pool_base = nvm_pmem_map(nvm_pool_path, nvm_pool_fd, bytes, max_bytes,
+								 &medium_is_volatile, &errdetail);
+	if (nvm_pool_base == NULL)
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
+						  "Check nvm.persist_method, and nvm.pool_max_size against the limit of address space (ulimit -v).",
+						  "could not map NVM pool \"%s\": %s",
+						  nvm_pool_path, errdetail ? errdetail : "unknown error");
+	pool_mapped = true;
+	NvmPool->medium_is_volatile = medium_is_volatile;
+
+	if (!nvm_dram_setup(max_bytes / NVM_UNIT_SIZE))
+		return false;
+	NvmPool->nchunks = h->nchunks;
+	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned);
+}
+
+/*
+ * Validate everything, then begin a new incarnation.  Returns false after
+ * refusing the pool.
+ */
+static bool
+open_pool(void)
+{
+	ControlFileData control;
+	NvmIncarnationRecord rec;
+	NvmPoolHeader header;
+	bool		known;
+	bool		created;
+	bool		copy_damaged;
+	uint64		size;
+
+	if (!nvm_control_read(&control) ||
+		!nvm_incarnation_read(&rec, &known) ||
+		!nvm_file_open(known, &created) ||
+		!nvm_header_read(&header, &copy_damaged) ||
+		!nvm_header_acceptable(&header, &control) ||
+		!check_data_directory(&header, &control) ||
+		!nvm_incarnation_matches(&rec, known, &header) ||
+		!check_identity(&header, &size))
+		return false;
+	if (header.wal_position > control.checkPoint)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+						  "data directory is older than NVM pool \"%s\" (checkpoint at %X/%X, the pool has seen %X/%X)",
+						  nvm_pool_path, LSN_FORMAT_ARGS(control.checkPoint),
+						  LSN_FORMAT_ARGS(header.wal_position));
+
+	nvm_pool_set_uuid(header.uuid);
+	if (!map_and_scan(&header))
+		return false;
+	if (copy_damaged)
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("one copy of the header of NVM pool \"%s\" was damaged and is rewritten",
+						nvm_pool_path)));
+
+	NvmPool->was_clean = header.clean != 0;
+	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
+	if (NvmPool->was_clean && known && header.incarnation != 0 &&
+		header.wal_position != control.checkPoint)
+		ereport(LOG,
+				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
+						nvm_pool_path)));
+	if (!nvm_incarnation_raise(&header, &rec, &control))
+		return false;
+	nvm_dram->header = header;
+	NvmPool->incarnation = header.incarnation;
+	NvmPool->ncrashed = header.ncrashed;
+	NvmPool->crashed_floor = header.crashed_floor;
+	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
+	NvmPool->status = NVM_POOL_OPEN;
+	nvm_dir_reset_after_start(!NvmPool->data_clean);
+	return true;
+}
+
+/*
+ * At the postmaster's exit, and before it reinitialises (code 1).
+ */
+static void
+pool_at_exit(int code, Datum arg)
+{
+	if (MyProcPid != (int) DatumGetInt32(arg))
+		return;
+	if (code == 0)
+	{
+		nvm_pool_close_clean();
+		nvm_file_unlock();
+	}
+}
+
+/*
+ * Attach to, or in the postmaster make and open, the pool.  Called by the
+ * shmem_startup hook, which holds AddinShmemInitLock.
+ */
+void
+nvm_pool_shmem_startup(void)
+{
+	bool		found;
+	uint64		start = now_usec();
+
+	NvmPool = ShmemInitStruct("pg_nvm pool", nvm_pool_shmem_size(), &found);
+	pool_locks = GetNamedLWLockTranche(NVM_POOL_TRANCHE);
+	if (found)
+		return;
+
+	memset(NvmPool, 0, sizeof(NvmPoolShared));
+	NvmPool->header_lock = &pool_locks[0].lock;
+	NvmPool->extent_lock = &pool_locks[1].lock;
+	NvmPool->dir_lock = &pool_locks[2].lock;
+
+	if (!open_pool())
+	{
+		if (pool_mapped)
+		{
+			nvm_pmem_unmap();
+			pool_mapped = false;
+		}
+		nvm_pool_base = NULL;
+		nvm_file_unlock();
+		return;
+	}
+	on_shmem_exit(pool_at_exit, Int32GetDatum(MyProcPid));
+	NvmPool->open_usec = now_usec() - start;
+}
+
+/*
+ * Mark the pool clean if this is the end of an orderly shutdown: no backend is
+ * left, and pg_control says that the shutdown checkpoint is complete.  All
+ * that backends did is durable then, and nothing is undecided.
+ */
+void
+nvm_pool_close_clean(void)
+{
+	ControlFileData control;
+	NvmPoolHeader header;
+
+	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
+		return;
+	if (!nvm_control_read(&control) || control.state != DB_SHUTDOWNED)
+		return;
+	header = nvm_dram->header;
+	header.clean = 1;
+	header.wal_position = control.checkPoint;
+	NVM_FAILPOINT("pool-close");
+	nvm_header_write(&header);
+	nvm_dram->header = header;
+	NvmPool->status = NVM_POOL_CLOSED;
+}
