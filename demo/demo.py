@@ -94,7 +94,7 @@ def one_server(sandbox, options, client, kind):
         position = server.log_size()
         result["restart_s"] = server.start(first_query=FIRST_QUERY)
         for line in server.log_since(position).splitlines():
-            if "pg_nvm" in line and "recover" in line or "redo done" in line:
+            if "nvm: recovery found" in line or "redo done" in line:
                 say("    " + line.split("LOG:  ")[-1])
         verify = subprocess.run([client, "verify", "--conninfo", server.conninfo, "--log", log],
                                 capture_output=True, text=True)

@@ -69,8 +69,10 @@ def split(text, total):
                re.findall(r"redo done at .*? elapsed: ([\d.]+) s", text))
     checkpoint = sum(float(s) * 1000 for s in
                      re.findall(r"checkpoint complete: .*? total=([\d.]+) s", text))
-    own = sum(float(n) / 1000 for n in
-              re.findall(r"pg_nvm: .*?recover.*?in (\d+) (?:us|microseconds)", text))
+    own = sum(int(n) / 1000 for n in re.findall(
+        r"nvm: recovery found .*? in (\d+) us", text))
+    own += sum(int(n) / 1000 for n in re.findall(r"pool opened in (\d+) us", text))
+    own += sum(int(n) / 1000 for n in re.findall(r"nvm: resolved .* in (\d+) us", text))
     total *= 1000
     return {"total_ms": total, "redo_ms": redo, "checkpoint_ms": checkpoint, "own_ms": own,
             "other_ms": max(0.0, total - redo - checkpoint - own)}
