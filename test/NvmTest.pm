@@ -274,12 +274,12 @@ sub wait_crashed
 
 =pod
 
-=item $node->power_failure(seed => N, keep => 0|1)
+=item $node->power_failure(seed => N, mode => MODE, torn => KIND, keep => 0|1)
 
 Crash, if the server runs, then put in place of the pool an image that a power
-failure could have left, chosen by seed.  keep: leave the old pool where it is
-and return its directory, so that further images can be made of it with
-make_image.
+failure could have left, chosen by seed; mode and torn are those of
+nvm_crashimage.  keep: leave the old pool where it is and return its directory,
+so that further images can be made of it with make_image.
 
 =cut
 
@@ -290,7 +290,8 @@ sub power_failure
 	my $old  = $self->{nvm_pool};
 
 	$self->crash if defined $self->{_pid};
-	$self->make_image($old, $seed);
+	$self->make_image($old, $seed, map { $_ => $params{$_} }
+		  grep { defined $params{$_} } qw(mode torn));
 	return $old if $params{keep};
 	rmtree($old);
 	return;
@@ -298,7 +299,7 @@ sub power_failure
 
 =pod
 
-=item $node->make_image(FROM, SEED)
+=item $node->make_image(FROM, SEED, OPTION => VALUE...)
 
 Make a crash image of the pool directory FROM, as a new pool directory, and set
 the server to use it.
@@ -307,12 +308,15 @@ the server to use it.
 
 sub make_image
 {
-	my ($self, $from, $seed) = @_;
+	my ($self, $from, $seed, %options) = @_;
 	my $to = pool_base() . "/$self->{nvm_name}_" . ++$self->{nvm_generation};
 
 	die 'not a server that simulates' unless $self->{nvm_simulate};
-	note("crash image of $self->{nvm_name}: seed $seed");
-	PostgreSQL::Test::Utils::system_or_bail($crashimage_tool, '--seed', $seed, $from, $to);
+	my @options = map { ("--$_", $options{$_}) } sort keys %options;
+	note("crash image of $self->{nvm_name}: seed $seed @options");
+	PostgreSQL::Test::Utils::system_or_bail($crashimage_tool, $from, $to,
+		'--seed', $seed, @options);
+	PostgreSQL::Test::Utils::system_or_bail($patch_tool, "$to/pool", 'detach');
 	push @pools, $to;
 	rmtree($self->{nvm_pool})
 	  if $self->{nvm_pool} ne $from;

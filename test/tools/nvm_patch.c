@@ -5,6 +5,8 @@
  *
  *	nvm_patch POOL header COPY				print the fields of a header copy
  *	nvm_patch POOL set COPY FIELD VALUE		set a field, recompute the checksum
+ *	nvm_patch POOL detach					forget which file the pool was: a crash
+ *											image is a new file of an unclean pool
  *	nvm_patch POOL flip OFFSET BIT			flip one bit of one byte
  *	nvm_patch POOL extents					mapoffset unitoffset units kind owner arg
  *	nvm_patch POOL blocks					offset dir blkno of each table block in use
@@ -45,7 +47,7 @@ static const HeaderField header_fields[] = {
 	FIELD(system_identifier), FIELD(features_compat), FIELD(features_incompat),
 	FIELD(nchunks), FIELD(incarnation), FIELD(clean), FIELD(wal_position),
 	FIELD(unit_size), FIELD(chunk_units), FIELD(max_slots), FIELD(pg_major),
-	FIELD(created), FIELD(device), FIELD(inode), FIELD(ncrashed),
+	FIELD(created), FIELD(device), FIELD(inode), FIELD(birth), FIELD(ncrashed),
 	FIELD(crashed_floor), FIELD(reserved2), FIELD(crc)
 };
 
@@ -142,6 +144,28 @@ set_field(int copy, const char *name, uint64_t value)
 	}
 	errno = 0;
 	fail(name);
+}
+
+/*
+ * Only in valid copies: a copy that the crash tore stays torn.
+ */
+static void
+detach(void)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		NvmPoolHeader h;
+		uint32_t	crc;
+
+		get(&h, sizeof(h), NVM_HEADER_OFFSET(i));
+		crc = h.crc;
+		h.crc = 0;
+		if (h.magic != NVM_POOL_MAGIC || crc32c(&h, sizeof(h)) != crc)
+			continue;
+		h.device = h.inode = h.birth = 0;
+		h.crc = crc32c(&h, sizeof(h));
+		put(&h, sizeof(h), NVM_HEADER_OFFSET(i));
+	}
 }
 
 static void
@@ -248,7 +272,7 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: nvm_patch POOL header|set|flip|extents|blocks|slots ...\n");
+		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots ...\n");
 		return 2;
 	}
 	if ((pool_fd = open(argv[1], O_RDWR)) < 0)
@@ -262,6 +286,8 @@ main(int argc, char **argv)
 		if (strcmp(argv[3], "0") != 0)
 			set_field(1, argv[4], number(argv[5]));
 	}
+	else if (strcmp(command, "detach") == 0)
+		detach();
 	else if (strcmp(command, "flip") == 0 && argc == 5)
 		flip(number(argv[3]), number(argv[4]));
 	else if (strcmp(command, "extents") == 0)
