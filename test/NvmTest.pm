@@ -327,6 +327,46 @@ sub make_image
 
 =pod
 
+=item $saved = $node->save_crash; $node->restore_crash($saved, seed => N, ...)
+
+Keep the data directory and the pool as the crash left them, and put them back,
+the pool as an image of the given seed: to try many images of one crash.
+forget_crash removes what was kept.
+
+=cut
+
+sub save_crash
+{
+	my ($self) = @_;
+	my $copy = $self->basedir . '/crashed_' . ++$self->{nvm_generation};
+
+	$self->crash if defined $self->{_pid};
+	PostgreSQL::Test::Utils::system_or_bail('cp', '-a', '--reflink=auto', $self->data_dir, $copy);
+	return { data => $copy, pool => $self->{nvm_pool} };
+}
+
+sub restore_crash
+{
+	my ($self, $saved, %params) = @_;
+	my $seed = delete $params{seed} // 1;
+
+	$self->crash if defined $self->{_pid};
+	rmtree($self->data_dir);
+	PostgreSQL::Test::Utils::system_or_bail('cp', '-a', '--reflink=auto', $saved->{data}, $self->data_dir);
+	$self->make_image($saved->{pool}, $seed, %params);
+	return;
+}
+
+sub forget_crash
+{
+	my ($self, $saved) = @_;
+	rmtree($saved->{data});
+	rmtree($saved->{pool}) unless $saved->{pool} eq $self->{nvm_pool};
+	return;
+}
+
+=pod
+
 =item $node->check_clean(NAME)
 
 A test: nvm.check() of every nvm table in every database, and nvm.check_pool(),
