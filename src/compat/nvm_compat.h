@@ -14,6 +14,8 @@
 
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/rel.h"
 
@@ -49,6 +51,79 @@ typedef RelFileNode NvmLocator;
 #else
 #define NvmGucAlloc(size)		malloc(size)
 #define NvmGucFree(ptr)			free(ptr)
+#endif
+
+/* latestCompletedXid; caller holds ProcArrayLock */
+#if PG_VERSION_NUM >= 170000
+#define NvmLatestCompletedXid()	(TransamVariables->latestCompletedXid)
+#else
+#define NvmLatestCompletedXid()	(ShmemVariableCache->latestCompletedXid)
+#endif
+
+/*
+ * Fast-path relation locks of this process: slot n holds relation
+ * NvmFastPathRel(n) in the modes of NvmFastPathModes(n), a mask with bit
+ * (mode - 1).  MyProc->fpInfoLock is held.
+ */
+#if PG_VERSION_NUM >= 180000
+#define NvmFastPathSlots()		((int) FastPathLockSlotsPerBackend())
+#define NvmFastPathRel(n)		(MyProc->fpRelId[n])
+#define NvmFastPathModes(n) \
+	((uint32) (MyProc->fpLockBits[(n) / FP_LOCK_SLOTS_PER_GROUP] >> \
+			   (3 * ((n) % FP_LOCK_SLOTS_PER_GROUP))) & 7)
+#else
+#define NvmFastPathSlots()		FP_LOCK_SLOTS_PER_BACKEND
+#define NvmFastPathRel(n)		(MyProc->fpRelId[n])
+#define NvmFastPathModes(n)		((uint32) (MyProc->fpLockBits >> (3 * (n))) & 7)
+#endif
+
+/*
+ * This process's locks in one partition of the main lock table: the entry
+ * after `prev`, or the first if prev is NULL; NULL at the end.  The
+ * partition's lock is held.
+ */
+#if PG_VERSION_NUM >= 160000
+#define NvmHasProcLocks(partition)	(!dlist_is_empty(&MyProc->myProcLocks[partition]))
+static inline PROCLOCK *
+nvm_next_proclock(int partition, PROCLOCK *prev)
+{
+	dlist_head *head = &MyProc->myProcLocks[partition];
+	dlist_node *node = prev ? prev->procLink.next : head->head.next;
+
+	if (node == NULL || node == &head->head)
+		return NULL;
+	return dlist_container(PROCLOCK, procLink, node);
+}
+#else
+#define NvmHasProcLocks(partition)	(!SHMQueueEmpty(&MyProc->myProcLocks[partition]))
+static inline PROCLOCK *
+nvm_next_proclock(int partition, PROCLOCK *prev)
+{
+	SHM_QUEUE  *head = &MyProc->myProcLocks[partition];
+
+	return (PROCLOCK *) SHMQueueNext(head, prev ? &prev->procLink : head,
+									 offsetof(PROCLOCK, procLink));
+}
+#endif
+
+/* columns whose change needs new index entries, BRIN's included */
+#include "utils/relcache.h"
+static inline Bitmapset *
+nvm_index_attrs(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return bms_join(RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING),
+					RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_SUMMARIZED));
+#else
+	return RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_ALL);
+#endif
+}
+
+#include "pgstat.h"
+#if PG_VERSION_NUM >= 160000
+#define NvmCountUpdate(rel, hot)	pgstat_count_heap_update((rel), (hot), false)
+#else
+#define NvmCountUpdate(rel, hot)	pgstat_count_heap_update((rel), (hot))
 #endif
 
 #endif							/* NVM_COMPAT_H */

@@ -23,14 +23,14 @@
 
 /*
  * Form the tuple of a slot as it will be stored.  May ERROR; nvm_new_discard
- * gives back what was taken if the version is then not made.
+ * gives back what was taken if the version is then not made.  May look at
+ * catalogs, and so invalidate the relation's NvmRelCache.
  */
 void
-nvm_new_form(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
-			 NvmNewVersion *nv)
+nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv)
 {
 	nv->large = NULL;
-	nv->tuple = nvm_form_tuple(rel, cache, slot, &nv->free_tuple, &nv->large);
+	nv->tuple = nvm_form_tuple(rel, slot, &nv->free_tuple, &nv->large);
 	nv->cells = nvm_cells_for(nv->tuple->t_len);
 	nv->v = NULL;
 	Assert(nv->tuple->t_len <= NVM_MAX_TUPLE);
@@ -109,13 +109,15 @@ insert_flags(Relation rel)
  * Insert one row.  spec_token is 0 except for a speculative insertion.
  */
 static void
-insert_row(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
-		   CommandId cid, uint32 spec_token, TransactionId xid, NvmStamp stamp)
+insert_row(Relation rel, TupleTableSlot *slot, CommandId cid,
+		   uint32 spec_token, TransactionId xid, NvmStamp stamp)
 {
+	NvmRelCache *cache;
 	NvmNewVersion nv;
 	uint64		link = 0;
 
-	nvm_new_form(rel, cache, slot, &nv);
+	nvm_new_form(rel, slot, &nv);
+	cache = nvm_rel_cache(rel);
 	nvm_new_place(rel, cache, &nv, true, InvalidBlockNumber);
 	if (spec_token != 0)
 		link = NVM_REF_MAKE(spec_token, 0, NvmPool->incarnation);
@@ -130,12 +132,11 @@ void
 nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				 struct BulkInsertStateData *bistate)
 {
-	NvmRelCache *cache = nvm_rel_cache(rel);
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = GetCurrentTransactionId();
 
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	insert_row(rel, cache, slot, cid, 0, xid, stamp);
+	insert_row(rel, slot, cid, 0, xid, stamp);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -148,13 +149,12 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 							 int options, struct BulkInsertStateData *bistate,
 							 uint32 specToken)
 {
-	NvmRelCache *cache = nvm_rel_cache(rel);
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = GetCurrentTransactionId();
 
 	Assert(specToken != 0);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	insert_row(rel, cache, slot, cid, specToken, xid, stamp);
+	insert_row(rel, slot, cid, specToken, xid, stamp);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -184,7 +184,7 @@ void
 nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
 				 int options, struct BulkInsertStateData *bistate)
 {
-	NvmRelCache *cache = nvm_rel_cache(rel);
+	NvmRelState *state = nvm_rel(rel);
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = GetCurrentTransactionId();
 	uint16		flags = insert_flags(rel);
@@ -196,17 +196,20 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	{
 		NvmNewVersion nv;
 
-		nvm_new_form(rel, cache, slots[i], &nv);
+		NvmRelCache *cache;
+
+		nvm_new_form(rel, slots[i], &nv);
+		cache = nvm_rel_cache(rel);
 		nvm_new_place(rel, cache, &nv, true, InvalidBlockNumber);
 		nvm_new_fill(cache, &nv, 0, 0, 0, flags, cid, xid, stamp);
 		if (nv.blk != last_blk && last_blk != InvalidBlockNumber)
-			nvm_flush(nvm_block(cache->state, last_blk), NVM_BLOCK_HEADER_SIZE);
+			nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
 		last_blk = nv.blk;
 		ItemPointerSet(&slots[i]->tts_tid, nv.blk, nv.off);
 		slots[i]->tts_tableOid = relid;
 	}
 	if (last_blk != InvalidBlockNumber)
-		nvm_flush(nvm_block(cache->state, last_blk), NVM_BLOCK_HEADER_SIZE);
+		nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
 	pgstat_count_heap_insert(rel, nslots);
 }
 
@@ -221,7 +224,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 void
 nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 {
-	NvmRelCache *cache = nvm_rel_cache(rel);
+	NvmRelCache *cache;
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
 	NvmNewVersion nv;
 	NvmVersion *v;
@@ -229,7 +232,8 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 	uint64		end = nvm_load(&from->end);
 
 	ExecStoreHeapTuple(tuple, slot, false);
-	nvm_new_form(rel, cache, slot, &nv);
+	nvm_new_form(rel, slot, &nv);
+	cache = nvm_rel_cache(rel);
 	nv.v = v = nvm_space_alloc(rel, cache, nv.cells, true, InvalidBlockNumber,
 							   &nv.blk, &nv.off);
 	nvm_new_fill(cache, &nv, 0, 0, 0, insert_flags(rel), from->tuple.cid,

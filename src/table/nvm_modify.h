@@ -28,8 +28,7 @@ typedef struct NvmNewVersion
 	uint32		off;
 } NvmNewVersion;
 
-extern void nvm_new_form(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
-						 NvmNewVersion *nv);
+extern void nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv);
 extern void nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv,
 						  bool root, BlockNumber near);
 extern void nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root,
@@ -48,6 +47,11 @@ extern void nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid,
 							bool *iscombo);
 extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 							 TM_FailureData *tmfd);
+
+extern TM_Result nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid,
+								  NvmVersion *rootv, ItemPointer roottid,
+								  LWLock *rlock, CommandId cid, LockTupleMode mode,
+								  bool wait, XLTW_Oper oper, bool *have_tuplock);
 
 /* row locks: rowlock.c */
 extern bool nvm_row_locked_against(NvmVersion *root, LockTupleMode mode,

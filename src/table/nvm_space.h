@@ -54,6 +54,9 @@ nvm_block_check(const NvmBlock *block, uint32 dir, uint32 blkno)
 	return nvm_pool_check(id, sizeof(id), NvmPoolOff(block), 32);
 }
 
+extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,
+									  uint32 cells, bool root, bool reclaim,
+									  uint32 *off);
 extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
 							   uint32 off, NvmStamp stamp, uint32 kind);
 extern void nvm_block_prune(NvmRelState *state, uint32 blk,

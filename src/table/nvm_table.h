@@ -65,8 +65,11 @@ typedef struct NvmRelCache
 {
 	NvmRelState *state;
 	uint32		dir;
-	uint32		insert_block;	/* this backend's insertion target */
-	bool		has_insert_block;
+	/* indexed columns and those of keys, as bits of attribute numbers 1..63 */
+	bool		attrs_known;
+	bool		attrs_wide;		/* there are others: ask the relcache */
+	uint64		index_attrs;
+	uint64		key_attrs;
 } NvmRelCache;
 
 extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
@@ -169,7 +172,11 @@ typedef enum NvmVacuumState
 
 struct GlobalVisState;
 
-/* *xid: the inserter or deleter in progress, or the deleter of a dead one */
+/*
+ * *xid: the inserter or deleter in progress, or the deleter of a dead one
+ * (FrozenTransactionId if that is long past); Invalid with NVM_VAC_DEAD means
+ * that the version never existed (aborted, or in a gap).
+ */
 extern NvmVacuumState nvm_version_vacuum_state(NvmVersion *v,
 											   struct GlobalVisState *vistest,
 											   TransactionId *xid);
@@ -250,7 +257,7 @@ extern void nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
  * listed for nvm_large_write.  *tofree is set if the tuple was allocated here.
  */
 typedef struct NvmLargeSet NvmLargeSet;
-extern HeapTuple nvm_form_tuple(Relation rel, NvmRelCache *cache, TupleTableSlot *slot,
+extern HeapTuple nvm_form_tuple(Relation rel, TupleTableSlot *slot,
 								bool *tofree, NvmLargeSet **large);
 /* now that the TID is known: name the owner in the large headers, stamp and
  * flush them; before the version's begin is stored */

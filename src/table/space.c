@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "compat/nvm_compat.h"
 #include "pmem/nvm_pmem.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
@@ -323,9 +324,9 @@ take_retired(NvmBlock *block, uint32 cells)
  * Try to allocate in one block.  If a retired area can be taken as it is, no
  * fence is needed; otherwise, where `reclaim` is set, areas are freed first.
  */
-static NvmVersion *
-alloc_in_block(NvmRelState *state, uint32 blk, uint32 cells, bool root,
-			   bool reclaim, uint32 *off)
+NvmVersion *
+nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
+				   bool reclaim, uint32 *off)
 {
 	NvmBlock   *block = nvm_block(state, blk);
 	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
@@ -427,46 +428,56 @@ extend_relation(NvmRelState *state)
 	return blk;
 }
 
+/*
+ * The block to insert into.  Backends of one slot share it, so that a new
+ * session goes on where the last one stopped.
+ */
+static uint32
+next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells,
+			bool search, bool *fresh)
+{
+	uint32		blk;
+
+	*fresh = false;
+	if (!search || !search_free_block(state, cells, &blk))
+	{
+		blk = extend_relation(state);
+		*fresh = true;
+	}
+	pg_atomic_write_u32(target, blk + 1);
+	return blk;
+}
+
 NvmVersion *
 nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 				BlockNumber near, uint32 *blk, uint32 *off)
 {
 	NvmRelState *state = cache->state;
+	pg_atomic_uint32 *target = &state->target[NvmProcNumber() % NVM_INSERT_TARGETS];
+	bool		fresh = false;
 	NvmVersion *v;
 
 	Assert(cells >= 2 && cells <= NVM_BLOCK_CELLS);
 
 	if (near != InvalidBlockNumber)
 	{
-		v = alloc_in_block(state, near, cells, root, false, off);
+		v = nvm_space_alloc_in(state, near, cells, root, false, off);
 		if (v != NULL)
 		{
 			*blk = near;
 			return v;
 		}
 	}
+	*blk = pg_atomic_read_u32(target);
 	for (int tries = 0;; tries++)
 	{
-		bool		fresh = false;
-
-		if (!cache->has_insert_block)
-		{
-			if (tries > SEARCH_BLOCKS ||
-				!search_free_block(state, cells, &cache->insert_block))
-			{
-				cache->insert_block = extend_relation(state);
-				fresh = true;
-			}
-			cache->has_insert_block = true;
-		}
-		v = alloc_in_block(state, cache->insert_block, cells, root,
-						   tries > 0 && !fresh, off);
+		if (*blk == 0 || tries > 0)
+			*blk = next_target(state, target, cells, tries < SEARCH_BLOCKS, &fresh);
+		else
+			(*blk)--;
+		v = nvm_space_alloc_in(state, *blk, cells, root, tries > 0 && !fresh, off);
 		if (v != NULL)
-		{
-			*blk = cache->insert_block;
 			return v;
-		}
-		cache->has_insert_block = false;
 	}
 }
 

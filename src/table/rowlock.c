@@ -1,0 +1,590 @@
+/*-------------------------------------------------------------------------
+ *
+ * rowlock.c
+ *	  Row locks: the lock word, waiting, and SELECT FOR UPDATE and its kin.
+ *
+ * Lockers of a row are noted in its root, whatever version they locked, so a
+ * lock follows the row through updates by itself.  Only an update that makes a
+ * new root (an indexed column changed) has to carry the lock word over, and a
+ * locker that meets one in progress locks the new root too.
+ *
+ * A lock word names one (sub)transaction and its mode, or a multixact of
+ * lockers.  Updaters and deleters are never in it: their mark is the version's
+ * end.  Waiting goes through heavyweight tuple locks as in heap, so that
+ * waiters queue and deadlocks are found.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/multixact.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "table/nvm_modify.h"
+#include "table/nvm_table.h"
+#include "utils/snapmgr.h"
+
+/* the heavyweight lock that waiters for a row take, by strength */
+static const LOCKMODE tuplock_mode[] = {
+	AccessShareLock,			/* LockTupleKeyShare */
+	RowShareLock,				/* LockTupleShare */
+	ExclusiveLock,				/* LockTupleNoKeyExclusive */
+	AccessExclusiveLock			/* LockTupleExclusive */
+};
+
+static inline bool
+modes_conflict(LockTupleMode a, LockTupleMode b)
+{
+	return DoLockModesConflict(tuplock_mode[a], tuplock_mode[b]);
+}
+
+static inline MultiXactStatus
+mode_status(LockTupleMode mode)
+{
+	switch (mode)
+	{
+		case LockTupleKeyShare:
+			return MultiXactStatusForKeyShare;
+		case LockTupleShare:
+			return MultiXactStatusForShare;
+		case LockTupleNoKeyExclusive:
+			return MultiXactStatusForNoKeyUpdate;
+		case LockTupleExclusive:
+			return MultiXactStatusForUpdate;
+	}
+	return MultiXactStatusForUpdate;	/* keep compiler quiet */
+}
+
+/*
+ * The lock word if it means anything, else 0.
+ */
+static uint64
+current_lock(NvmVersion *root)
+{
+	uint64		lock = *nvm_lock_word(root);
+	uint16		inc = (uint16) NvmPool->incarnation;
+
+	if (lock == 0 || inc == 0 || NVM_LOCK_INC(lock) != inc)
+		return 0;
+	if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
+	{
+		/* all members of a multixact that old are gone */
+		if (MultiXactIdPrecedes(NVM_LOCK_XID(lock), GetOldestMultiXactId()))
+			return 0;
+	}
+	return lock;
+}
+
+static inline LockTupleMode
+lock_mode(uint64 lock)
+{
+	return (LockTupleMode) ((NVM_LOCK_BITS(lock) & NVM_LOCK_MODE_MASK) - 1);
+}
+
+/*
+ * Does a locker other than ourselves keep us from taking `mode`?  Then *xwait
+ * is its xid, or the multixact.
+ *
+ * Caller holds the row lock.
+ */
+bool
+nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwait,
+					   bool *is_multi)
+{
+	uint64		lock = current_lock(root);
+	TransactionId xid = NVM_LOCK_XID(lock);
+	MultiXactMember *members;
+	int			n;
+	bool		conflict = false;
+
+	*is_multi = false;
+	if (lock == 0)
+		return false;
+	*xwait = xid;
+	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
+		return modes_conflict(lock_mode(lock), mode) &&
+			!TransactionIdIsCurrentTransactionId(xid) &&
+			TransactionIdIsInProgress(xid);
+
+	*is_multi = true;
+	if (!modes_conflict(lock_mode(lock), mode))
+		return false;
+	n = GetMultiXactIdMembers(xid, &members, false, true);
+	for (int i = 0; i < n && !conflict; i++)
+	{
+		conflict = modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid) &&
+			TransactionIdIsInProgress(members[i].xid);
+	}
+	if (n > 0)
+		pfree(members);
+	return conflict;
+}
+
+/*
+ * Wait for the locker(s) found by nvm_row_locked_against.
+ */
+void
+nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
+				  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper)
+{
+	MultiXactMember *members;
+	int			n;
+
+	if (!is_multi)
+	{
+		XactLockTableWait(xwait, rel, tid, oper);
+		return;
+	}
+	n = GetMultiXactIdMembers(xwait, &members, false, true);
+	for (int i = 0; i < n; i++)
+	{
+		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid))
+			XactLockTableWait(members[i].xid, rel, tid, oper);
+	}
+	if (n > 0)
+		pfree(members);
+}
+
+/*
+ * Can all conflicting lockers be had without waiting?
+ */
+static bool
+conditional_wait(TransactionId xwait, bool is_multi, LockTupleMode mode)
+{
+	MultiXactMember *members;
+	int			n;
+	bool		ok = true;
+
+	if (!is_multi)
+		return ConditionalXactLockTableWait(xwait);
+	n = GetMultiXactIdMembers(xwait, &members, false, true);
+	for (int i = 0; i < n && ok; i++)
+	{
+		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid))
+			ok = ConditionalXactLockTableWait(members[i].xid);
+	}
+	if (n > 0)
+		pfree(members);
+	return ok;
+}
+
+static void
+lock_not_available(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not obtain lock on row in relation \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+/*
+ * Queue for a row: take its heavyweight lock, once.  Returns false if the
+ * policy is to skip and somebody else has it.
+ */
+bool
+nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+					LockWaitPolicy wait_policy, bool *have)
+{
+	if (*have)
+		return true;
+	switch (wait_policy)
+	{
+		case LockWaitBlock:
+			LockTuple(rel, tid, tuplock_mode[mode]);
+			break;
+		case LockWaitSkip:
+			if (!ConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+				return false;
+			break;
+		case LockWaitError:
+			if (!ConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+				lock_not_available(rel);
+			break;
+	}
+	*have = true;
+	return true;
+}
+
+void
+nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode, bool *have)
+{
+	if (*have)
+		UnlockTuple(rel, tid, tuplock_mode[mode]);
+	*have = false;
+}
+
+/*
+ * Add ourselves to the lock word, unless we already hold as much.
+ *
+ * Caller holds the row lock and has found no conflict.
+ */
+static void
+add_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
+{
+	uint64	   *word = nvm_lock_word(root);
+	uint64		lock = current_lock(root);
+	TransactionId old = NVM_LOCK_XID(lock);
+	LockTupleMode strongest = mode;
+	uint16		inc = (uint16) NvmPool->incarnation;
+	MultiXactId multi;
+
+	if (lock == 0)
+		;
+	else if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
+	{
+		MultiXactMember *members;
+		int			n = GetMultiXactIdMembers(old, &members, false, true);
+		bool		held = false;
+		bool		alive = false;
+
+		for (int i = 0; i < n; i++)
+		{
+			if (TransactionIdIsCurrentTransactionId(members[i].xid))
+			{
+				alive = true;
+				held |= (LockTupleMode) members[i].status >= mode;
+			}
+			else if (TransactionIdIsInProgress(members[i].xid))
+			{
+				alive = true;
+				strongest = Max(strongest, (LockTupleMode) members[i].status);
+			}
+		}
+		if (n > 0)
+			pfree(members);
+		if (held)
+			return;
+		if (alive)
+		{
+			strongest = Max(strongest, lock_mode(lock));
+			multi = MultiXactIdExpand(old, xid, mode_status(mode));
+			*word = NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1));
+			return;
+		}
+	}
+	else if (TransactionIdIsCurrentTransactionId(old) || TransactionIdIsInProgress(old))
+	{
+		LockTupleMode oldmode = lock_mode(lock);
+
+		if (TransactionIdIsCurrentTransactionId(old) && oldmode >= mode)
+			return;
+		if (old != xid)
+		{
+			/* another locker, or a parent whose weaker lock outlives us */
+			multi = MultiXactIdCreate(old, mode_status(oldmode), xid, mode_status(mode));
+			strongest = Max(mode, oldmode);
+			*word = NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1));
+			return;
+		}
+	}
+	*word = NVM_LOCK_MAKE(xid, inc, mode + 1);
+}
+
+/*
+ * If the row went on under another root, where?  Returns its root, or 0.
+ * Only an update that does not exclude us can be meant.
+ *
+ * Caller holds the row lock of v's root.
+ */
+static uint64
+continued_elsewhere(NvmRelState *state, NvmVersion *v)
+{
+	for (;;)
+	{
+		uint64		end = nvm_load(&v->end);
+		uint64		next = nvm_load(&v->next);
+
+		if (end == 0 || (nvm_stamp_is_frozen(end) && nvm_stamp_in_gap(end)) ||
+			!NVM_REF_IS_VALID(next))
+			return 0;
+		if (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT)
+			return NVM_REF_TID(next);
+		v = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+	}
+}
+
+/*
+ * Lock the row of version tid, as heap_lock_tuple does.  *elsewhere: the root
+ * under which the row goes on and that must be locked too, or 0.
+ */
+static TM_Result
+lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
+		 LockWaitPolicy wait_policy, TM_FailureData *tmfd, uint64 *elsewhere)
+{
+	NvmRelState *state = nvm_rel(rel);
+	TransactionId xid = GetCurrentTransactionId();
+	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+							 ItemPointerGetOffsetNumber(tid));
+	uint64		root = nvm_version_root(v);
+	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+	ItemPointerData roottid;
+	bool		have_tuplock = false;
+	TM_Result	result;
+
+	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	MultiXactIdSetOldestMember();
+	*elsewhere = 0;
+
+	for (;;)
+	{
+		TransactionId xwait;
+		bool		is_multi = false;
+
+		LWLockAcquire(rlock, LW_EXCLUSIVE);
+		result = nvm_version_satisfies_update(v, cid, &xwait);
+		if (result == TM_Invisible || result == TM_SelfModified)
+			break;
+		if (result != TM_Ok)
+		{
+			/* ended, or about to be: by a change that leaves the key alone? */
+			if (!modes_conflict(nvm_version_end_mode(v), mode) &&
+				NVM_REF_IS_VALID(v->next))
+				result = TM_Ok;
+			else if (result != TM_BeingModified)
+				break;
+		}
+		if (result == TM_Ok &&
+			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
+		{
+			add_locker(rootv, mode, xid);
+			*elsewhere = continued_elsewhere(state, v);
+			break;
+		}
+		LWLockRelease(rlock);
+
+		if (!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
+			return TM_WouldBlock;
+		switch (wait_policy)
+		{
+			case LockWaitBlock:
+				nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, XLTW_Lock);
+				break;
+			case LockWaitSkip:
+				if (!conditional_wait(xwait, is_multi, mode))
+				{
+					nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+					return TM_WouldBlock;
+				}
+				break;
+			case LockWaitError:
+				if (!conditional_wait(xwait, is_multi, mode))
+					lock_not_available(rel);
+				break;
+		}
+	}
+	if (result != TM_Ok && result != TM_Invisible)
+		nvm_fill_failure(v, tid, result, tmfd);
+	LWLockRelease(rlock);
+	nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+	return result;
+}
+
+/*
+ * Lock the new root(s) of a row whose update we do not conflict with.
+ */
+static TM_Result
+lock_elsewhere(Relation rel, uint64 root, CommandId cid, LockTupleMode mode,
+			   LockWaitPolicy wait_policy)
+{
+	NvmRelState *state = nvm_rel(rel);
+	TransactionId xid = GetCurrentTransactionId();
+
+	while (root != 0)
+	{
+		NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+		LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+		TransactionId xwait = InvalidTransactionId;
+		bool		is_multi = false;
+		bool		blocked = false;
+		uint64		next = 0;
+		NvmVersion *newest = v;
+
+		LWLockAcquire(rlock, LW_EXCLUSIVE);
+		if (nvm_begin_is_version(nvm_load(&v->begin)) ||
+			nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_STUB))
+		{
+			/* its newest version may be ended by who does exclude us */
+			for (;;)
+			{
+				uint64		n = nvm_load(&newest->next);
+
+				if (!NVM_REF_IS_VALID(n) || (NVM_REF_HI(n) & NVM_NEXT_OTHER_ROOT))
+					break;
+				newest = nvm_cell(state, NVM_REF_BLOCK(n), NVM_REF_OFFSET(n));
+			}
+			if (nvm_load(&newest->end) != 0 && !nvm_stamp_is_frozen(newest->end) &&
+				modes_conflict(nvm_version_end_mode(newest), mode) &&
+				!TransactionIdIsCurrentTransactionId(newest->tuple.xend) &&
+				TransactionIdIsInProgress(newest->tuple.xend))
+			{
+				blocked = true;
+				xwait = newest->tuple.xend;
+			}
+			else
+				blocked = nvm_row_locked_against(v, mode, &xwait, &is_multi);
+			if (!blocked)
+			{
+				add_locker(v, mode, xid);
+				next = continued_elsewhere(state, newest);
+			}
+		}
+		LWLockRelease(rlock);
+		if (blocked)
+		{
+			ItemPointerData tid;
+
+			ItemPointerSet(&tid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+			if (wait_policy == LockWaitBlock)
+				nvm_row_lock_wait(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated);
+			else if (!conditional_wait(xwait, is_multi, mode))
+			{
+				if (wait_policy == LockWaitError)
+					lock_not_available(rel);
+				return TM_WouldBlock;
+			}
+			continue;
+		}
+		root = next;
+	}
+	return TM_Ok;
+}
+
+/*
+ * Find the version after one that was updated, as EvalPlanQual wants it: wait
+ * for whoever is changing it.  tid is the successor's, `begin` the stamp its
+ * predecessor ended with.  On TM_Ok tid is the version to lock.
+ */
+static TM_Result
+find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
+			LockWaitPolicy wait_policy, TM_FailureData *tmfd)
+{
+	for (;;)
+	{
+		NvmRelState *state = nvm_rel(rel);
+		SnapshotData dirty;
+		NvmVersion *v;
+
+		if (ItemPointerIndicatesMovedPartitions(tid))
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("tuple to be locked was already moved to another partition due to concurrent update")));
+
+		InitDirtySnapshot(dirty);
+		if (!nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
+							ItemPointerGetOffsetNumber(tid)))
+			return TM_Deleted;
+		v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					 ItemPointerGetOffsetNumber(tid));
+		if (nvm_load(&v->begin) != begin)
+			return TM_Deleted;	/* the update that led here was undone */
+
+		if (nvm_version_visible(NULL, v, &dirty))
+		{
+			if (TransactionIdIsValid(dirty.xmin))
+				return TM_Deleted;	/* cannot be: its maker has committed */
+			if (TransactionIdIsValid(dirty.xmax))
+			{
+				switch (wait_policy)
+				{
+					case LockWaitBlock:
+						XactLockTableWait(dirty.xmax, rel, tid, XLTW_FetchUpdated);
+						break;
+					case LockWaitSkip:
+						if (!ConditionalXactLockTableWait(dirty.xmax))
+							return TM_WouldBlock;
+						break;
+					case LockWaitError:
+						if (!ConditionalXactLockTableWait(dirty.xmax))
+							lock_not_available(rel);
+						break;
+				}
+				continue;
+			}
+			/* our own later command's doing is not to be touched */
+			if (begin == nvm_xact_stamp_if_any() &&
+				TransactionIdIsCurrentTransactionId(v->tuple.xmin) &&
+				HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= cid)
+			{
+				tmfd->xmax = v->tuple.xmin;
+				tmfd->cmax = HeapTupleHeaderGetCmin(NvmVersionTuple(v));
+				return TM_SelfModified;
+			}
+			return TM_Ok;
+		}
+
+		/* ended, by us or by who committed: go on */
+		begin = nvm_load(&v->end);
+		if (begin == 0)
+			continue;
+		if (begin == nvm_xact_stamp_if_any() &&
+			TransactionIdIsCurrentTransactionId(v->tuple.xend) &&
+			HeapTupleHeaderGetCmax(NvmVersionTuple(v)) >= cid)
+		{
+			tmfd->xmax = v->tuple.xend;
+			tmfd->cmax = HeapTupleHeaderGetCmax(NvmVersionTuple(v));
+			return TM_SelfModified;
+		}
+		if (NVM_REF_HI(v->next) & NVM_NEXT_MOVED)
+		{
+			ItemPointerSetMovedPartitions(tid);
+			continue;
+		}
+		if (!NVM_REF_IS_VALID(v->next))
+			return TM_Deleted;
+		ItemPointerSet(tid, NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next));
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+TM_Result
+nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+			   TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
+			   LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd)
+{
+	TM_Result	result;
+	uint64		elsewhere;
+	NvmRelState *state = nvm_rel(rel);
+
+	tmfd->traversed = false;
+	for (;;)
+	{
+		NvmVersion *v;
+		uint64		end;
+
+		if (!nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
+							ItemPointerGetOffsetNumber(tid)))
+			return TM_Deleted;
+		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
+		if (result == TM_Ok && elsewhere != 0 &&
+			(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS))
+			result = lock_elsewhere(rel, elsewhere, cid, mode, wait_policy);
+		if (result != TM_Updated || !(flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
+			break;
+
+		v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					 ItemPointerGetOffsetNumber(tid));
+		end = nvm_load(&v->end);
+		tmfd->traversed = true;
+		*tid = tmfd->ctid;
+		result = find_latest(rel, tid, end, cid, wait_policy, tmfd);
+		if (result != TM_Ok)
+			return result;
+	}
+
+	if (nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
+					   ItemPointerGetOffsetNumber(tid)))
+		nvm_slot_store(slot, rel,
+					   nvm_cell(state, ItemPointerGetBlockNumber(tid),
+								ItemPointerGetOffsetNumber(tid)),
+					   ItemPointerGetBlockNumber(tid),
+					   ItemPointerGetOffsetNumber(tid));
+	return result;
+}

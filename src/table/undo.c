@@ -1,0 +1,247 @@
+/*-------------------------------------------------------------------------
+ *
+ * undo.c
+ *	  Taking back: what an aborted transaction did, and what a crash left.
+ *
+ * Both leave the same state.  A version that never existed becomes RETIRED,
+ * or DEAD where an index entry may lead to it; an end that never happened
+ * becomes 0.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "pmem/nvm_pmem.h"
+#include "table/nvm_modify.h"
+#include "table/nvm_table.h"
+
+/*
+ * The version at (blk, off) is gone: if the root's hint leads to it, lead it
+ * back to `older`.
+ *
+ * Caller holds the row lock.
+ */
+static void
+repair_hint(NvmVersion *rootv, uint64 gone, uint64 older)
+{
+	uint64		link = nvm_load(&rootv->link);
+
+	if (NVM_REF_TID(link) == gone && NVM_REF_IS_VALID(link))
+		nvm_store(&rootv->link, older);
+}
+
+/*
+ * Take back an end.  Caller holds the row lock.
+ */
+static void
+clear_end(NvmRelState *state, NvmVersion *v, uint64 self)
+{
+	uint64		root = nvm_version_root(v);
+	uint64		next = nvm_load(&v->next);
+
+	nvm_store(&v->end, 0);
+	nvm_store(&v->next, NVM_REF_MAKE(0, 0, NVM_NEXT_CELLS(NVM_REF_HI(next))));
+	v->tuple.infomask2 &= ~HEAP_KEYS_UPDATED;
+	nvm_flush(v, NVM_CELL_SIZE);
+	if (NVM_REF_IS_VALID(next) && !(NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
+		repair_hint(nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)),
+					NVM_REF_TID(next),
+					self == root ? 0 : NVM_REF_MAKE(NVM_REF_BLOCK(self),
+													NVM_REF_OFFSET(self),
+													NvmPool->incarnation));
+}
+
+/*
+ * Undo one version of an aborted (sub)transaction.
+ */
+static void
+undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
+			 NvmStamp stamp, TransactionId xid)
+{
+	NvmVersion *v = nvm_cell(state, blk, off);
+	uint64		self = NVM_REF_MAKE(blk, off, 0);
+	LWLock	   *lock;
+
+	if (kind == NVM_UNDO_INSERT)
+	{
+		if (nvm_load(&v->begin) != stamp || v->tuple.xmin != xid)
+			return;
+	}
+	else if (nvm_load(&v->end) != stamp || !nvm_begin_is_version(nvm_load(&v->begin)) ||
+			 v->tuple.xend != xid)
+		return;
+
+	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (kind == NVM_UNDO_INSERT)
+		nvm_version_retire(state, v, blk, off, stamp,
+						   (v->flags & NVM_VF_ROOT) && !(v->flags & NVM_VF_NOINDEX) ?
+						   NVM_STAMP_DEAD : NVM_STAMP_RETIRED);
+	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
+	{
+		/* else somebody has taken the row over already */
+		clear_end(state, v, self);
+	}
+	LWLockRelease(lock);
+}
+
+/*
+ * NvmTableOps.undo_range: see nvm_wbl.h.
+ */
+void
+nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
+			   uint16 off_last, NvmStamp stamp, TransactionId xid)
+{
+	NvmRelState *state = &nvm_relstates[dir];
+	NvmBlock   *block;
+	uint32		off = off_first - 1;
+
+	if (state->dir != dir || blk >= nvm_rel_nblocks(state))
+		return;
+	block = nvm_block(state, blk);
+	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= off_last)
+		undo_version(state, kind, blk, off, stamp, xid);
+}
+
+/*
+ * Undo what a gap says never happened to one version.
+ */
+static bool
+collect_version(NvmRelState *state, uint32 blk, uint32 off)
+{
+	NvmVersion *v = nvm_cell(state, blk, off);
+	uint64		self = NVM_REF_MAKE(blk, off, 0);
+	uint64		begin = nvm_load(&v->begin);
+	uint64		root;
+	uint64		end;
+	LWLock	   *lock;
+	bool		changed = false;
+
+	if (!nvm_begin_is_version(begin))
+		return false;
+	if (nvm_stamp_is_frozen(begin) && nvm_stamp_in_gap(begin))
+	{
+		/*
+		 * Nobody can stand on it but this incarnation's readers, who skip it.
+		 * What it holds may be torn: unless it proves that no index leads
+		 * here, VACUUM decides.
+		 */
+		bool		whole = v->len >= SizeofHeapTupleHeader &&
+			v->len <= NVM_MAX_TUPLE && v->crc == nvm_version_crc(v);
+		bool		unindexed = whole &&
+			(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
+
+		nvm_version_retire(state, v, blk, off, 0,
+						   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
+		return true;
+	}
+
+	end = nvm_load(&v->end);
+	if (end == 0 || !nvm_stamp_is_frozen(end) || !nvm_stamp_in_gap(end))
+		return false;
+	root = nvm_version_root(v);
+	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	end = nvm_load(&v->end);
+	if (nvm_load(&v->begin) == begin && end != 0 && nvm_stamp_is_frozen(end) &&
+		nvm_stamp_in_gap(end))
+	{
+		clear_end(state, v, self);
+		changed = true;
+	}
+	LWLockRelease(lock);
+	return changed;
+}
+
+/*
+ * A crash may have kept the retirement of versions but not the root's new
+ * link past them: make the root lead to what is left.  Nothing retired is
+ * reused before this has been done everywhere.
+ */
+static bool
+relink_root(NvmRelState *state, uint32 blk, uint32 off)
+{
+	NvmVersion *rootv = nvm_cell(state, blk, off);
+	uint64		begin = nvm_load(&rootv->begin);
+	uint64		root = NVM_REF_MAKE(blk, off, 0);
+	bool		changed = false;
+	LWLock	   *lock = nvm_row_lock(state->dir, blk);
+
+	if (!nvm_begin_is(begin, NVM_STAMP_STUB) &&
+		!(nvm_begin_is_version(begin) && (rootv->flags & NVM_VF_ROOT)))
+		return false;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (;;)
+	{
+		uint64		next = nvm_load(&rootv->next);
+		NvmVersion *v;
+		uint64		after;
+
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
+			!nvm_tid_exists(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
+			break;
+		v = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+		if (!nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_RETIRED) ||
+			nvm_version_root(v) != root)
+			break;
+		after = nvm_load(&v->next);
+		if (!NVM_REF_IS_VALID(after) || (NVM_REF_HI(after) & NVM_NEXT_OTHER_ROOT))
+			break;				/* the whole row is dead; prune will say so */
+		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(after), NVM_REF_OFFSET(after),
+											 NvmVersionCells(rootv)));
+		changed = true;
+	}
+	if (changed)
+		nvm_flush(&rootv->next, sizeof(uint64));
+	LWLockRelease(lock);
+	return changed;
+}
+
+/*
+ * Forget who retired an area if that cannot be a transaction of this or an
+ * earlier incarnation: the word is not flushed and may be anything after a
+ * crash.
+ */
+static void
+check_retired_by(NvmVersion *v)
+{
+	uint64		begin = nvm_load(&v->begin);
+	uint64		by;
+
+	if (NvmVersionCells(v) < 2 ||
+		!(nvm_begin_is(begin, NVM_STAMP_RETIRED) || nvm_begin_is(begin, NVM_STAMP_STUB)))
+		return;
+	by = *NvmRetiredBy(v);
+	if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
+		NVM_STAMP_COUNTER(by) >
+		pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable) + 1)
+		*NvmRetiredBy(v) = 0;
+}
+
+/*
+ * NvmTableOps.collect_block: see nvm_wbl.h.
+ */
+uint32
+nvm_collect_block(uint32 dir, uint32 blk)
+{
+	NvmRelState *state = &nvm_relstates[dir];
+	NvmBlock   *block;
+	uint32		off = NVM_FIRST_CELL - 1;
+	uint32		n = 0;
+
+	if (state->dir != dir || blk >= nvm_rel_nblocks(state))
+		return 0;
+	block = nvm_block(state, blk);
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return 0;
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+	{
+		n += collect_version(state, blk, off) ? 1 : 0;
+		n += relink_root(state, blk, off) ? 1 : 0;
+		check_retired_by(nvm_cell(state, blk, off));
+	}
+	return n;
+}
