@@ -85,6 +85,12 @@ include $(PGXS)
 # PGXS of a packaged server tracks no headers
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) Makefile
 
+# a fence without a name of its own fails the build: no test would find it
+all: fence-names
+fence-names:
+	@if command -v python3 >/dev/null; then scripts/check_drain_names.py; fi
+.PHONY: fence-names
+
 # what the TAP tests call besides the server
 installcheck: test-tools
 test-tools:
