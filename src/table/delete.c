@@ -27,7 +27,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 				 bool changingPart)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 	NvmRelState *state = nvm_rel(rel);
 	uint32		blk = ItemPointerGetBlockNumber(tid);
 	NvmVersion *v;

@@ -133,7 +133,7 @@ nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				 struct BulkInsertStateData *bistate)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	insert_row(rel, slot, cid, 0, xid, stamp);
@@ -150,7 +150,7 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 							 uint32 specToken)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 
 	Assert(specToken != 0);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
@@ -186,7 +186,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 {
 	NvmRelState *state = nvm_rel(rel);
 	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 	uint16		flags = insert_flags(rel);
 	Oid			relid = RelationGetRelid(rel);
 	uint32		last_blk = InvalidBlockNumber;

@@ -290,7 +290,7 @@ take_retired(NvmBlock *block, uint32 cells)
 
 	if (*(uint64 *) block->retired == 0)
 		return 0;
-	for (int i = 0; i < lengthof(block->retired); i++)
+	for (int i = 0; i < (int) lengthof(block->retired); i++)
 	{
 		uint32		off = block->retired[i];
 		NvmVersion *v;

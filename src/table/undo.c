@@ -245,3 +245,18 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	}
 	return n;
 }
+
+/*
+ * Tell the layers below how rows are undone and collected.
+ */
+void
+nvm_table_register(void)
+{
+	static const NvmTableOps ops = {
+		.undo_range = nvm_undo_range,
+		.collect_block = nvm_collect_block,
+		.collect_large = nvm_collect_large
+	};
+
+	nvm_wbl_register_table_ops(&ops);
+}

@@ -314,7 +314,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 		   TM_FailureData *tmfd, LockTupleMode *lockmode, bool *new_root)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 	NvmRelCache *cache;
 	NvmRelState *state = nvm_rel(rel);
 	uint32		oldblk = ItemPointerGetBlockNumber(otid);

@@ -56,7 +56,7 @@ nvm_table_shmem_startup(void)
 	NvmTable = ShmemInitStruct("nvm table", nvm_table_shmem_size(), &found);
 	if (!found)
 	{
-		LWLockPadded *locks = GetNamedLWLockTranche("nvm_table");
+		LWLockPadded *locks = GetNamedLWLockTranche(NVM_TABLE_TRANCHE);
 
 		NvmTable->row_locks = locks;
 		NvmTable->alloc_locks = locks + NVM_LOCK_PARTITIONS;

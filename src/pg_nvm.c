@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * pg_nvm.c
+ *	  Loading the library: settings, hooks, shared memory, workers.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "table/nvm_am.h"
+#include "table/nvm_table.h"
+#include "utils/guc.h"
+#include "wbl/nvm_wbl.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+static void
+nvm_shmem_request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+
+	RequestAddinShmemSpace(nvm_pool_shmem_size());
+	RequestAddinShmemSpace(nvm_wbl_shmem_size());
+	RequestAddinShmemSpace(nvm_table_shmem_size());
+	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
+	RequestNamedLWLockTranche(NVM_WBL_TRANCHE, nvm_wbl_num_lwlocks());
+	RequestNamedLWLockTranche(NVM_TABLE_TRANCHE, nvm_table_num_lwlocks());
+}
+
+/*
+ * Runs in the postmaster at start and again when it reinitialises after a
+ * backend's death; from the bottom layer up.  Opening a bad pool does not fail
+ * here: it is refused, and the server starts without it.
+ */
+static void
+nvm_shmem_startup(void)
+{
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	nvm_pool_shmem_startup();
+	nvm_table_shmem_startup();
+	nvm_wbl_shmem_startup();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+_PG_init(void)
+{
+	/*
+	 * Loaded by a session alone, the handler works just enough to say that the
+	 * library must be preloaded: the pool is mapped by the postmaster.
+	 */
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	nvm_pmem_define_settings();
+	nvm_pool_define_settings();
+	nvm_wbl_define_settings();
+	MarkGUCPrefixReserved("nvm");
+
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = nvm_shmem_request;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = nvm_shmem_startup;
+
+	/* inherited by every process: nobody may commit without being asked */
+	nvm_wbl_register_callbacks();
+	nvm_table_register();
+	nvm_ddl_register_hooks();
+	nvm_bitmap_register_hook();
+	nvm_wbl_register_workers();
+}
