@@ -113,7 +113,8 @@ class Server:
                 if time.monotonic() - begin > timeout:
                     raise Trouble("server %s gave no answer within %d s: %s\n%s"
                                   % (self.name, timeout, error, self.log_tail()))
-                time.sleep(0.001)
+                # each attempt costs the server a process: ask within 1 %
+                time.sleep(0.001 + 0.01 * (time.monotonic() - begin))
         took = time.monotonic() - begin
         return took
 
