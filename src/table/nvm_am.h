@@ -12,8 +12,92 @@
 #ifndef NVM_AM_H
 #define NVM_AM_H
 
-#include "compat/nvm_compat.h"
+#include "compat/nvm_compat_am.h"
 #include "table/nvm_table.h"
+
+struct NvmScanDescData;
+
+/* ---- tableam.c ---- */
+
+extern const TableAmRoutine nvm_tableam_routine;
+
+/* ---- scan.c ---- */
+
+extern TableScanDesc nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
+									struct ScanKeyData *key,
+									ParallelTableScanDesc pscan, uint32 flags);
+extern void nvm_scan_end(TableScanDesc sscan);
+extern void nvm_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key,
+							bool set_params, bool allow_strat, bool allow_sync,
+							bool allow_pagemode);
+extern bool nvm_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
+								 TupleTableSlot *slot);
+extern void nvm_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid,
+								  ItemPointer maxtid);
+extern bool nvm_scan_getnextslot_tidrange(TableScanDesc sscan,
+										  ScanDirection direction,
+										  TupleTableSlot *slot);
+
+/* ---- sample.c, analyze_scan.c ---- */
+
+extern bool nvm_scan_sample_next_block(TableScanDesc sscan,
+									   struct SampleScanState *scanstate);
+extern bool nvm_scan_sample_next_tuple(TableScanDesc sscan,
+									   struct SampleScanState *scanstate,
+									   TupleTableSlot *slot);
+extern bool nvm_scan_analyze_next_block(TableScanDesc sscan, NVM_ANALYZE_BLOCK_ARGS);
+extern bool nvm_scan_analyze_next_tuple(TableScanDesc sscan,
+										TransactionId OldestXmin,
+										double *liverows, double *deadrows,
+										TupleTableSlot *slot);
+
+/* ---- bitmapscan.c ---- */
+
+extern void nvm_bitmap_scan_begin(struct NvmScanDescData *scan);
+extern void nvm_bitmap_register_hook(void); /* in _PG_init */
+#if NVM_BITMAP_IS_STREAM
+extern bool nvm_scan_bitmap_next(TableScanDesc sscan, TupleTableSlot *slot,
+								 bool *recheck, uint64 *lossy_pages,
+								 uint64 *exact_pages);
+#else
+extern bool nvm_scan_bitmap_next_block(TableScanDesc sscan,
+									   struct TBMIterateResult *tbmres);
+extern bool nvm_scan_bitmap_next_tuple(TableScanDesc sscan,
+									   struct TBMIterateResult *tbmres,
+									   TupleTableSlot *slot);
+#endif
+
+/* ---- indexfetch.c, tidfetch.c ---- */
+
+extern struct IndexFetchTableData *nvm_index_fetch_begin(Relation rel);
+extern void nvm_index_fetch_reset(struct IndexFetchTableData *scan);
+extern void nvm_index_fetch_end(struct IndexFetchTableData *scan);
+extern bool nvm_index_fetch_tuple(struct IndexFetchTableData *scan,
+								  ItemPointer tid, Snapshot snapshot,
+								  TupleTableSlot *slot, bool *call_again,
+								  bool *all_dead);
+extern TransactionId nvm_index_delete_tuples(Relation rel, TM_IndexDeleteOp *op);
+extern bool nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid,
+										Snapshot snapshot, TupleTableSlot *slot);
+extern bool nvm_tuple_tid_valid(TableScanDesc sscan, ItemPointer tid);
+extern void nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid);
+extern bool nvm_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot,
+										 Snapshot snapshot);
+
+/* ---- indexbuild.c ---- */
+
+extern double nvm_index_build_range_scan(Relation rel, Relation index,
+										 struct IndexInfo *info,
+										 bool allow_sync, bool anyvisible,
+										 bool progress,
+										 BlockNumber start_blockno,
+										 BlockNumber numblocks,
+										 IndexBuildCallback callback,
+										 void *callback_state,
+										 TableScanDesc sscan);
+extern void nvm_index_validate_scan(Relation rel, Relation index,
+									struct IndexInfo *info, Snapshot snapshot,
+									struct ValidateIndexState *state);
 
 /* ---- relation.c, ddl.c, estimate.c, rewrite.c, vacuum.c ---- */
 

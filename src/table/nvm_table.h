@@ -252,12 +252,18 @@ extern const TupleTableSlotOps TTSOpsNvm;
 extern void nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
 						   uint32 blk, uint32 off);
 
-/* ---- large values (large.c) ---- */
+/* the slot's contents were just written as v: sets tts_tid and tts_tableOid,
+ * and gives it v's system columns */
+extern void nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+							 uint32 blk, uint32 off);
+
+/* ---- large values (large.c, large_form.c) ---- */
 
 /*
  * Make a heap tuple from slot that fits a block: detoasts external values,
  * compresses and moves out the largest ones as needed.  Values moved out are
- * listed for nvm_large_write.  *tofree is set if the tuple was allocated here.
+ * written already, in *large.  *tofree is set if the tuple was allocated here;
+ * otherwise it is the slot's or even lies in the pool: do not write to it.
  */
 typedef struct NvmLargeSet NvmLargeSet;
 extern HeapTuple nvm_form_tuple(Relation rel, TupleTableSlot *slot,

@@ -1,0 +1,156 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_compat_am.h
+ *	  Differences between PostgreSQL major versions in the interfaces of
+ *	  table access methods and tuple slots.
+ *
+ * Beside nvm_compat.h, so that its includes reach the few files that need
+ * them only.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_COMPAT_AM_H
+#define NVM_COMPAT_AM_H
+
+#include "compat/nvm_compat.h"
+
+#include "access/htup_details.h"
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "nodes/execnodes.h"
+#include "nodes/tidbitmap.h"
+#include "utils/tuplesort.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/read_stream.h"
+#endif
+
+/* slots: copy_minimal_tuple grew an argument in 18 */
+#if PG_VERSION_NUM >= 180000
+#define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot, Size extra
+#define NvmMinimalFromHeap(tuple)	minimal_tuple_from_heap_tuple((tuple), extra)
+#else
+#define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot
+#define NvmMinimalFromHeap(tuple)	minimal_tuple_from_heap_tuple(tuple)
+#endif
+
+/* slots: is_current_xact_tuple exists since 17 */
+#if PG_VERSION_NUM >= 170000
+#define NVM_SLOT_OPS_IS_CURRENT(fn)	.is_current_xact_tuple = (fn),
+#else
+#define NVM_SLOT_OPS_IS_CURRENT(fn)
+#endif
+
+/* TID range of a scan */
+#if PG_VERSION_NUM >= 180000
+#define NvmScanMinTid(scan)		(&(scan)->st.tidrange.rs_mintid)
+#define NvmScanMaxTid(scan)		(&(scan)->st.tidrange.rs_maxtid)
+#else
+#define NvmScanMinTid(scan)		(&(scan)->rs_mintid)
+#define NvmScanMaxTid(scan)		(&(scan)->rs_maxtid)
+#endif
+
+/* ANALYZE: the next block is named by number, or by a read stream since 17 */
+#if PG_VERSION_NUM >= 170000
+#define NVM_ANALYZE_BLOCK_ARGS	ReadStream *stream
+static inline BlockNumber
+nvm_analyze_block(ReadStream *stream)
+{
+	BufferAccessStrategy strategy;
+
+	return read_stream_next_block(stream, &strategy);
+}
+#define NVM_ANALYZE_BLOCK		nvm_analyze_block(stream)
+#else
+#define NVM_ANALYZE_BLOCK_ARGS	BlockNumber blockno, BufferAccessStrategy bstrategy
+#define NVM_ANALYZE_BLOCK		blockno
+#endif
+
+/*
+ * Bitmap scans.  Until 17 the executor iterates over the bitmap and hands us
+ * one page of it at a time; since 18 the scan descriptor holds the iterator
+ * and one callback does everything.  NvmBitmapPage is what is common.
+ */
+typedef struct NvmBitmapPage
+{
+	BlockNumber blockno;
+	bool		lossy;
+	bool		recheck;
+	int			noffsets;		/* exact pages only */
+	const OffsetNumber *offsets;
+} NvmBitmapPage;
+
+#if PG_VERSION_NUM >= 180000
+#define NVM_BITMAP_OFFSETS		TBM_MAX_TUPLES_PER_PAGE
+
+/* the next page of the scan's own iterator; offsets is workspace */
+static inline bool
+nvm_bitmap_iterate(TableScanDesc scan, OffsetNumber *offsets, NvmBitmapPage *page)
+{
+	TBMIterateResult tbmres;
+
+	if (!tbm_iterate(&scan->st.rs_tbmiterator, &tbmres))
+		return false;
+	page->blockno = tbmres.blockno;
+	page->lossy = tbmres.lossy;
+	page->recheck = tbmres.recheck;
+	page->noffsets = tbmres.lossy ? 0 :
+		tbm_extract_page_tuple(&tbmres, offsets, NVM_BITMAP_OFFSETS);
+	page->offsets = offsets;
+	return true;
+}
+
+#define NVM_BITMAP_CALLBACKS \
+	.scan_bitmap_next_tuple = nvm_scan_bitmap_next
+#define NVM_BITMAP_IS_STREAM	1
+#define NvmBitmapNoPrefetch(node)	((void) 0)
+#else
+#define NVM_BITMAP_OFFSETS		1
+
+static inline void
+nvm_bitmap_page(const TBMIterateResult *tbmres, NvmBitmapPage *page)
+{
+	page->blockno = tbmres->blockno;
+	page->lossy = tbmres->ntuples < 0;
+	page->recheck = tbmres->recheck;
+	page->noffsets = Max(tbmres->ntuples, 0);
+	page->offsets = tbmres->offsets;
+}
+
+#define NVM_BITMAP_CALLBACKS \
+	.scan_bitmap_next_block = nvm_scan_bitmap_next_block, \
+	.scan_bitmap_next_tuple = nvm_scan_bitmap_next_tuple
+#define NVM_BITMAP_IS_STREAM	0
+#define NvmBitmapNoPrefetch(node)	((node)->prefetch_maximum = 0)
+#endif
+
+/* tuple_update says which indexes need new entries */
+#if PG_VERSION_NUM >= 160000
+typedef TU_UpdateIndexes NvmUpdateIndexes;
+#define NVM_UPDATE_INDEXES(needed)	((needed) ? TU_All : TU_None)
+#else
+typedef bool NvmUpdateIndexes;
+#define NVM_UPDATE_INDEXES(needed)	(needed)
+#endif
+
+/* renamed callback */
+#if PG_VERSION_NUM >= 160000
+#define NVM_SET_NEW_FILELOCATOR	.relation_set_new_filelocator
+#else
+#define NVM_SET_NEW_FILELOCATOR	.relation_set_new_filenode
+#endif
+
+/* next TID of the sorted index contents in a concurrent index build */
+static inline bool
+nvm_tuplesort_getdatum(Tuplesortstate *state, Datum *val, bool *isnull)
+{
+#if PG_VERSION_NUM >= 160000
+	return tuplesort_getdatum(state, true, false, val, isnull, NULL);
+#else
+	return tuplesort_getdatum(state, true, val, isnull, NULL);
+#endif
+}
+
+#endif							/* NVM_COMPAT_AM_H */
