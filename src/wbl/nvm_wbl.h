@@ -33,7 +33,15 @@ typedef struct NvmSlotState
 
 typedef struct NvmWblShared
 {
-	LWLock	   *wbl_lock;		/* slot ownership, gaps, resolving */
+	LWLock	   *wbl_lock;		/* first use of slots, gaps, resolving */
+	LWLock	   *horizon_lock;	/* one at a time advances frozen[] */
+
+	/*
+	 * Shared: the collector looks at the blocks of a storage.  Exclusive:
+	 * extents are being taken away from a storage (nvm_storage_reclaim).
+	 * Taken with no other lock of ours held, except wbl_lock by resolving.
+	 */
+	LWLock	   *storage_lock;
 	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier incarnations
 								 * were settled */
 	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
@@ -50,7 +58,14 @@ typedef struct NvmWblShared
 	pg_atomic_uint64 collector_total;
 	pg_atomic_uint64 collector_sweeps;
 	pg_atomic_uint32 collector_paused;	/* nvm.collect_gaps off, or tests */
+	pg_atomic_uint64 collected; /* gap entries dropped in this run */
+	pg_atomic_uint32 commit_record_size;	/* WAL bytes of a nvm-only commit, last
+											 * measured */
+	pg_atomic_uint64 redo_checkpoints;	/* asked for because of nvm.redo_limit */
 } NvmWblShared;
+
+/* the named tranche that pg_nvm.c requests for nvm_wbl_num_lwlocks() locks */
+#define NVM_WBL_TRANCHE	"nvm_wbl"
 
 extern NvmWblShared *NvmWbl;
 extern NvmSlotState *nvm_slots; /* [NVM_MAX_SLOTS] */
@@ -110,6 +125,14 @@ nvm_wbl_resolve(void)
 		nvm_wbl_resolve_slow();
 }
 
+/*
+ * Free a storage that nobody can reach any more: nvm_dir_reclaim, kept apart
+ * from the gap collector.  Whatever else takes extents away from a storage
+ * that may hold rows of an earlier incarnation (nvm_dir_empty, truncation by
+ * VACUUM) holds NvmWbl->storage_lock exclusively meanwhile.
+ */
+extern void nvm_storage_reclaim(uint32 dir);
+
 /* settings, shared memory, start: called from pg_nvm.c in this order */
 extern void nvm_wbl_define_settings(void);
 extern Size nvm_wbl_shmem_size(void);
@@ -125,13 +148,28 @@ extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
  * writes carries it.
  */
 extern NvmStamp nvm_xact_stamp(void);
+
+/*
+ * GetCurrentTransactionId() for a writer of nvm data: the same, but WAL that
+ * only announces the subtransaction's xid to standbys does not turn the
+ * transaction into a mixed one.
+ */
+extern TransactionId nvm_xact_current_xid(void);
+
 extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
 extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
 
 /*
  * Undo log of the current transaction: what to take back on abort.  Kept in
  * backend memory, consecutive entries merged, spilled to a temporary file
- * beyond a bound.  Entries belong to the current subtransaction.
+ * beyond a bound.  Entries belong to the current subtransaction, whose xid
+ * has been assigned.
+ *
+ * Called before the change is made: the call may ERROR, and what is done but
+ * not noted would not be undone.  What is noted but was not done is harmless,
+ * since undo_range acts on what carries the stamp and xid only.  Rows of a
+ * storage made in the same subtransaction need no entries (the storage itself
+ * goes); they are not stored.
  */
 typedef enum NvmUndoKind
 {

@@ -1,0 +1,120 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_check.c
+ *	  Consistency of the commit slots, for nvm.check_pool().
+ *
+ * The server may be at work: a slot is only complained about if it looks the
+ * same wrong way twice.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "wbl/wbl_impl.h"
+
+/* between two looks at a slot that seems wrong */
+#define RECHECK_USEC			1000
+#define RECHECK_LOOKS			20
+
+/*
+ * What is wrong with a used slot, or NULL.
+ */
+static const char *
+nvm_used_slot_problem(uint32 slot)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	NvmSlotCopy copy[2];
+	uint64		durable;
+	uint64		frozen;
+	uint64		counter;
+
+	frozen = pg_atomic_read_u64(&nvm_frozen[slot]);
+	pg_read_barrier();
+	durable = pg_atomic_read_u64(&state->durable);
+	pg_read_barrier();
+	memcpy(copy, nvm_slot(slot)->copy, sizeof(copy));
+
+	for (int i = 0; i < 2; i++)
+	{
+		const char *problem = nvm_slot_copy_problem(slot, &copy[i]);
+
+		if (problem != NULL)
+			return problem;
+	}
+	if (memcmp(&copy[0], &copy[1], sizeof(NvmSlotCopy)) != 0)
+		return "its two copies differ";
+	if (copy[0].word == 0)
+		return "it is blank, but counted as used";
+	counter = NVM_WORD_COUNTER(copy[0].word);
+	if (durable > counter)
+		return "more is taken for durable than its commit word says";
+	if (frozen > durable)
+		return "more is taken for frozen than is durable";
+	if (pg_atomic_read_u32(&state->owner) == 0 &&
+		pg_atomic_read_u32(&NvmWbl->resolved) != 0 &&
+		NVM_WORD_STATE(copy[0].word) != NVM_SLOT_IDLE)
+		return "it has no owner, but is not idle";
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (NVM_FIELD_VALUE(copy[0].gap[i]) != state->gap[i])
+			return "its gap list differs from the one in memory";
+	}
+	return NULL;
+}
+
+/*
+ * What is wrong with a slot beyond the used ones, or NULL.
+ */
+static const char *
+nvm_unused_slot_problem(uint32 slot)
+{
+	static const NvmSlot blank;
+
+	if (slot < pg_atomic_read_u32(&NvmWbl->slots_used))
+		return NULL;			/* taken meanwhile */
+	if (memcmp(nvm_slot(slot), &blank, sizeof(blank)) != 0)
+		return "it is not blank, but no lower slot leads to it";
+	return NULL;
+}
+
+/*
+ * Report what is wrong with the commit slots.
+ */
+void
+nvm_wbl_verify(NvmCheckEmit emit, void *arg)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint32		ngaps = 0;
+
+	for (uint32 slot = 0; slot < NVM_MAX_SLOTS; slot++)
+	{
+		const char *problem = NULL;
+
+		for (int look = 0; look < RECHECK_LOOKS; look++)
+		{
+			problem = (slot < nslots) ? nvm_used_slot_problem(slot) :
+				nvm_unused_slot_problem(slot);
+			if (problem == NULL)
+				break;
+			pg_usleep(RECHECK_USEC);
+		}
+		if (problem != NULL)
+			emit(arg, psprintf("commit slot %u", slot), problem);
+		if ((slot & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
+	for (uint32 slot = 0; slot < pg_atomic_read_u32(&NvmWbl->slots_used); slot++)
+		ngaps += nvm_slots[slot].ngaps;
+	if (ngaps != pg_atomic_read_u32(&NvmWbl->ngaps))
+	{
+		LWLockRelease(NvmWbl->wbl_lock);
+		emit(arg, "gap list", "the slots do not add up to the number of gaps");
+		return;
+	}
+	LWLockRelease(NvmWbl->wbl_lock);
+}

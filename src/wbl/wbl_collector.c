@@ -1,0 +1,297 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_collector.c
+ *	  The gap collector: removes what crashes left undecided, then the gap.
+ *
+ * A background worker.  While the gap list is not empty, it walks all blocks
+ * of all storages and lets the table layer remove the traces of stamps that
+ * are in the list.  When a sweep is complete, and everybody who could still
+ * hold such a stamp in a register has gone, the entries that were in the list
+ * when the sweep began are dropped.  Until then every reader consults the
+ * list, so nothing waits for the collector.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "wbl/wbl_impl.h"
+
+/* blocks between two pauses: a megabyte */
+#define BLOCKS_PER_PAUSE		128
+/* blocks looked at under one hold of storage_lock */
+#define BLOCKS_PER_LOCK			16
+/* how often to look for something to do */
+#define IDLE_MS					1000
+
+/* what one sweep is about */
+typedef struct NvmSweep
+{
+	NvmStamp   *gaps;			/* entries of the list when it began */
+	uint32		ngaps;
+	uint32	   *dirs;			/* storages there were when it began */
+	uint32		ndirs;
+	uint32		blocks_since_pause;
+} NvmSweep;
+
+static void
+nvm_sweep_count_dir(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	((NvmSweep *) arg)->ndirs++;
+}
+
+static void
+nvm_sweep_add_dir(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	NvmSweep   *sweep = (NvmSweep *) arg;
+
+	if (sweep->ndirs > 0)
+	{
+		*sweep->dirs++ = id;
+		sweep->ndirs--;
+	}
+}
+
+/*
+ * Note what is in the gap list, then which storages there are.  Storages and
+ * rows made from here on cannot carry a stamp that is in the list.
+ */
+static void
+nvm_sweep_begin(NvmSweep *sweep)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint32		room;
+	uint32	   *dirs;
+
+	memset(sweep, 0, sizeof(*sweep));
+	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
+	sweep->gaps = palloc(sizeof(NvmStamp) * (pg_atomic_read_u32(&NvmWbl->ngaps) + 1));
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		for (int i = 0; i < NVM_SLOT_GAPS; i++)
+		{
+			if (nvm_slots[slot].gap[i] != 0)
+				sweep->gaps[sweep->ngaps++] = NVM_STAMP_MAKE(slot, nvm_slots[slot].gap[i]);
+		}
+	}
+	LWLockRelease(NvmWbl->wbl_lock);
+
+	nvm_dir_walk(nvm_sweep_count_dir, sweep);
+	room = sweep->ndirs + 64;	/* those made in between matter not */
+	dirs = palloc_extended(sizeof(uint32) * room, MCXT_ALLOC_HUGE);
+	sweep->dirs = dirs;
+	sweep->ndirs = room;
+	nvm_dir_walk(nvm_sweep_add_dir, sweep);
+	sweep->ndirs = room - sweep->ndirs;
+	sweep->dirs = dirs;
+}
+
+/*
+ * Pause after each megabyte; between sweeps' blocks is also where signals are
+ * looked at.  False when it is time to end.
+ */
+static bool
+nvm_sweep_pause(NvmSweep *sweep, uint32 blocks)
+{
+	sweep->blocks_since_pause += blocks;
+	if (sweep->blocks_since_pause < BLOCKS_PER_PAUSE)
+		return true;
+	sweep->blocks_since_pause = 0;
+	nvm_drain("gap-sweep");
+	do
+	{
+		if (!nvm_worker_sleep(nvm_collect_gaps ? nvm_collector_delay : IDLE_MS))
+			return false;
+		pg_atomic_write_u32(&NvmWbl->collector_paused, nvm_collect_gaps ? 0 : 1);
+	} while (!nvm_collect_gaps);
+	return true;
+}
+
+/*
+ * Is id still the storage that was there when the sweep began?  Caller holds
+ * storage_lock, so that it stays what it is.
+ */
+static bool
+nvm_sweep_dir_exists(uint32 id, uint64 creation)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	return entry->begin != NVM_STAMP_NONE && entry->creation_id == creation;
+}
+
+/*
+ * Sweep one storage.  False when it is time to end.
+ */
+static bool
+nvm_sweep_storage(NvmSweep *sweep, uint32 id)
+{
+	uint64		creation = nvm_dir_entry(id)->creation_id;
+	NvmRelState *rel = NULL;
+	uint32		nblocks = 0;
+
+	for (uint32 first = 0;; first += BLOCKS_PER_LOCK)
+	{
+		uint32		n = 0;
+
+		LWLockAcquire(NvmWbl->storage_lock, LW_SHARED);
+		if (!nvm_sweep_dir_exists(id, creation))
+		{
+			LWLockRelease(NvmWbl->storage_lock);
+			return true;
+		}
+		if (rel == NULL)
+		{
+			rel = nvm_rel_open(id);
+			nblocks = pg_atomic_read_u32(&rel->nblocks);
+			pg_atomic_fetch_add_u64(&NvmWbl->collector_total, nblocks);
+		}
+		/* it may have become shorter meanwhile */
+		nblocks = Min(nblocks, pg_atomic_read_u32(&rel->nblocks));
+		for (; n < BLOCKS_PER_LOCK && first + n < nblocks; n++)
+			(void) nvm_table_ops->collect_block(id, first + n);
+		if (n < BLOCKS_PER_LOCK)
+			nvm_table_ops->collect_large(id);
+		LWLockRelease(NvmWbl->storage_lock);
+		pg_atomic_fetch_add_u64(&NvmWbl->collector_blocks, n);
+
+		if (!nvm_sweep_pause(sweep, Max(n, 1)))
+			return false;
+		if (n < BLOCKS_PER_LOCK)
+			return true;
+	}
+}
+
+/*
+ * Directory entries of lost transactions are settled when the server starts;
+ * this is for an entry made or ended by a transaction whose abort could not
+ * be played to its end.
+ */
+static void
+nvm_sweep_dir_entry(uint32 id)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	if (entry->begin == NVM_STAMP_NONE)
+		 /* freed meanwhile */ ;
+	else if (nvm_stamp_in_gap(entry->begin))
+		nvm_dir_reclaim(id);
+	else if (entry->end != NVM_STAMP_NONE && nvm_stamp_in_gap(entry->end))
+		nvm_dir_clear_end(id, entry->end);
+	LWLockRelease(NvmWbl->storage_lock);
+}
+
+/*
+ * Wait until every process that could have loaded a stamp before the sweep
+ * removed it has let go of it: it would take the stamp for committed if the
+ * gap were gone.  The same argument as for frozen[].  False when it is time
+ * to end.
+ */
+static bool
+nvm_sweep_wait_for_readers(void)
+{
+	uint64		until = U64FromFullTransactionId(ReadNextFullTransactionId());
+	int			rounds = 0;
+
+	while (nvm_horizon_oldest() <= until)
+	{
+		if (!nvm_worker_sleep(nvm_horizon_naptime))
+			return false;
+		if (++rounds >= 3 &&
+			nvm_horizon_oldest() == until &&
+			U64FromFullTransactionId(ReadNextFullTransactionId()) == until)
+			nvm_worker_consume_xid();
+	}
+	return true;
+}
+
+/*
+ * Drop the entries that the sweep was about.  A crash between its two steps
+ * leaves traces that are gone and a gap that is there: one more sweep.
+ */
+static void
+nvm_sweep_drop_gaps(NvmSweep *sweep)
+{
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	for (uint32 i = 0; i < sweep->ngaps; i++)
+		nvm_slot_drop_gap(NVM_STAMP_SLOT(sweep->gaps[i]),
+						  NVM_STAMP_COUNTER(sweep->gaps[i]));
+	nvm_drain("gap-drop");
+	LWLockRelease(NvmWbl->wbl_lock);
+	pg_atomic_fetch_add_u64(&NvmWbl->collected, sweep->ngaps);
+}
+
+/*
+ * One sweep over everything.  False when it is time to end.
+ */
+static bool
+nvm_sweep(void)
+{
+	NvmSweep	sweep;
+
+	nvm_sweep_begin(&sweep);
+	pg_atomic_write_u64(&NvmWbl->collector_blocks, 0);
+	pg_atomic_write_u64(&NvmWbl->collector_total, 0);
+	NVM_FAILPOINT("gap-sweep-begin");
+
+	for (uint32 i = 0; i < sweep.ndirs; i++)
+	{
+		nvm_sweep_dir_entry(sweep.dirs[i]);
+		if (!nvm_sweep_storage(&sweep, sweep.dirs[i]))
+			return false;
+	}
+	nvm_drain("gap-swept");
+	if (!nvm_sweep_wait_for_readers())
+		return false;
+	NVM_FAILPOINT("gap-before-drop");
+	nvm_sweep_drop_gaps(&sweep);
+	pg_atomic_fetch_add_u64(&NvmWbl->collector_sweeps, 1);
+	ereport(LOG,
+			(errmsg("nvm: gap collector removed the traces of %u transactions from %llu blocks",
+					sweep.ngaps,
+					(unsigned long long) pg_atomic_read_u64(&NvmWbl->collector_blocks))));
+	return true;
+}
+
+/*
+ * Entry point of the collector.  An ERROR ends the process; the postmaster
+ * starts it again after a moment, and the sweep starts from the beginning.
+ */
+void
+nvm_collector_main(Datum main_arg)
+{
+	MemoryContext context;
+
+	nvm_worker_start();
+	context = AllocSetContextCreate(TopMemoryContext, "nvm gap collector",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+
+	/* gaps are complete once what was in doubt is settled */
+	StartTransactionCommand();
+	nvm_wbl_resolve();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+
+	do
+	{
+		pg_atomic_write_u32(&NvmWbl->collector_paused, nvm_collect_gaps ? 0 : 1);
+		if (!nvm_collect_gaps || nvm_table_ops == NULL ||
+			pg_atomic_read_u32(&NvmWbl->ngaps) == 0)
+			continue;
+		if (!nvm_sweep())
+			break;
+		MemoryContextReset(context);
+	} while (nvm_worker_sleep(IDLE_MS));
+
+	proc_exit(0);
+}

@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_horizon.c
+ *	  frozen[]: counters that are decided, durable and visible to everybody.
+ *
+ * A slot is sampled: the counter up to which it is durable, then the next xid
+ * S.  Once the oldest xid or snapshot of any process has passed S, whoever
+ * looks at data has taken its snapshot after the sample, and frozen[] may
+ * advance to the counter.  wbl/README.md has the argument.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "compat/nvm_compat.h"
+#include "storage/proc.h"
+#include "wbl/wbl_impl.h"
+
+/*
+ * The oldest xid that any process in any database runs under or still has in
+ * a snapshot; if there is none, the one after the latest that has completed.
+ *
+ * GetOldestTransactionIdConsideredRunning would do, but it also stays behind
+ * for replication slots and vacuum_defer_cleanup_age, which protect catalogs
+ * and heap rows on standbys; here they would only keep stamps from freezing.
+ */
+uint64
+nvm_horizon_oldest(void)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint64		result;
+	TransactionId oldest;
+
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	oldest = XidFromFullTransactionId(NvmLatestCompletedXid());
+	TransactionIdAdvance(oldest);
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		TransactionId xid = *(volatile TransactionId *) &proc->xid;
+		TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
+
+		if (TransactionIdIsNormal(xid) && TransactionIdPrecedes(xid, oldest))
+			oldest = xid;
+		if (TransactionIdIsNormal(xmin) && TransactionIdPrecedes(xmin, oldest))
+			oldest = xmin;
+	}
+	LWLockRelease(ProcArrayLock);
+
+	/* widen: not above the next xid by much, and less than 2^31 below it */
+	result = U64FromFullTransactionId(next) +
+		(int64) (int32) (oldest - XidFromFullTransactionId(next));
+	return result;
+}
+
+/*
+ * Advance frozen[] as far as the samples allow, and sample anew what has
+ * moved.  If another process is doing it, leave it at that.
+ */
+void
+nvm_wbl_advance_frozen(void)
+{
+	uint32		nslots;
+	uint64		oldest;
+	uint64		next;
+
+	if (pg_atomic_read_u32(&NvmWbl->resolved) == 0 || RecoveryInProgress())
+		return;
+	if (!LWLockConditionalAcquire(NvmWbl->horizon_lock, LW_EXCLUSIVE))
+		return;
+
+	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	oldest = nvm_horizon_oldest();
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		NvmSlotState *state = &nvm_slots[slot];
+
+		if (state->sample_counter > pg_atomic_read_u64(&nvm_frozen[slot]) &&
+			oldest > state->sample_next_xid)
+			pg_atomic_write_u64(&nvm_frozen[slot], state->sample_counter);
+	}
+
+	/*
+	 * New samples, for slots whose old one was used up.  Durable counters
+	 * first, then the next xid, which is above every xid they belong to.
+	 * sample_next_xid is unset meanwhile, under the lock.
+	 */
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		NvmSlotState *state = &nvm_slots[slot];
+		uint64		durable = pg_atomic_read_u64(&state->durable);
+
+		if (state->sample_counter <= pg_atomic_read_u64(&nvm_frozen[slot]) &&
+			durable > state->sample_counter)
+		{
+			state->sample_counter = durable;
+			state->sample_next_xid = PG_UINT64_MAX;
+		}
+	}
+	pg_memory_barrier();
+	next = U64FromFullTransactionId(ReadNextFullTransactionId());
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		if (nvm_slots[slot].sample_next_xid == PG_UINT64_MAX)
+			nvm_slots[slot].sample_next_xid = next;
+	}
+	LWLockRelease(NvmWbl->horizon_lock);
+}
+
+/*
+ * Would frozen[] advance if only one more xid were used?  On a server that has
+ * fallen silent after a burst of writes the next xid stays where it was
+ * sampled.
+ */
+bool
+nvm_horizon_wants_xid(void)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	if (nvm_horizon_oldest() != next)
+		return false;
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		NvmSlotState *state = &nvm_slots[slot];
+
+		if (pg_atomic_read_u64(&state->durable) > pg_atomic_read_u64(&nvm_frozen[slot]) &&
+			state->sample_next_xid == next)
+			return true;
+	}
+	return false;
+}

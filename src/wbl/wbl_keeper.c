@@ -1,0 +1,133 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_keeper.c
+ *	  The background workers: what they share, and the keeper.
+ *
+ * The keeper settles what the last crash left in doubt if nobody else has,
+ * advances frozen[], and watches nvm.redo_limit.  The gap collector is in
+ * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
+ * that they hold up no shutdown, and for good if the pool is not open.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/wait_event.h"
+#include "wbl/wbl_impl.h"
+
+/* rounds of silence before an xid is spent on the horizon */
+#define SILENT_ROUNDS			3
+
+static void
+nvm_register_worker(const char *name, const char *function)
+{
+	BackgroundWorker worker;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = 2;
+	strlcpy(worker.bgw_library_name, "pg_nvm", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, name, sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, name, sizeof(worker.bgw_type));
+	RegisterBackgroundWorker(&worker);
+}
+
+/*
+ * Register the workers; in _PG_init, in the postmaster.
+ */
+void
+nvm_wbl_register_workers(void)
+{
+	nvm_register_worker("nvm keeper", "nvm_keeper_main");
+	nvm_register_worker("nvm gap collector", "nvm_collector_main");
+}
+
+/*
+ * What both do first.  Does not return if there is no pool to look after: exit
+ * code 0 tells the postmaster not to start the worker again.
+ */
+void
+nvm_worker_start(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+
+	if (NvmWbl == NULL || NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
+		proc_exit(0);
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+}
+
+/*
+ * Sleep, then look at signals.  False when it is time to end.
+ */
+bool
+nvm_worker_sleep(long ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	return !ShutdownRequestPending;
+}
+
+/*
+ * Use up one xid.
+ */
+void
+nvm_worker_consume_xid(void)
+{
+	StartTransactionCommand();
+	(void) GetTopTransactionId();
+	CommitTransactionCommand();
+}
+
+/*
+ * Entry point of the keeper.
+ */
+void
+nvm_keeper_main(Datum main_arg)
+{
+	int			silent = 0;
+
+	nvm_worker_start();
+
+	/* if nobody has had to yet: so that the first user need not wait */
+	StartTransactionCommand();
+	nvm_wbl_resolve();
+	CommitTransactionCommand();
+
+	do
+	{
+		nvm_wbl_advance_frozen();
+		silent = nvm_horizon_wants_xid() ? silent + 1 : 0;
+		if (silent >= SILENT_ROUNDS)
+		{
+			nvm_worker_consume_xid();
+			nvm_wbl_advance_frozen();
+			silent = 0;
+		}
+		nvm_redo_limit_check();
+	} while (nvm_worker_sleep(nvm_horizon_naptime));
+
+	proc_exit(0);
+}

@@ -1,0 +1,425 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_recovery.c
+ *	  Recovery by analysis of the commit slots alone, and what was in doubt.
+ *
+ * nvm_recovery_analyse runs in the postmaster before anybody else.  It reads
+ * the used slots, adds the one stamp that each can have left undecided to the
+ * slot's gap list, and is done.  Its time depends on the number of slots, that
+ * is on the largest number of sessions that ever wrote at once.
+ *
+ * Whether a mixed transaction that was prepared has committed is known to
+ * pg_xact, which PostgreSQL's own recovery restores after that.  Its slot
+ * stays in doubt until the first PRE_COMMIT or access to nvm data in any
+ * process: nvm_wbl_resolve_slow, while everybody else waits.
+ *
+ * Both are idempotent: a gap entry is durable before the word that takes its
+ * counter for decided.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "pmem/nvm_pmem.h"
+#include "portability/instr_time.h"
+#include "wbl/wbl_impl.h"
+
+/* what resolving found in the directory */
+typedef struct NvmResolveCount
+{
+	uint32		committed;
+	uint32		rolled_back;
+	uint32		storages_freed;
+	uint32		ends_cleared;
+} NvmResolveCount;
+
+static uint64
+elapsed_usec(instr_time start)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return INSTR_TIME_GET_MICROSEC(now);
+}
+
+/*
+ * Which of two valid words of a slot was stored last.  The copies differ only
+ * if the stop came between a store and its drain.  Between IDLE and DECIDED
+ * of one counter nothing was in flight either way; DECIDED is the cautious
+ * reading.
+ */
+static int
+nvm_word_rank(uint64 word)
+{
+	switch (NVM_WORD_STATE(word))
+	{
+		case NVM_SLOT_UNUSED:
+			return 0;
+		case NVM_SLOT_PREPARED:
+		case NVM_SLOT_TWOPHASE:
+			return 1;
+		case NVM_SLOT_IDLE:
+			return 2;
+		default:
+			return 3;
+	}
+}
+
+static bool
+nvm_word_is_newer(uint64 a, uint64 b)
+{
+	if (NVM_WORD_COUNTER(a) != NVM_WORD_COUNTER(b))
+		return NVM_WORD_COUNTER(a) > NVM_WORD_COUNTER(b);
+	return nvm_word_rank(a) > nvm_word_rank(b);
+}
+
+/*
+ * Read the two copies of a slot into one.  A damaged copy is replaced by the
+ * other: what was acknowledged, and what anything relies on, was drained in
+ * both.  False if the slot cannot be read; the pool has been refused.
+ */
+static bool
+nvm_slot_read(uint32 slot, NvmSlotCopy *result)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	const char *problem[2];
+	int			best;
+
+	for (int i = 0; i < 2; i++)
+		problem[i] = nvm_slot_copy_problem(slot, &s->copy[i]);
+
+	/* a copy that was lost to zeros verifies, but cannot be this far behind */
+	for (int i = 0; i < 2; i++)
+	{
+		if (problem[i] == NULL && problem[1 - i] == NULL &&
+			s->copy[i].word == 0 && NVM_WORD_COUNTER(s->copy[1 - i].word) > 0)
+			problem[i] = "it is zero";
+	}
+
+	if (problem[0] != NULL && problem[1] != NULL)
+	{
+		nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+						psprintf("both copies of commit slot %u of the pool are damaged: %s; %s",
+								 slot, problem[0], problem[1]),
+						"Restore the pool from a backup. Which transactions of this slot committed is not recorded anywhere else.");
+		return false;
+	}
+	if (problem[0] != NULL || problem[1] != NULL)
+	{
+		best = (problem[0] != NULL) ? 1 : 0;
+		ereport(LOG,
+				(errmsg("nvm: repaired copy %d of commit slot %u from the other copy",
+						1 - best, slot),
+				 errdetail("The damage: %s.", problem[1 - best])));
+		*result = s->copy[best];
+		return true;
+	}
+
+	best = nvm_word_is_newer(s->copy[1].word, s->copy[0].word) ? 1 : 0;
+	*result = s->copy[best];
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (result->gap[i] == 0)
+			result->gap[i] = s->copy[1 - best].gap[i];
+	}
+	return true;
+}
+
+/*
+ * Bring both copies on media to what was read, word last.
+ */
+static void
+nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
+{
+	NvmSlot    *s = nvm_slot(slot);
+
+	for (int i = 0; i < 2; i++)
+	{
+		NvmSlotCopy *copy = &s->copy[i];
+
+		if (memcmp(copy, want, sizeof(NvmSlotCopy)) == 0)
+			continue;
+		copy->xid = want->xid;
+		memcpy(copy->gap, want->gap, sizeof(copy->gap));
+		copy->statement = want->statement;
+		copy->reserved = 0;
+		__atomic_store_n(&copy->word, want->word, __ATOMIC_RELEASE);
+		nvm_flush(copy, sizeof(NvmSlotCopy));
+	}
+}
+
+/*
+ * The number of used slots: a prefix of the array.  Looks a little past its
+ * end, so that a hole, which only damage can make, is found.
+ */
+static bool
+nvm_slots_count(uint32 *count)
+{
+	uint32		used = 0;
+	uint32		unused = 0;
+
+	for (uint32 slot = 0; slot < NVM_MAX_SLOTS && unused < 512; slot++)
+	{
+		NvmSlot    *s = nvm_slot(slot);
+
+		if (s->copy[0].word == 0 && s->copy[1].word == 0)
+		{
+			unused++;
+			continue;
+		}
+		if (unused > 0)
+		{
+			nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+							psprintf("commit slot %u of the pool is blank, but slot %u is in use",
+									 used, slot),
+							"Restore the pool from a backup.");
+			return false;
+		}
+		used = slot + 1;
+	}
+	*count = used;
+	return true;
+}
+
+/*
+ * Take one slot into DRAM, and the counter that it may have left undecided
+ * into its gap list, flushed.  *word is what the slot shall say once that is
+ * durable.  False if the pool was refused.
+ */
+static bool
+nvm_slot_analyse(uint32 slot, uint64 *word)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	NvmSlotCopy copy;
+	uint64		counter;
+	uint64		decided;
+
+	if (!nvm_slot_read(slot, &copy))
+		return false;
+	nvm_slot_write_back(slot, &copy);
+
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		state->gap[i] = NVM_FIELD_VALUE(copy.gap[i]);
+		if (state->gap[i] != 0)
+		{
+			state->ngaps++;
+			pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
+		}
+	}
+
+	counter = NVM_WORD_COUNTER(copy.word);
+	decided = counter;
+	*word = copy.word;
+	switch (NVM_WORD_STATE(copy.word))
+	{
+		case NVM_SLOT_DECIDED:
+			decided = counter + 1;
+			NvmWbl->losers_found++;
+			if (!nvm_slot_add_gap(slot, decided))
+			{
+				nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+								psprintf("the gap list of commit slot %u of the pool is full", slot),
+								"Restore the pool from a backup.");
+				return false;
+			}
+			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
+			break;
+		case NVM_SLOT_PREPARED:
+			decided = counter - 1;
+			NvmWbl->indoubt_found++;
+			break;
+		case NVM_SLOT_TWOPHASE:
+			nvm_pool_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
+							psprintf("commit slot %u of the pool holds a prepared transaction", slot),
+							"Open the pool with the version of pg_nvm that wrote it, and finish the transaction.");
+			return false;
+		default:
+			break;
+	}
+	pg_atomic_write_u64(&state->durable, decided);
+	pg_atomic_write_u64(&nvm_frozen[slot], decided);
+	state->sample_counter = decided;
+	return true;
+}
+
+/*
+ * Find out from the slots what the last stop left undecided.  Postmaster only;
+ * refuses the pool if a slot cannot be read, does not throw.
+ */
+void
+nvm_recovery_analyse(void)
+{
+	instr_time	start;
+	uint32		nslots;
+	uint64	   *words;
+	bool		changed = false;
+
+	INSTR_TIME_SET_CURRENT(start);
+	if (!nvm_slots_count(&nslots))
+		return;
+
+	words = palloc(sizeof(uint64) * (nslots + 1));
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		if (!nvm_slot_analyse(slot, &words[slot]))
+			return;
+	}
+	nvm_drain("recovery-gaps");
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		if (words[slot] == nvm_slot_load_word(slot))
+			continue;
+		nvm_slot_store_word(slot, words[slot]);
+		changed = true;
+	}
+	if (changed)
+		nvm_drain("recovery-words");
+	pfree(words);
+	pg_atomic_write_u32(&NvmWbl->slots_used, nslots);
+	NvmWbl->recovery_usec = elapsed_usec(start);
+
+	ereport(LOG,
+			(errmsg("nvm: recovery found %u losers, %u in doubt, %u gaps in %lu us (pool opened in %lu us)",
+					NvmWbl->losers_found, NvmWbl->indoubt_found,
+					pg_atomic_read_u32(&NvmWbl->ngaps),
+					(unsigned long) NvmWbl->recovery_usec,
+					(unsigned long) NvmPool->open_usec)));
+}
+
+/*
+ * Did the mixed transaction that was prepared in this slot commit?  An xid
+ * that is not below the next one was lost with the WAL that assigned it.  One
+ * that runs now, because it was handed out a second time, has not committed:
+ * every commit waits for us.
+ */
+static bool
+nvm_slot_did_commit(uint32 slot)
+{
+	uint64		value = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
+	FullTransactionId fxid = FullTransactionIdFromU64(value);
+
+	if (!FullTransactionIdPrecedes(fxid, ReadNextFullTransactionId()))
+		return false;
+	return TransactionIdDidCommit(XidFromFullTransactionId(fxid));
+}
+
+/*
+ * Settle the prepared slots: first the gaps, durably, then the words.
+ * wbl_lock is held exclusively.
+ */
+static void
+nvm_resolve_slots(NvmResolveCount *count)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		word = nvm_slot_load_word(slot);
+
+		if (NVM_WORD_STATE(word) != NVM_SLOT_PREPARED)
+			continue;
+		if (nvm_slot_did_commit(slot))
+			count->committed++;
+		else
+		{
+			count->rolled_back++;
+			if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word)))
+				ereport(ERROR,
+						(errcode(ERRCODE_DATA_CORRUPTED),
+						 errmsg("gap list of commit slot %u is full", slot)));
+		}
+	}
+	if (count->committed + count->rolled_back == 0)
+		return;
+
+	nvm_drain("resolve-gaps");
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		word = nvm_slot_load_word(slot);
+
+		if (NVM_WORD_STATE(word) == NVM_SLOT_PREPARED)
+			nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE,
+													NVM_WORD_COUNTER(word)));
+	}
+	nvm_drain("resolve-words");
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		counter = NVM_WORD_COUNTER(nvm_slot_load_word(slot));
+
+		nvm_slot_advance_durable(slot, counter);
+		pg_atomic_write_u64(&nvm_frozen[slot], counter);
+		nvm_slots[slot].sample_counter = counter;
+	}
+}
+
+/*
+ * A directory entry as the last stop left it.  All its stamps are decided now,
+ * and no transaction of this run has touched any: begin in a gap, it never
+ * existed; end in a gap, it never ended; ended, its owner was stopped before
+ * it freed it.
+ */
+static void
+nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	NvmResolveCount *count = (NvmResolveCount *) arg;
+
+	if (nvm_stamp_in_gap(entry->begin))
+	{
+		nvm_storage_reclaim(id);
+		count->storages_freed++;
+	}
+	else if (entry->end != NVM_STAMP_NONE && nvm_stamp_in_gap(entry->end))
+	{
+		nvm_dir_clear_end(id, entry->end);
+		count->ends_cleared++;
+	}
+	else if (entry->end != NVM_STAMP_NONE)
+	{
+		nvm_storage_reclaim(id);
+		count->storages_freed++;
+	}
+}
+
+/*
+ * Settle what the last stop left in doubt.  Whoever comes first does it, all
+ * others wait for it here.  May ERROR; what is half done is done again.
+ */
+void
+nvm_wbl_resolve_slow(void)
+{
+	NvmResolveCount count = {0};
+	instr_time	start;
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm tables cannot be used during recovery")));
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
+	{
+		LWLockRelease(NvmWbl->wbl_lock);
+		return;
+	}
+	INSTR_TIME_SET_CURRENT(start);
+	NVM_FAILPOINT("resolve-begin");
+	nvm_resolve_slots(&count);
+	nvm_dir_walk(nvm_resolve_dir, &count);
+	NvmWbl->resolve_usec = elapsed_usec(start);
+	pg_write_barrier();
+	pg_atomic_write_u32(&NvmWbl->resolved, 1);
+	LWLockRelease(NvmWbl->wbl_lock);
+
+	if (count.committed + count.rolled_back + count.storages_freed + count.ends_cleared > 0)
+		ereport(LOG,
+				(errmsg("nvm: resolved %u transactions in doubt (%u committed), freed %u storages, kept %u that a lost transaction had dropped, in %lu us",
+						count.committed + count.rolled_back, count.committed,
+						count.storages_freed, count.ends_cleared,
+						(unsigned long) NvmWbl->resolve_usec)));
+}

@@ -1,0 +1,149 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_settings.c
+ *	  Write-behind logging: its settings and its shared memory.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "storage/shmem.h"
+#include "utils/guc.h"
+#include "wbl/wbl_impl.h"
+
+bool		nvm_collect_gaps = true;
+int			nvm_collector_delay = 1;
+int			nvm_redo_limit = 16 * 1024;
+int			nvm_horizon_naptime = 200;
+
+NvmWblShared *NvmWbl = NULL;
+NvmSlotState *nvm_slots = NULL;
+pg_atomic_uint64 *nvm_frozen = NULL;
+
+const NvmTableOps *nvm_table_ops = NULL;
+
+void
+nvm_wbl_define_settings(void)
+{
+	DefineCustomBoolVariable("nvm.collect_gaps",
+							 "Lets the gap collector remove what crashes left undecided.",
+							 "Turned off, it pauses: nothing is wrong, but reads of nvm tables consult the list of gaps.",
+							 &nvm_collect_gaps,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("nvm.collector_delay",
+							"Pause of the gap collector after each megabyte.",
+							NULL,
+							&nvm_collector_delay,
+							1, 0, 10000,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("nvm.redo_limit",
+							"Asks for a checkpoint when more WAL than this would have to be redone after a crash.",
+							"Only while most of that WAL is commit records of transactions that wrote nvm tables alone. 0 never asks.",
+							&nvm_redo_limit,
+							16 * 1024, 0, MAX_KILOBYTES,
+							PGC_SIGHUP,
+							GUC_UNIT_KB,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("nvm.horizon_naptime",
+							"Time between two attempts to advance the horizon below which every transaction is finished.",
+							NULL,
+							&nvm_horizon_naptime,
+							200, 10, 60000,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+}
+
+Size
+nvm_wbl_shmem_size(void)
+{
+	Size		size = MAXALIGN(sizeof(NvmWblShared));
+
+	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState))));
+	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64))));
+	return add_size(size, 4 * PG_CACHE_LINE_SIZE);
+}
+
+int
+nvm_wbl_num_lwlocks(void)
+{
+	return NVM_WBL_NUM_LOCKS;
+}
+
+/*
+ * Make the shared memory and, if the pool is open, find out what the last stop
+ * left: nvm_recovery_analyse.  Runs in the postmaster, at its start and when it
+ * reinitialises after the crash of a child.
+ */
+void
+nvm_wbl_shmem_startup(void)
+{
+	bool		found;
+	LWLockPadded *locks;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	NvmWbl = ShmemInitStruct("pg_nvm wbl", sizeof(NvmWblShared), &found);
+	nvm_slots = ShmemInitStruct("pg_nvm commit slots",
+								mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState)), &found);
+	nvm_frozen = ShmemInitStruct("pg_nvm frozen",
+								 mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64)), &found);
+	LWLockRelease(AddinShmemInitLock);
+	if (found)
+		return;
+
+	memset(NvmWbl, 0, sizeof(NvmWblShared));
+	locks = GetNamedLWLockTranche(NVM_WBL_TRANCHE);
+	NvmWbl->wbl_lock = &locks[NVM_WBL_LOCK].lock;
+	NvmWbl->horizon_lock = &locks[NVM_WBL_HORIZON_LOCK].lock;
+	NvmWbl->storage_lock = &locks[NVM_WBL_STORAGE_LOCK].lock;
+	pg_atomic_init_u32(&NvmWbl->resolved, 0);
+	pg_atomic_init_u32(&NvmWbl->ngaps, 0);
+	pg_atomic_init_u32(&NvmWbl->slots_used, 0);
+	pg_atomic_init_u64(&NvmWbl->commits, 0);
+	pg_atomic_init_u64(&NvmWbl->mixed_commits, 0);
+	pg_atomic_init_u64(&NvmWbl->aborts, 0);
+	pg_atomic_init_u64(&NvmWbl->helped, 0);
+	pg_atomic_init_u64(&NvmWbl->collector_blocks, 0);
+	pg_atomic_init_u64(&NvmWbl->collector_total, 0);
+	pg_atomic_init_u64(&NvmWbl->collector_sweeps, 0);
+	pg_atomic_init_u32(&NvmWbl->collector_paused, 0);
+	pg_atomic_init_u64(&NvmWbl->collected, 0);
+	pg_atomic_init_u32(&NvmWbl->commit_record_size, 0);
+	pg_atomic_init_u64(&NvmWbl->redo_checkpoints, 0);
+
+	memset(nvm_slots, 0, sizeof(NvmSlotState) * NVM_MAX_SLOTS);
+	for (int i = 0; i < NVM_MAX_SLOTS; i++)
+	{
+		pg_atomic_init_u64(&nvm_slots[i].durable, 0);
+		pg_atomic_init_u32(&nvm_slots[i].owner, 0);
+		pg_atomic_init_u64(&nvm_frozen[i], 0);
+	}
+
+	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN)
+		nvm_recovery_analyse();
+}
+
+void
+nvm_wbl_register_table_ops(const NvmTableOps *ops)
+{
+	nvm_table_ops = ops;
+}
+
+/*
+ * See nvm_wbl.h.  Nobody can reach the storage; the collector, which reaches
+ * every storage, is locked out.
+ */
+void
+nvm_storage_reclaim(uint32 dir)
+{
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	nvm_dir_reclaim(dir);
+	LWLockRelease(NvmWbl->storage_lock);
+}

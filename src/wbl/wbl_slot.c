@@ -1,0 +1,408 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_slot.c
+ *	  Commit slots: their words and checks, gap entries, and who owns one.
+ *
+ * A process that writes nvm data takes a slot with its first write and keeps
+ * it until it exits.  The slot's word on media says DECIDED from before the
+ * first stamp is handed out until the exit, so that after a crash a slot that
+ * says IDLE had nothing in flight.
+ *
+ * Slots are used from number 0 up and a new one is taken, under wbl_lock, only
+ * once its predecessor's first word is durable.  The used slots are therefore
+ * a prefix of the array, on media too, and recovery reads no others.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "storage/ipc.h"
+#include "wbl/wbl_impl.h"
+
+StaticAssertDecl(sizeof(NvmSlot) == NVM_SLOT_SIZE, "a commit slot is two cache lines");
+StaticAssertDecl(sizeof(NvmSlotCopy) == NVM_LINE_SIZE, "a copy is one cache line");
+
+/* domain of nvm_pool_check's place */
+#define NVM_PLACE_SLOT(slot, field) \
+	((UINT64_C(1) << 61) | ((uint64) (slot) << 4) | (uint64) (field))
+
+/* This process's slot, or -1, and the last counter it has handed out there */
+static int	my_slot = -1;
+static uint64 my_counter = 0;
+static bool exit_registered = false;
+
+/*
+ * Address of a slot in the pool.
+ */
+NvmSlot *
+nvm_slot(uint32 slot)
+{
+	return (NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET + (uint64) slot * NVM_SLOT_SIZE);
+}
+
+/*
+ * A word with its check.
+ */
+uint64
+nvm_slot_word(uint32 slot, uint32 state, uint64 counter)
+{
+	uint64		word = (counter << 16) | ((uint64) state << 12);
+
+	return word | nvm_pool_check(&word, sizeof(word),
+								 NVM_PLACE_SLOT(slot, NVM_FIELD_WORD), 12);
+}
+
+bool
+nvm_slot_word_valid(uint32 slot, uint64 word)
+{
+	if (word == 0)
+		return true;
+	return NVM_WORD_STATE(word) >= NVM_SLOT_IDLE &&
+		NVM_WORD_STATE(word) <= NVM_SLOT_TWOPHASE &&
+		word == nvm_slot_word(slot, NVM_WORD_STATE(word), NVM_WORD_COUNTER(word));
+}
+
+/*
+ * Another field with its check.  0 stays 0.
+ */
+uint64
+nvm_slot_field(uint32 slot, NvmSlotField field, uint64 value)
+{
+	if (value == 0)
+		return 0;
+	return (value << 16) | nvm_pool_check(&value, sizeof(value),
+										  NVM_PLACE_SLOT(slot, field), 16);
+}
+
+bool
+nvm_slot_field_valid(uint32 slot, NvmSlotField field, uint64 value)
+{
+	return value == 0 ||
+		value == nvm_slot_field(slot, field, NVM_FIELD_VALUE(value));
+}
+
+/*
+ * What is wrong with one copy of a slot, or NULL.
+ */
+const char *
+nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy)
+{
+	if (!nvm_slot_word_valid(slot, copy->word))
+		return "its commit word fails its check";
+	if (!nvm_slot_field_valid(slot, NVM_FIELD_XID, copy->xid))
+		return "its transaction id fails its check";
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (!nvm_slot_field_valid(slot, NVM_FIELD_GAP + i, copy->gap[i]))
+			return "a gap entry fails its check";
+		if (copy->gap[i] != 0 &&
+			NVM_FIELD_VALUE(copy->gap[i]) > NVM_WORD_COUNTER(copy->word) + 1)
+			return "a gap entry lies beyond the commit word";
+	}
+	if (!nvm_slot_field_valid(slot, NVM_FIELD_STATEMENT, copy->statement))
+		return "its statement counter fails its check";
+	if (copy->reserved != 0)
+		return "its reserved bytes are not zero";
+	if (NVM_WORD_STATE(copy->word) == NVM_SLOT_PREPARED && copy->xid == 0)
+		return "it is prepared without a transaction id";
+	return NULL;
+}
+
+/*
+ * Store a word in both copies and flush.  The release order keeps what was
+ * stored into the same line before it ahead of it on media as well: a line is
+ * written back as it was at some moment.
+ */
+void
+nvm_slot_store_word(uint32 slot, uint64 word)
+{
+	NvmSlot    *s = nvm_slot(slot);
+
+	__atomic_store_n(&s->copy[0].word, word, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->copy[1].word, word, __ATOMIC_RELEASE);
+	nvm_flush(s, NVM_SLOT_SIZE);
+}
+
+/*
+ * Store the xid of a mixed transaction in both copies; the word that follows
+ * is in the same lines and flushes it.
+ */
+void
+nvm_slot_store_xid(uint32 slot, uint64 fxid)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	uint64		field = nvm_slot_field(slot, NVM_FIELD_XID, fxid);
+
+	__atomic_store_n(&s->copy[0].xid, field, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->copy[1].xid, field, __ATOMIC_RELEASE);
+}
+
+/*
+ * Take both copies from one word to another and flush.  False if a copy held
+ * neither: then the decision was for somebody else's counter.
+ */
+bool
+nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	bool		ok = true;
+
+	for (int i = 0; i < 2; i++)
+	{
+		uint64		seen = from;
+
+		if (!__atomic_compare_exchange_n(&s->copy[i].word, &seen, to, false,
+										 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			ok = ok && seen == to;
+	}
+	nvm_flush(s, NVM_SLOT_SIZE);
+	return ok;
+}
+
+void
+nvm_slot_advance_durable(uint32 slot, uint64 counter)
+{
+	pg_atomic_uint64 *durable = &nvm_slots[slot].durable;
+	uint64		seen = pg_atomic_read_u64(durable);
+
+	while (seen < counter &&
+		   !pg_atomic_compare_exchange_u64(durable, &seen, counter))
+		;
+}
+
+/*
+ * Is the counter of a stamp in its slot's gap list?  Without a lock: an entry
+ * is set before its counter is frozen, and removed only when nobody can hold
+ * such a stamp any more.  Entries do not move.
+ */
+bool
+nvm_stamp_in_gap_slow(NvmStamp stamp)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+	uint64		counter = NVM_STAMP_COUNTER(stamp);
+	volatile NvmSlotState *state;
+
+	if (slot >= NVM_MAX_SLOTS || counter == 0)
+		return false;
+	state = &nvm_slots[slot];
+	if (state->ngaps == 0)
+		return false;
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (state->gap[i] == counter)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Add a counter to a slot's gap list, in DRAM and in both copies; flushed, the
+ * caller drains before it lets the counter count as decided.  False if the
+ * list is full.  Adding a counter that is there repeats the store.
+ *
+ * wbl_lock is held exclusively, or nobody else is there.
+ */
+bool
+nvm_slot_add_gap(uint32 slot, uint64 counter)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	NvmSlotState *state = &nvm_slots[slot];
+	uint64		field;
+	int			at = -1;
+
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (state->gap[i] == counter)
+		{
+			at = i;
+			break;
+		}
+		if (state->gap[i] == 0 && at < 0)
+			at = i;
+	}
+	if (at < 0)
+		return false;
+
+	field = nvm_slot_field(slot, NVM_FIELD_GAP + at, counter);
+	__atomic_store_n(&s->copy[0].gap[at], field, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->copy[1].gap[at], field, __ATOMIC_RELEASE);
+	nvm_flush(s, NVM_SLOT_SIZE);
+
+	if (state->gap[at] == 0)
+	{
+		state->gap[at] = counter;
+		state->ngaps++;
+		pg_write_barrier();
+		pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
+	}
+	return true;
+}
+
+/*
+ * Remove a counter from a slot's gap list in both copies, flushed; then in
+ * DRAM.  Media may be behind DRAM: the collector has removed every trace, so
+ * that a gap that comes back in a crash only costs another sweep.
+ *
+ * wbl_lock is held exclusively.
+ */
+void
+nvm_slot_drop_gap(uint32 slot, uint64 counter)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	NvmSlotState *state = &nvm_slots[slot];
+
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (state->gap[i] != counter)
+			continue;
+		__atomic_store_n(&s->copy[0].gap[i], 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&s->copy[1].gap[i], 0, __ATOMIC_RELEASE);
+		nvm_flush(s, NVM_SLOT_SIZE);
+		state->gap[i] = 0;
+		state->ngaps--;
+		pg_atomic_fetch_sub_u32(&NvmWbl->ngaps, 1);
+		return;
+	}
+}
+
+/*
+ * Give the slot back.  What it last handed out must be decided.
+ */
+static void
+nvm_slot_release(void)
+{
+	uint32		slot = my_slot;
+
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, my_counter));
+	nvm_drain("slot-release");
+	my_slot = -1;
+	pg_atomic_write_u32(&nvm_slots[slot].owner, 0);
+}
+
+/*
+ * on_shmem_exit callback.  These run after all before_shmem_exit callbacks,
+ * ShutdownPostgres among them, which has aborted the open transaction; and
+ * before ProcKill, which was registered earlier.  Should the abort have failed
+ * half-way, the stamp goes to the gap list.
+ */
+static void
+nvm_slot_exit(int code, Datum arg)
+{
+	if (my_slot < 0)
+		return;
+
+	LWLockReleaseAll();
+	if (pg_atomic_read_u64(&nvm_slots[my_slot].durable) < my_counter)
+		nvm_commit_abandon(NVM_STAMP_MAKE(my_slot, my_counter));
+	nvm_slot_release();
+}
+
+/*
+ * Try to become the owner of a used slot.  Returns with DECIDED durable in its
+ * word: from now on a crash counts the next counter as undecided.  A slot that
+ * this process owned before an ERROR cut it short is taken up again.
+ */
+static bool
+nvm_slot_try_take(uint32 slot)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	uint32		owner = pg_atomic_read_u32(&state->owner);
+	uint64		word;
+
+	if (state->ngaps >= NVM_SLOT_GAPS ||
+		(owner != 0 && owner != (uint32) MyProcPid) ||
+		!pg_atomic_compare_exchange_u32(&state->owner, &owner, MyProcPid))
+		return false;
+
+	word = nvm_slot_load_word(slot);
+	if (state->ngaps >= NVM_SLOT_GAPS ||
+		(NVM_WORD_STATE(word) != NVM_SLOT_IDLE &&
+		 NVM_WORD_STATE(word) != NVM_SLOT_DECIDED))
+	{
+		pg_atomic_write_u32(&state->owner, 0);
+		return false;
+	}
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED,
+											NVM_WORD_COUNTER(word)));
+	nvm_drain("slot-acquire");
+	my_counter = NVM_WORD_COUNTER(word);
+	my_slot = slot;
+	return true;
+}
+
+/*
+ * Take a slot that was never used.  ERROR if there is none.
+ */
+static void
+nvm_slot_take_new(void)
+{
+	uint32		slot;
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	slot = pg_atomic_read_u32(&NvmWbl->slots_used);
+	if (slot >= NVM_MAX_SLOTS)
+	{
+		LWLockRelease(NvmWbl->wbl_lock);
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
+				 errmsg("no commit slot is free for this session"),
+				 errdetail("All %d slots are in use, or wait for the gap collector.",
+						   NVM_MAX_SLOTS),
+				 errhint("Check that nvm.collect_gaps is on, and retry.")));
+	}
+	pg_atomic_write_u32(&nvm_slots[slot].owner, MyProcPid);
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, 0));
+	nvm_drain("slot-first-use");
+	my_counter = 0;
+	my_slot = slot;
+	pg_atomic_write_u32(&NvmWbl->slots_used, slot + 1);
+	LWLockRelease(NvmWbl->wbl_lock);
+}
+
+/*
+ * Become the owner of a slot.  Low numbers first, so that few are ever used.
+ */
+static void
+nvm_slot_acquire(void)
+{
+	uint32		nused = pg_atomic_read_u32(&NvmWbl->slots_used);
+	bool		taken = false;
+
+	if (!exit_registered)
+	{
+		on_shmem_exit(nvm_slot_exit, (Datum) 0);
+		exit_registered = true;
+	}
+	for (uint32 slot = 0; slot < nused && !taken; slot++)
+		taken = nvm_slot_try_take(slot);
+	if (!taken)
+		nvm_slot_take_new();
+}
+
+/*
+ * The stamp of a new transaction.  The one before it is decided, durably: a
+ * counter that is handed out is never more than one above the word on media.
+ * A slot keeps room in its gap list for one more crash.
+ */
+NvmStamp
+nvm_slot_next_stamp(void)
+{
+	Assert(pg_atomic_read_u32(&NvmWbl->resolved) != 0);
+
+	if (my_slot >= 0 && nvm_slots[my_slot].ngaps >= NVM_SLOT_GAPS)
+		nvm_slot_release();
+	if (my_slot < 0)
+		nvm_slot_acquire();
+
+	Assert(pg_atomic_read_u64(&nvm_slots[my_slot].durable) == my_counter);
+	if (my_counter >= NVM_STAMP_COUNTER_MASK - 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("commit slot %d has run out of numbers", my_slot)));
+	my_counter++;
+	return NVM_STAMP_MAKE(my_slot, my_counter);
+}

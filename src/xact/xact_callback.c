@@ -1,0 +1,306 @@
+/*-------------------------------------------------------------------------
+ *
+ * xact_callback.c
+ *	  PostgreSQL's transaction callbacks: class, stamp, commit and abort.
+ *
+ * CommitTransaction runs the pre-commit callback, then everything that can
+ * still fail, then it writes the commit record, leaves the proc array (others
+ * see the transaction now), runs the commit callback, and last releases its
+ * locks.  xact/README.md says what is done at each and why there.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "replication/origin.h"
+#include "xact/xact_impl.h"
+
+/* the WAL size of a commit record is measured once in so many commits */
+#define MEASURE_EVERY			64
+
+typedef enum NvmXactClass
+{
+	NVM_XACT_OPEN,				/* PRE_COMMIT has not come by */
+	NVM_XACT_NVM_ONLY,
+	NVM_XACT_MIXED
+} NvmXactClass;
+
+/*
+ * State of the current top-level transaction.
+ */
+typedef struct NvmXact
+{
+	NvmStamp	stamp;			/* 0: it has written no nvm data */
+	NvmXactClass class;
+	/* WAL records of this process before the transaction, and those since that
+	 * are no change of data: aborts of subtransactions, assignments of xids */
+	int64		records_before;
+	int64		records_harmless;
+} NvmXact;
+
+static NvmXact xact;
+
+static inline bool
+nvm_pool_is_open(void)
+{
+	return NvmWbl != NULL && NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN;
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+NvmStamp
+nvm_xact_stamp(void)
+{
+	if (likely(xact.stamp != NVM_STAMP_NONE))
+		return xact.stamp;
+
+	nvm_pool_require();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot change nvm tables during recovery")));
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("cannot change nvm tables during a parallel operation")));
+	nvm_wbl_resolve();
+	(void) GetTopTransactionId();
+	xact.stamp = nvm_slot_next_stamp();
+	return xact.stamp;
+}
+
+bool
+nvm_xact_is_writer(void)
+{
+	return xact.stamp != NVM_STAMP_NONE;
+}
+
+NvmStamp
+nvm_xact_stamp_if_any(void)
+{
+	return xact.stamp;
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+TransactionId
+nvm_xact_current_xid(void)
+{
+	TransactionId xid = GetCurrentTransactionIdIfAny();
+	int64		before;
+
+	if (likely(TransactionIdIsValid(xid)))
+		return xid;
+	before = pgWalUsage.wal_records;
+	xid = GetCurrentTransactionId();
+	xact.records_harmless += pgWalUsage.wal_records - before;
+	return xid;
+}
+
+/*
+ * Has the transaction written WAL that must live or die with its nvm data?
+ *
+ * A replication origin's progress is in the commit record, so that record
+ * must be durable before the data counts.
+ *
+ * If all that the transaction put into the WAL is aborts of subtransactions
+ * and assignments of xids, nothing depends on those; XactLastRecEnd is set
+ * back so that RecordTransactionCommit does not wait for them either.
+ */
+static bool
+nvm_xact_is_mixed(void)
+{
+	if (replorigin_session_origin != InvalidRepOriginId &&
+		replorigin_session_origin != DoNotReplicateId)
+		return true;
+	if (XactLastRecEnd == InvalidXLogRecPtr)
+		return false;
+	if (xact.records_harmless > 0 &&
+		pgWalUsage.wal_records - xact.records_before == xact.records_harmless)
+	{
+		XactLastRecEnd = InvalidXLogRecPtr;
+		return false;
+	}
+	return true;
+}
+
+/*
+ * The next transaction starts from here.
+ */
+static void
+nvm_xact_reset(void)
+{
+	xact.stamp = NVM_STAMP_NONE;
+	xact.class = NVM_XACT_OPEN;
+	xact.records_before = pgWalUsage.wal_records;
+	xact.records_harmless = 0;
+}
+
+/*
+ * PRE_COMMIT: no decision here, since the transaction may still fail.  The
+ * data is made durable, and for a mixed transaction the question that pg_xact
+ * will answer.
+ */
+static void
+nvm_xact_pre_commit(void)
+{
+	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0) && !RecoveryInProgress())
+		nvm_wbl_resolve_slow();
+	if (xact.stamp == NVM_STAMP_NONE)
+	{
+		nvm_sequence_flush(false);
+		return;
+	}
+
+	NVM_FAILPOINT("commit-begin");
+	nvm_undo_check();
+	if (nvm_xact_is_mixed())
+	{
+		xact.class = NVM_XACT_MIXED;
+		nvm_commit_prepare(xact.stamp,
+						   U64FromFullTransactionId(GetTopFullTransactionId()));
+		ForceSyncCommit();
+	}
+	else
+	{
+		xact.class = NVM_XACT_NVM_ONLY;
+		nvm_sequence_flush(true);
+		nvm_commit_flush_data();
+	}
+	NVM_FAILPOINT("commit-after-prepare");
+}
+
+/*
+ * COMMIT: others see the transaction as committed already, and depend on it
+ * only after they have made it durable themselves.  Nothing here may fail.
+ *
+ * A stamp that was taken after PRE_COMMIT (an ON COMMIT action, a pre-commit
+ * callback of somebody else that ran after ours) belongs to a transaction that
+ * had written no nvm data before; its data has not been waited for.
+ */
+static void
+nvm_xact_commit(void)
+{
+	if (xact.stamp == NVM_STAMP_NONE)
+		return;
+
+	NVM_FAILPOINT("commit-before-decision");
+	if (xact.class == NVM_XACT_MIXED)
+	{
+		nvm_commit_decide_mixed(xact.stamp);
+		pg_atomic_fetch_add_u64(&NvmWbl->mixed_commits, 1);
+	}
+	else
+	{
+		uint64		commits;
+
+		if (xact.class == NVM_XACT_OPEN)
+			nvm_drain("commit-late-data");
+		nvm_commit_decide(xact.stamp);
+		commits = pg_atomic_fetch_add_u64(&NvmWbl->commits, 1);
+		if (commits % MEASURE_EVERY == 0 && XactLastCommitEnd > ProcLastRecPtr)
+			pg_atomic_write_u32(&NvmWbl->commit_record_size,
+								Min(XactLastCommitEnd - ProcLastRecPtr, 8192));
+	}
+	NVM_FAILPOINT("commit-after-decision");
+	nvm_undo_commit();
+	NVM_FAILPOINT("commit-end");
+}
+
+/*
+ * ABORT: others see the transaction as aborted already, and overwrite its row
+ * locks and ends as they need to.  Its traces must be gone, durably, before
+ * its counter counts as decided.
+ */
+static void
+nvm_xact_abort(void)
+{
+	if (xact.stamp == NVM_STAMP_NONE)
+		return;
+
+	NVM_FAILPOINT("abort-begin");
+	if (nvm_undo_abort(xact.stamp))
+		nvm_commit_finish_abort(xact.stamp);
+	else
+		nvm_commit_abandon(xact.stamp);
+	pg_atomic_fetch_add_u64(&NvmWbl->aborts, 1);
+	NVM_FAILPOINT("abort-end");
+}
+
+static void
+nvm_xact_callback(XactEvent event, void *arg)
+{
+	if (!nvm_pool_is_open())
+		return;
+
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			nvm_xact_pre_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			nvm_wbl_resolve();
+			if (xact.stamp != NVM_STAMP_NONE)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has operated on nvm tables"),
+						 errhint("Commit the transaction in one step.")));
+			break;
+		case XACT_EVENT_COMMIT:
+			nvm_xact_commit();
+			nvm_undo_reset();
+			nvm_xact_reset();
+			break;
+		case XACT_EVENT_ABORT:
+			nvm_xact_abort();
+			nvm_undo_reset();
+			nvm_xact_reset();
+			break;
+		case XACT_EVENT_PREPARE:
+			nvm_xact_reset();
+			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			/* workers write nothing; what they saw they made durable */
+			break;
+	}
+}
+
+static void
+nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+					 SubTransactionId parentSubid, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		nvm_undo_subcommit(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		/* RecordTransactionAbort has written one record if it has an xid */
+		if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+			xact.records_harmless++;
+		nvm_undo_subabort(GetCurrentTransactionNestLevel(), xact.stamp);
+	}
+}
+
+/*
+ * Register the callbacks; in _PG_init, in the postmaster, so that every
+ * process inherits them: also those that never touch an nvm table settle what
+ * is in doubt before they commit.
+ */
+void
+nvm_wbl_register_callbacks(void)
+{
+	RegisterXactCallback(nvm_xact_callback, NULL);
+	RegisterSubXactCallback(nvm_subxact_callback, NULL);
+}

@@ -1,0 +1,447 @@
+/*-------------------------------------------------------------------------
+ *
+ * xact_undo.c
+ *	  Undo log of the current transaction, in this process's memory.
+ *
+ * What the transaction changed, so that an abort can take it back: ranges of
+ * cells, 16 bytes each, and directory entries.  The ranges are a stack.  It
+ * grows in memory up to a chunk and continues in a temporary file, whole
+ * chunks at a time, so that a transaction of any size needs the memory of a
+ * chunk.  A subtransaction's entries are those above the mark that was set at
+ * its first one; its commit leaves them to its parent by lowering the mark's
+ * level.
+ *
+ * The log does not outlive the process: after a crash the stamp itself says
+ * that its traces do not count.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/tablespace.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "storage/buffile.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "xact/xact_impl.h"
+
+typedef struct NvmUndoEntry
+{
+	uint32		kind_dir;		/* kind above the 20 bits of a directory id */
+	uint32		blk;
+	uint16		off_first;
+	uint16		off_last;
+	TransactionId xid;			/* of the subtransaction */
+} NvmUndoEntry;
+
+StaticAssertDecl(sizeof(NvmUndoEntry) == 16, "undo entries are packed");
+
+#define UNDO_KIND(e)			((NvmUndoKind) ((e)->kind_dir >> 20))
+#define UNDO_DIR(e)				((e)->kind_dir & (NVM_MAX_DIRS - 1))
+#define UNDO_MAKE(kind, dir)	(((uint32) (kind) << 20) | (dir))
+
+/* a megabyte of entries stays in memory */
+#define UNDO_CHUNK				65536
+#define UNDO_CHUNK_BYTES		(UNDO_CHUNK * sizeof(NvmUndoEntry))
+#define UNDO_CHUNKS_PER_SEGMENT (1024 * 1024 * 1024 / UNDO_CHUNK_BYTES)
+#define UNDO_INITIAL			64
+/* kept from one transaction to the next */
+#define UNDO_KEEP				4096
+/* longer logs are not played by an abort: the gap collector takes over */
+#define UNDO_PLAY_MAX			(64 * UINT64_C(65536))
+
+typedef struct NvmUndoDir
+{
+	NvmUndoKind kind;
+	uint32		dir;
+	int			level;			/* nesting level that answers for it */
+} NvmUndoDir;
+
+typedef struct NvmUndoMark
+{
+	int			level;
+	uint64		nrows;			/* of the stack when the level's first entry came */
+	int			ndirs;
+} NvmUndoMark;
+
+/*
+ * The stack: nspilled entries in the file, then nentries in memory.
+ */
+static NvmUndoEntry *entries = NULL;
+static int	nentries = 0;
+static int	capacity = 0;
+static uint64 nspilled = 0;		/* a multiple of UNDO_CHUNK */
+static BufFile *spill = NULL;
+
+static NvmUndoDir *dirs = NULL;
+static int	ndirs = 0;
+static int	max_dirs = 0;
+
+static NvmUndoMark *marks = NULL;
+static int	nmarks = 0;
+static int	max_marks = 0;
+
+/* a subtransaction's entries could not be played: only abort is left */
+static bool doomed = false;
+
+/*
+ * Make room for one more element in an array of TopMemoryContext.
+ */
+static void *
+undo_grow(void *array, int *max, int initial, Size size)
+{
+	int			newmax = (*max == 0) ? initial : *max * 2;
+
+	if (array == NULL)
+		array = MemoryContextAlloc(TopMemoryContext, newmax * size);
+	else
+		array = repalloc(array, newmax * size);
+	*max = newmax;
+	return array;
+}
+
+/*
+ * Set a mark if this nesting level has none.
+ */
+static void
+undo_mark(int level)
+{
+	if (level <= 1 || (nmarks > 0 && marks[nmarks - 1].level >= level))
+		return;
+	if (nmarks == max_marks)
+		marks = undo_grow(marks, &max_marks, 16, sizeof(NvmUndoMark));
+	marks[nmarks].level = level;
+	marks[nmarks].nrows = nspilled + nentries;
+	marks[nmarks].ndirs = ndirs;
+	nmarks++;
+}
+
+/*
+ * Was the storage made at this very nesting level?  Then whatever undoes its
+ * rows frees the storage as well.
+ */
+static bool
+undo_storage_is_new(uint32 dir, int level)
+{
+	static uint32 last_dir = 0;
+	static int	last_level = 0;
+	static int	last_ndirs = 0;
+	static bool last_answer = false;
+
+	if (likely(ndirs == 0))
+	{
+		last_ndirs = 0;
+		return false;
+	}
+	if (dir == last_dir && level == last_level && ndirs == last_ndirs)
+		return last_answer;
+
+	last_dir = dir;
+	last_level = level;
+	last_ndirs = ndirs;
+	last_answer = false;
+	for (int i = ndirs - 1; i >= 0 && !last_answer; i--)
+		last_answer = dirs[i].kind == NVM_UNDO_DIR_CREATE &&
+			dirs[i].dir == dir && dirs[i].level == level;
+	return last_answer;
+}
+
+/*
+ * Position of a chunk in the spill file.
+ */
+static void
+undo_seek(uint64 entry)
+{
+	uint64		chunk = entry / UNDO_CHUNK;
+
+	if (BufFileSeek(spill, chunk / UNDO_CHUNKS_PER_SEGMENT,
+					(chunk % UNDO_CHUNKS_PER_SEGMENT) * UNDO_CHUNK_BYTES,
+					SEEK_SET) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not seek in undo file: %m")));
+}
+
+/*
+ * Move the entries in memory, a whole chunk, to the file.  The file belongs to
+ * the top-level transaction, so that it is open while abort callbacks run,
+ * also those of subtransactions.  Nothing is left in its buffer, so that
+ * closing it cannot fail.
+ */
+static void
+undo_spill(void)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext context;
+
+	Assert(nentries == UNDO_CHUNK);
+	if (spill == NULL)
+	{
+		PrepareTempTablespaces();
+		CurrentResourceOwner = TopTransactionResourceOwner;
+		context = MemoryContextSwitchTo(TopTransactionContext);
+		PG_TRY();
+		{
+			spill = BufFileCreateTemp(false);
+		}
+		PG_FINALLY();
+		{
+			CurrentResourceOwner = owner;
+			MemoryContextSwitchTo(context);
+		}
+		PG_END_TRY();
+	}
+	undo_seek(nspilled);
+	BufFileWrite(spill, entries, UNDO_CHUNK_BYTES);
+	undo_seek(0);
+	nspilled += UNDO_CHUNK;
+	nentries = 0;
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	TransactionId xid = GetCurrentTransactionIdIfAny();
+	NvmUndoEntry *last;
+
+	Assert(nvm_xact_is_writer());
+	Assert(TransactionIdIsValid(xid));
+
+	undo_mark(level);
+	if (kind == NVM_UNDO_DIR_CREATE || kind == NVM_UNDO_DIR_END)
+	{
+		if (ndirs == max_dirs)
+			dirs = undo_grow(dirs, &max_dirs, 16, sizeof(NvmUndoDir));
+		dirs[ndirs].kind = kind;
+		dirs[ndirs].dir = dir;
+		dirs[ndirs].level = level;
+		ndirs++;
+		return;
+	}
+
+	/* entries of two levels differ in xid, so none is merged across a mark */
+	if (nentries > 0)
+	{
+		last = &entries[nentries - 1];
+		if (last->blk == blk && last->kind_dir == UNDO_MAKE(kind, dir) &&
+			last->xid == xid)
+		{
+			last->off_first = Min(last->off_first, off);
+			last->off_last = Max(last->off_last, off);
+			return;
+		}
+	}
+	if (undo_storage_is_new(dir, level))
+		return;
+	if (nentries == UNDO_CHUNK)
+		undo_spill();
+	if (nentries == capacity)
+		entries = undo_grow(entries, &capacity, UNDO_INITIAL, sizeof(NvmUndoEntry));
+
+	last = &entries[nentries];
+	last->kind_dir = UNDO_MAKE(kind, dir);
+	last->blk = blk;
+	last->off_first = off;
+	last->off_last = off;
+	last->xid = xid;
+	nentries++;
+}
+
+/*
+ * Take back the rows above height `to` of the stack, last first.
+ */
+static void
+undo_pop_rows(uint64 to, NvmStamp stamp)
+{
+	for (;;)
+	{
+		uint64		low = (to > nspilled) ? to - nspilled : 0;
+
+		while ((uint64) nentries > low)
+		{
+			NvmUndoEntry *e = &entries[nentries - 1];
+
+			nvm_table_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
+									  e->off_first, e->off_last,
+									  stamp, e->xid);
+			nentries--;
+			NVM_FAILPOINT("abort-mid-undo");
+		}
+		if (nspilled <= to)
+			break;
+
+		undo_seek(nspilled - UNDO_CHUNK);
+		if (BufFileRead(spill, entries, UNDO_CHUNK_BYTES) != UNDO_CHUNK_BYTES)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not read undo file: %m")));
+		nspilled -= UNDO_CHUNK;
+		nentries = UNDO_CHUNK;
+		nvm_drain("abort-undo-chunk");
+	}
+}
+
+/*
+ * The same in an abort callback, where no error may get out.  False if not
+ * everything could be taken back.
+ */
+static bool
+undo_try_pop_rows(uint64 to, NvmStamp stamp)
+{
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+	volatile bool ok = true;
+
+	if (nspilled + nentries <= to)
+		return true;
+
+	PG_TRY();
+	{
+		undo_pop_rows(to, stamp);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		LWLockReleaseAll();
+		InterruptHoldoffCount = holdoff;	/* the error has reset it */
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		ereport(LOG,
+				(errmsg("nvm: could not undo an aborted transaction at once: %s",
+						edata->message),
+				 errdetail("The gap collector will remove what it wrote.")));
+		FreeErrorData(edata);
+		ok = false;
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/*
+ * Take back directory changes above height `to`, last first.
+ */
+static void
+undo_pop_dirs(int to, NvmStamp stamp)
+{
+	while (ndirs > to)
+	{
+		NvmUndoDir *d = &dirs[--ndirs];
+
+		if (d->kind == NVM_UNDO_DIR_CREATE)
+			nvm_storage_reclaim(d->dir);
+		else
+			nvm_dir_clear_end(d->dir, stamp);
+		NVM_FAILPOINT("abort-mid-directory");
+	}
+}
+
+/*
+ * A subtransaction at this level has committed: its entries are its parent's.
+ */
+void
+nvm_undo_subcommit(int level)
+{
+	for (int i = ndirs - 1; i >= 0 && dirs[i].level >= level; i--)
+		dirs[i].level = level - 1;
+
+	if (nmarks == 0 || marks[nmarks - 1].level < level)
+		return;
+	if (level - 1 <= 1 || (nmarks > 1 && marks[nmarks - 2].level >= level - 1))
+		nmarks--;
+	else
+		marks[nmarks - 1].level = level - 1;
+}
+
+/*
+ * A subtransaction at this level has aborted: take back what it did.  Not
+ * drained; the decision on the top-level transaction is, after this.
+ *
+ * If its rows cannot be taken back, the whole transaction cannot commit any
+ * more: the stamp is the same for all of it.
+ */
+void
+nvm_undo_subabort(int level, NvmStamp stamp)
+{
+	NvmUndoMark mark;
+
+	if (nmarks == 0 || marks[nmarks - 1].level < level)
+		return;
+	mark = marks[--nmarks];
+	if (!undo_try_pop_rows(mark.nrows, stamp))
+		doomed = true;
+	undo_pop_dirs(mark.ndirs, stamp);
+}
+
+/*
+ * ERROR if the transaction cannot commit.
+ */
+void
+nvm_undo_check(void)
+{
+	if (doomed)
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("the transaction cannot commit because one of its subtransactions could not be undone"),
+				 errhint("The server log has the reason. Retry the transaction.")));
+}
+
+/*
+ * The top-level transaction has aborted: take back what it did, flushed.
+ * False if rows are left for the gap collector.
+ */
+bool
+nvm_undo_abort(NvmStamp stamp)
+{
+	bool		ok = !doomed && nspilled <= UNDO_PLAY_MAX;
+
+	if (ok)
+		ok = undo_try_pop_rows(0, stamp);
+	undo_pop_dirs(0, stamp);
+	return ok;
+}
+
+/*
+ * The transaction has committed, durably: free the storages that it ended.
+ * Nobody can reach them, since their relations are still locked and gone.
+ */
+void
+nvm_undo_commit(void)
+{
+	for (int i = 0; i < ndirs; i++)
+	{
+		if (dirs[i].kind == NVM_UNDO_DIR_END)
+			nvm_storage_reclaim(dirs[i].dir);
+	}
+}
+
+/*
+ * Forget the log.
+ */
+void
+nvm_undo_reset(void)
+{
+	if (spill != NULL)
+		BufFileClose(spill);
+	spill = NULL;
+	if (capacity > UNDO_KEEP)
+	{
+		pfree(entries);
+		entries = NULL;
+		capacity = 0;
+	}
+	nentries = 0;
+	nspilled = 0;
+	ndirs = 0;
+	nmarks = 0;
+	doomed = false;
+}
