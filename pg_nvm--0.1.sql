@@ -3,6 +3,8 @@
 -- complain if the script is sourced in psql instead of CREATE EXTENSION
 \echo Use "CREATE EXTENSION pg_nvm" to load this file. \quit
 
+CREATE SCHEMA nvm;
+
 COMMENT ON SCHEMA nvm IS
 'persistent-memory tables: checks and views of the pool';
 

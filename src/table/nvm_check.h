@@ -1,0 +1,59 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_check.h
+ *	  What the files of nvm.check() share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_CHECK_H
+#define NVM_CHECK_H
+
+#include "nodes/pg_list.h"
+#include "table/nvm_table.h"
+
+/* a large value that a version names, to be looked at without locks */
+typedef struct NvmCheckLarge
+{
+	uint64		offset;			/* in the pool */
+	NvmVersion *v;
+	uint64		begin;			/* of v: if that changes, v is gone */
+	uint32		blk;
+	uint16		off;
+	int			attnum;
+} NvmCheckLarge;
+
+typedef struct NvmCheck
+{
+	Relation	rel;
+	NvmRelState *state;
+	uint32		dir;
+	uint32		nblocks;
+	MemoryContext cxt;			/* of the lists below; reset for each block */
+	List	   *problems;		/* of NvmCheckProblem */
+	List	   *large;			/* of NvmCheckLarge */
+	uint64	   *large_units;	/* units of the table's large extents, sorted */
+	int64		nlarge_units;
+	int64		large_size;		/* allocated */
+} NvmCheck;
+
+typedef struct NvmCheckProblem
+{
+	uint32		blk;
+	uint32		off;			/* 0: the block */
+	char	   *text;
+} NvmCheckProblem;
+
+/* check.c */
+extern void nvm_check_report(NvmCheck *check, uint32 blk, uint32 off,
+							 const char *fmt,...) pg_attribute_printf(4, 5);
+
+/* check_tuple.c */
+extern void nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin,
+							uint32 blk, uint32 off);
+extern void nvm_check_large_units(NvmCheck *check);
+extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large);
+extern void nvm_check_large_orphans(NvmCheck *check);
+
+#endif							/* NVM_CHECK_H */
