@@ -172,7 +172,8 @@ nvm_header_acceptable(const NvmPoolHeader *h, const ControlFileData *control)
 						  "NVM pool \"%s\" uses features that this pg_nvm does not know (mask %llx)",
 						  nvm_pool_path, (unsigned long long) h->features_incompat);
 	if (h->unit_size != NVM_UNIT_SIZE || h->chunk_units != NVM_UNITS_PER_CHUNK ||
-		h->max_slots != NVM_MAX_SLOTS || h->nchunks == 0 ||
+		h->max_slots != NVM_MAX_SLOTS ||
+		h->nchunks == 0 || h->nchunks > PG_UINT32_MAX / NVM_UNITS_PER_CHUNK ||
 		!all_zero(h->reserved, sizeof(h->reserved)) || h->reserved2 != 0)
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
 						  "The pool was made by a pg_nvm built with other constants, or is damaged.",

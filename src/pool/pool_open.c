@@ -266,7 +266,7 @@ open_pool(void)
 	if (copy_damaged)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("one copy of the header of NVM pool \"%s\" was damaged and is rewritten",
+				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
 						nvm_pool_path)));
 
 	NvmPool->was_clean = header.clean != 0;
