@@ -93,7 +93,8 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 		{
 			if (at >= limit)
 				goto beyond;
-			size = strnlen(data + at, limit - at) + 1;
+			for (size = 1; at + size <= limit && data[at + size - 1] != '\0'; size++)
+				;
 		}
 	}
 	if (at + size > limit)
@@ -251,7 +252,7 @@ check_large_problem(NvmCheck *check, const NvmCheckLarge *large)
 			head->length == 0 || head->length > total - done ||
 			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader))
 			return "has runs that do not fit together";
-		for (int i = 0; i < lengthof(head->reserved); i++)
+		for (size_t i = 0; i < lengthof(head->reserved); i++)
 			if (head->reserved[i] != 0)
 				return "has reserved bytes that are not zero";
 

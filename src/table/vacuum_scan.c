@@ -255,7 +255,7 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	}
 	else
 	{
-		for (int i = 0; i < lengthof(block->used); i++)
+		for (size_t i = 0; i < lengthof(block->used); i++)
 			free_cells -= __builtin_popcountll(nvm_load(&block->used[i]));
 	}
 
