@@ -80,7 +80,7 @@ nvm_wbl_num_lwlocks(void)
 /*
  * Make the shared memory and, if the pool is open, find out what the last stop
  * left: nvm_recovery_analyse.  Runs in the postmaster, at its start and when it
- * reinitialises after the crash of a child.
+ * reinitialises after the crash of a child.  Caller holds AddinShmemInitLock.
  */
 void
 nvm_wbl_shmem_startup(void)
@@ -88,13 +88,11 @@ nvm_wbl_shmem_startup(void)
 	bool		found;
 	LWLockPadded *locks;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	NvmWbl = ShmemInitStruct("pg_nvm wbl", sizeof(NvmWblShared), &found);
 	nvm_slots = ShmemInitStruct("pg_nvm commit slots",
 								mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState)), &found);
 	nvm_frozen = ShmemInitStruct("pg_nvm frozen",
 								 mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64)), &found);
-	LWLockRelease(AddinShmemInitLock);
 	if (found)
 		return;
 
