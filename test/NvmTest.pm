@@ -193,8 +193,8 @@ sub server_pids
 
 =item $node->crash
 
-SIGKILL every process of the server at once: the postmaster is stopped first,
-so that it neither starts nor misses a child.
+SIGKILL every process of the server at once: all are stopped first, so that
+the postmaster starts no child and no child sees it die.
 
 =cut
 
@@ -206,6 +206,7 @@ sub crash
 	die 'crash of a server that is not running' unless defined $postmaster;
 	kill('STOP', $postmaster);
 	my @pids = $self->server_pids;
+	kill('STOP', @pids);
 	kill('KILL', @pids);
 	_wait_gone(@pids);
 	$self->_forget_postmaster;
@@ -217,7 +218,8 @@ sub crash
 sub _forget_postmaster
 {
 	my ($self) = @_;
-	unlink($self->data_dir . '/postmaster.pid');
+	unlink($self->data_dir . '/postmaster.pid',
+		$self->host . '/.s.PGSQL.' . $self->port . '.lock');
 	$self->{_pid} = undef;
 	return;
 }
