@@ -32,6 +32,7 @@
 #include "table/nvm_am.h"
 #include "table/nvm_table.h"
 #include "utils/lsyscache.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -208,14 +209,17 @@ nvm_ddl_created_relation(Oid relid)
 	Oid			rewritten = InvalidOid;
 	bool		from_nvm;
 
-	/* nothing but the transient table of a rewrite is of interest */
-	rel = try_relation_open(relid, NoLock);
+	/*
+	 * Nothing but the transient table of a rewrite is of interest.  The
+	 * catalogs do not show the new relation yet, the relcache has it.
+	 */
+	rel = RelationIdGetRelation(relid);
 	if (rel == NULL)
 		return;
 	if (rel->rd_tableam != NULL && !nvm_relation_is_nvm(rel) &&
 		rel->rd_rel->relkind == RELKIND_RELATION)
 		rewritten = rel->rd_rel->relrewrite;
-	relation_close(rel, NoLock);
+	RelationClose(rel);
 	if (!OidIsValid(rewritten))
 		return;
 
