@@ -124,8 +124,7 @@ insert_row(Relation rel, TupleTableSlot *slot, CommandId cid,
 	nvm_new_fill(cache, &nv, 0, link, 0, insert_flags(rel), cid, xid, stamp);
 	nvm_flush(nvm_block(cache->state, nv.blk), NVM_BLOCK_HEADER_SIZE);
 
-	ItemPointerSet(&slot->tts_tid, nv.blk, nv.off);
-	slot->tts_tableOid = RelationGetRelid(rel);
+	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
 }
 
 void
@@ -188,7 +187,6 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = nvm_xact_current_xid();
 	uint16		flags = insert_flags(rel);
-	Oid			relid = RelationGetRelid(rel);
 	uint32		last_blk = InvalidBlockNumber;
 
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
@@ -205,8 +203,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 		if (nv.blk != last_blk && last_blk != InvalidBlockNumber)
 			nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
 		last_blk = nv.blk;
-		ItemPointerSet(&slots[i]->tts_tid, nv.blk, nv.off);
-		slots[i]->tts_tableOid = relid;
+		nvm_slot_written(slots[i], rel, nv.v, nv.blk, nv.off);
 	}
 	if (last_blk != InvalidBlockNumber)
 		nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);

@@ -336,7 +336,7 @@ large_trailer(const NvmVersion *v, const char **offsets)
 uint64
 nvm_large_head(const NvmVersion *v, int i)
 {
-	const char *offsets;
+	const char *offsets = NULL;
 	uint64		offset;
 
 	if (i >= large_trailer(v, &offsets))

@@ -26,17 +26,8 @@
 #include "compat/nvm_compat_am.h"
 #include "table/nvm_large.h"
 #include "table/nvm_slot.h"
+#include "table/nvm_space.h"
 #include "utils/memutils.h"
-
-StaticAssertDecl(sizeof(NvmTupleHeader) == SizeofHeapTupleHeader + 1 ||
-				 offsetof(NvmTupleHeader, bits) == SizeofHeapTupleHeader,
-				 "tuple header in the pool differs from HeapTupleHeaderData");
-StaticAssertDecl(offsetof(NvmTupleHeader, infomask) ==
-				 offsetof(HeapTupleHeaderData, t_infomask),
-				 "tuple header in the pool differs from HeapTupleHeaderData");
-StaticAssertDecl(offsetof(NvmTupleHeader, hoff) ==
-				 offsetof(HeapTupleHeaderData, t_hoff),
-				 "tuple header in the pool differs from HeapTupleHeaderData");
 
 static void
 tts_nvm_init(TupleTableSlot *slot)
@@ -134,7 +125,6 @@ nvm_slot_xmax(NvmTupleTableSlot *nslot)
 	uint64		end = nvm_load(&v->end);
 	uint64		lock;
 	uint64		rootref;
-	NvmVersion *root;
 
 	if (end != 0)
 		return nvm_stamp_in_gap(end) ? InvalidTransactionId : v->tuple.xend;
@@ -143,12 +133,8 @@ nvm_slot_xmax(NvmTupleTableSlot *nslot)
 	rootref = nvm_version_root(v);
 	if (!nvm_tid_exists(nslot->state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref)))
 		return InvalidTransactionId;
-	root = nvm_cell(nslot->state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref));
-	if (NVM_STAMP_SLOT(nvm_load(&root->begin)) == NVM_STAMP_STUB)
-		lock = nvm_load(&root->end);
-	else
-		lock = nvm_load(&root->lock);
-
+	lock = nvm_load(nvm_lock_word(nvm_cell(nslot->state, NVM_REF_BLOCK(rootref),
+										   NVM_REF_OFFSET(rootref))));
 	return NVM_LOCK_INC(lock) == (uint16) NvmPool->incarnation ?
 		NVM_LOCK_XID(lock) : InvalidTransactionId;
 }
@@ -372,7 +358,7 @@ nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
 {
 	ItemPointerSet(&slot->tts_tid, blk, off);
 	slot->tts_tableOid = RelationGetRelid(rel);
-	if (TTS_IS_NVM(slot) && !nvm_slot_in_pool((NvmTupleTableSlot *) slot))
+	if (TTS_IS_NVM(slot))
 	{
 		NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 

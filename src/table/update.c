@@ -373,8 +373,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
 
-	ItemPointerSet(&slot->tts_tid, nv.blk, nv.off);
-	slot->tts_tableOid = RelationGetRelid(rel);
+	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
 	NvmCountUpdate(rel, !*new_root);
 	return TM_Ok;
 }
