@@ -232,6 +232,7 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	if (block->alloc_inc != NvmPool->incarnation)
 		sanitize_block(block);
 
+	memset(block->retired, 0, sizeof(block->retired));
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
 		NvmVersion *v = cell_at(block, off);
@@ -246,7 +247,12 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		else
 			continue;
 		if (!retired_is_free(v, begin, vistest))
+		{
+			/* later, then: the hint keeps the block in the search */
+			if (from == off)
+				block->retired[off % lengthof(block->retired)] = off;
 			continue;
+		}
 
 		if (to > off + 1)
 			nvm_large_release(state, v);
@@ -274,7 +280,6 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		}
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 	}
-	memset(block->retired, 0, sizeof(block->retired));
 	if (locked && !mine)
 		LWLockRelease(rowlock);
 	return free_cells(block);
