@@ -391,6 +391,19 @@ nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit)
 }
 
 /*
+ * An extent that nobody owns would make the pool unusable at the next start.
+ */
+static void
+require_storage(uint32 dir)
+{
+	if (dir == 0 || dir >= NVM_MAX_DIRS || nvm_relstates[dir].dir != dir ||
+		nvm_relstates[dir].dir_state == NVM_DIRSTATE_RECLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("storage %u of the NVM pool does not exist", dir)));
+}
+
+/*
  * See nvm_pool.h.  Caller holds the relation's extend lock.
  */
 void
@@ -400,6 +413,7 @@ nvm_rel_add_extent(NvmRelState *rel)
 	uint64		unit;
 	bool		ok;
 
+	require_storage(rel - nvm_relstates);
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	ok = nvm_relmap_make(rel, index);
 	LWLockRelease(NvmPool->extent_lock);
@@ -442,6 +456,7 @@ nvm_large_alloc(uint32 dir, uint32 nunits)
 
 	if (nunits < 1 || nunits > NVM_LARGE_MAX_UNITS)
 		elog(ERROR, "invalid size of a large value's run: %u units", nunits);
+	require_storage(dir);
 	unit = nvm_extent_alloc(NVM_EXT_LARGE, dir, nunits, nunits);
 	pg_atomic_fetch_add_u32(&nvm_relstates[dir].nlarge, 1);
 	return unit * NVM_UNIT_SIZE;
