@@ -227,10 +227,15 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 		return;
 	}
 
-	/* entries of two levels differ in xid, so none is merged across a mark */
-	if (nentries > 0)
+	/*
+	 * Extend one of the last two entries: an update notes the end of one
+	 * version and the making of another in turn.  Their order does not matter,
+	 * as it does not for the gap collector.  The entries of two levels differ
+	 * in xid, so none is extended across a mark.
+	 */
+	for (int i = nentries - 1; i >= 0 && i >= nentries - 2; i--)
 	{
-		last = &entries[nentries - 1];
+		last = &entries[i];
 		if (last->blk == blk && last->kind_dir == UNDO_MAKE(kind, dir) &&
 			last->xid == xid)
 		{
