@@ -17,6 +17,7 @@
 #include "../../src/pmem/pmem_simulate.c"
 
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -234,7 +235,11 @@ start_child(void)
 	pid = fork();
 	check(pid >= 0, "fork");
 	if (pid == 0)
+	{
 		MyProcPid = getpid();
+		/* a test that fails leaves nobody behind */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	}
 	return pid;
 }
 
@@ -415,6 +420,61 @@ test_reopen(void)
 	nvm_simulate_drain();
 	check(durable_at(30, 0) == 4, "after a restart");
 	passed("reopen");
+}
+
+/*
+ * A line that is stored to all the time is captured as it was at one instant,
+ * and what was flushed and fenced stays durable whoever else publishes it.
+ */
+static void
+test_concurrent_line(void)
+{
+	struct timespec start;
+	struct timespec now;
+	uint64		v;
+	pid_t		pid;
+
+	new_pool();
+	pid = start_child();
+	if (pid == 0)
+	{
+		for (v = 1;; v++)
+		{
+			store(50, 0, v);
+			store(50, 4, v);
+			store(50, 7, v);
+			if (v % 64 == 0)
+			{
+				flush_line(51);
+				nvm_simulate_drain();
+			}
+		}
+	}
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (v = 1;; v++)
+	{
+		NvmSimCapture *capture;
+
+		store(51, 2, v);
+		flush_line(51);
+		nvm_simulate_drain();
+		check(durable_at(51, 2) >= v, "published %llu, then gone",
+			  (unsigned long long) v);
+
+		flush_line(50);
+		capture = sim_entry(sim_area, 0);
+		check(capture->line == 50 &&
+			  capture->content[0] >= capture->content[4] &&
+			  capture->content[4] >= capture->content[7] &&
+			  capture->content[7] + 1 >= capture->content[0], "a line in disorder");
+		nvm_simulate_drain();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec - start.tv_sec >= 2)
+			break;
+	}
+	kill(pid, SIGKILL);
+	reap(pid);
+	passed("captures of a line in use");
 }
 
 /* ----------
@@ -605,6 +665,7 @@ test_power_failure(void)
 	volatile uint64 *acked;
 	pid_t		pids[WRITERS];
 	int			round;
+	int			status;
 	int			i;
 
 	acked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -641,7 +702,7 @@ test_power_failure(void)
 		close_pool();
 		for (seed = 0; seed < 20; seed++)
 		{
-			check(build(round * 1000 + seed, "") == 0, "build");
+			check((status = build(round * 1000 + seed, "")) == 0, "round %d, status %d", round, status);
 			check_image(acked);
 		}
 
@@ -679,6 +740,7 @@ main(int argc, char **argv)
 	test_growth();
 	test_no_going_back();
 	test_dead_publisher();
+	test_concurrent_line();
 	test_reopen();
 	test_builder_choices();
 	test_builder_manners();
