@@ -371,8 +371,14 @@ set_file_size(int fd, uint64 size)
 		return ftruncate(fd, (off_t) size) == 0;
 	if ((uint64) st.st_size < size)
 	{
+		int			rc;
+
 		/* with space behind it, or a full device would be a SIGBUS */
-		if (fallocate(fd, 0, st.st_size, (off_t) size - st.st_size) == 0)
+		do
+		{
+			rc = fallocate(fd, 0, st.st_size, (off_t) size - st.st_size);
+		} while (rc != 0 && errno == EINTR);
+		if (rc == 0)
 			return true;
 		if (errno != EOPNOTSUPP)
 			return false;
