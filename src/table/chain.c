@@ -288,7 +288,6 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	NvmVersion *rootv = ref_version(state, root);
 	uint64		begin = nvm_load(&rootv->begin);
 	bool		stub = nvm_begin_is(begin, NVM_STAMP_STUB);
-	bool		noindex;
 	uint64		first;
 	uint64		cur;
 	uint64		ref;
@@ -297,7 +296,6 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 		return true;
 	if (!stub && (!nvm_begin_is_version(begin) || !(rootv->flags & NVM_VF_ROOT)))
 		return true;
-	noindex = !stub && (rootv->flags & NVM_VF_NOINDEX);
 
 	/* find the oldest version that somebody may still need */
 	first = cur = stub ? next_in_row(rootv) : root;
@@ -341,8 +339,12 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	if (cur != 0)
 		return true;
 
+	/*
+	 * DEAD even if the row was written when there was no index
+	 * (NVM_VF_NOINDEX): one may have been built over it since.
+	 */
 	nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
-					   stamp, noindex ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
+					   stamp, NVM_STAMP_DEAD);
 	(*nremoved)++;
 	return false;
 }
