@@ -174,10 +174,10 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 			case NVM_VAC_DEAD:
 
 				/*
-				 * Its row begins in a block yet to come; or it never existed,
-				 * and whoever undoes it is at work.
+				 * A later version goes when its root's block has its turn; and
+				 * one that never existed when its undoer gets there.
 				 */
-				if (TransactionIdIsValid(xid))
+				if (TransactionIdIsValid(xid) && (v->flags & NVM_VF_ROOT) != 0)
 					found->missed_dead++;
 				found->all_visible = false;
 				break;
