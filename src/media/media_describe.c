@@ -31,7 +31,7 @@ uuid_text(char *out, const uint8_t *uuid)
 
 /* slot:counter, or the name of a special stamp with its transaction id */
 char *
-nvm_describe_stamp(char *buf, size_t size, uint64_t stamp)
+nvm_describe_stamp(char *buf, uint32_t size, uint64_t stamp)
 {
 	uint32_t	slot = NVM_STAMP_SLOT(stamp);
 	uint64_t	counter = NVM_STAMP_COUNTER(stamp);
@@ -50,7 +50,7 @@ nvm_describe_stamp(char *buf, size_t size, uint64_t stamp)
 }
 
 char *
-nvm_describe_header(char *buf, size_t size, const NvmPoolHeader *h)
+nvm_describe_header(char *buf, uint32_t size, const NvmPoolHeader *h)
 {
 	char		uuid[33];
 
@@ -68,7 +68,7 @@ nvm_describe_header(char *buf, size_t size, const NvmPoolHeader *h)
 }
 
 char *
-nvm_describe_incarnation(char *buf, size_t size, const NvmIncarnationRecord *rec)
+nvm_describe_incarnation(char *buf, uint32_t size, const NvmIncarnationRecord *rec)
 {
 	char		uuid[33];
 
@@ -83,7 +83,7 @@ nvm_describe_incarnation(char *buf, size_t size, const NvmIncarnationRecord *rec
 }
 
 char *
-nvm_describe_extent(char *buf, size_t size, uint64_t word)
+nvm_describe_extent(char *buf, uint32_t size, uint64_t word)
 {
 	unsigned	owner = NVM_EXT_OWNER(word);
 	unsigned	arg = NVM_EXT_ARG(word);
@@ -113,7 +113,7 @@ nvm_describe_extent(char *buf, size_t size, uint64_t word)
 }
 
 char *
-nvm_describe_dir_entry(char *buf, size_t size, const NvmDirEntry *entry)
+nvm_describe_dir_entry(char *buf, uint32_t size, const NvmDirEntry *entry)
 {
 	char		begin[STAMP_SIZE];
 	char		end[STAMP_SIZE];
@@ -130,7 +130,7 @@ nvm_describe_dir_entry(char *buf, size_t size, const NvmDirEntry *entry)
 }
 
 char *
-nvm_describe_slot(char *buf, size_t size, const NvmSlotCopy *copy)
+nvm_describe_slot(char *buf, uint32_t size, const NvmSlotCopy *copy)
 {
 	static const char *const states[] = {
 		"unused", "idle", "decided", "prepared", "two-phase"
@@ -141,7 +141,7 @@ nvm_describe_slot(char *buf, size_t size, const NvmSlotCopy *copy)
 	n = snprintf(buf, size, "%s(%" PRIu64 "), xid %" PRIu64 ", gaps",
 				 state < sizeof(states) / sizeof(states[0]) ? states[state] : "unknown state",
 				 NVM_WORD_COUNTER(copy->word), NVM_FIELD_VALUE(copy->xid));
-	for (int i = 0; i < NVM_SLOT_GAPS && n > 0 && (size_t) n < size; i++)
+	for (int i = 0; i < NVM_SLOT_GAPS && n > 0 && (uint32_t) n < size; i++)
 	{
 		if (copy->gap[i] != 0)
 			n += snprintf(buf + n, size - n, " %" PRIu64, NVM_FIELD_VALUE(copy->gap[i]));
@@ -150,7 +150,7 @@ nvm_describe_slot(char *buf, size_t size, const NvmSlotCopy *copy)
 }
 
 char *
-nvm_describe_block(char *buf, size_t size, const NvmBlock *block)
+nvm_describe_block(char *buf, uint32_t size, const NvmBlock *block)
 {
 	int			starts = 0;
 	int			used = 0;
@@ -169,7 +169,7 @@ nvm_describe_block(char *buf, size_t size, const NvmBlock *block)
 }
 
 char *
-nvm_describe_version(char *buf, size_t size, const NvmVersion *v)
+nvm_describe_version(char *buf, uint32_t size, const NvmVersion *v)
 {
 	char		begin[STAMP_SIZE];
 	char		end[STAMP_SIZE];
@@ -189,7 +189,7 @@ nvm_describe_version(char *buf, size_t size, const NvmVersion *v)
 }
 
 char *
-nvm_describe_large(char *buf, size_t size, const NvmLargeHeader *h)
+nvm_describe_large(char *buf, uint32_t size, const NvmLargeHeader *h)
 {
 	char		stamp[STAMP_SIZE];
 

@@ -140,11 +140,11 @@ nvm_dir_lookup(const NvmStorageKey *key)
 /* ---- creation ---- */
 
 /*
- * A free id, making a directory extent if need be.  May ERROR, before anything
- * is done.  Caller holds dir_lock exclusively.
+ * A free id for an entry of this key, making a directory extent if need be.
+ * May ERROR, before anything is done.  Caller holds dir_lock exclusively.
  */
 static uint32
-find_free_id(void)
+find_free_id(const NvmStorageKey *key)
 {
 	uint32		id = Max(nvm_dram->dir_search, 1);
 
@@ -167,7 +167,8 @@ find_free_id(void)
 		nvm_dram->ndir_extents++;
 	}
 	if (!nvm_dram_reserve(&nvm_relstates[id], sizeof(NvmRelState)) ||
-		!nvm_dram_reserve(&nvm_dir_buckets[0], NVM_DIR_BUCKETS * sizeof(uint32)))
+		!nvm_dram_reserve(dir_bucket(key->database, key->tablespace, key->relnumber),
+						  sizeof(uint32)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory in the DRAM region of the NVM pool")));
@@ -188,7 +189,7 @@ nvm_dir_create(const NvmStorageKey *key, uint32 flags, uint32 temp_owner, uint64
 
 	Assert(stamp != 0);
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	id = find_free_id();
+	id = find_free_id(key);
 	entry = nvm_dir_entry(id);
 	rel = &nvm_relstates[id];
 
