@@ -350,11 +350,14 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 }
 
 /*
- * Prune every row whose root lies in the block.
+ * Prune the rows that have a dead version in the block, wherever their roots
+ * are, as far as their row locks can be had at once.  Returns how many versions
+ * were unlinked; their cells are free when we have committed and the horizon
+ * has passed.
  *
- * Caller holds the block's row lock and has a stamp.
+ * Caller may hold one row lock, and has a stamp.
  */
-void
+int
 nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 {
 	NvmBlock   *block = nvm_block(state, blk);
@@ -363,5 +366,28 @@ nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 
 	block->ended = 0;
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
-		(void) nvm_chain_prune(state, NVM_REF_MAKE(blk, off, 0), vistest, &nremoved);
+	{
+		NvmVersion *v = nvm_cell(state, blk, off);
+		TransactionId xid;
+		uint64		root;
+		LWLock	   *lock;
+		bool		mine;
+
+		if (nvm_load(&v->end) == 0 ||
+			nvm_version_vacuum_state(v, vistest, &xid) != NVM_VAC_DEAD ||
+			!TransactionIdIsValid(xid))
+			continue;
+		root = nvm_version_root(v);
+		if (!nvm_tid_exists(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+			continue;
+		lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+		mine = LWLockHeldByMe(lock);
+		if (!mine && !LWLockConditionalAcquire(lock, LW_EXCLUSIVE))
+			continue;
+		/* it cannot have been reused: we hold the horizon back */
+		(void) nvm_chain_prune(state, root, vistest, &nremoved);
+		if (!mine)
+			LWLockRelease(lock);
+	}
+	return nremoved;
 }

@@ -70,7 +70,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	nvm_undo_add(NVM_UNDO_END, state->dir, blk, ItemPointerGetOffsetNumber(tid));
 	nvm_version_end(v, changingPart ? (uint64) NVM_NEXT_MOVED << 48 : 0, stamp, xid,
 					cmax, iscombo, true);
-	nvm_block(state, NVM_REF_BLOCK(root))->ended++;
+	nvm_block(state, blk)->ended++;
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, LockTupleExclusive, &have_tuplock);
 

@@ -59,7 +59,7 @@ extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,
 									  uint32 *off);
 extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
 							   uint32 off, NvmStamp stamp, uint32 kind);
-extern void nvm_block_prune(NvmRelState *state, uint32 blk,
+extern int	nvm_block_prune(NvmRelState *state, uint32 blk,
 							struct GlobalVisState *vistest);
 
 #endif							/* NVM_SPACE_H */

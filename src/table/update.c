@@ -245,23 +245,22 @@ nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv
 }
 
 /*
- * A place for the new version: near the row if there is room, tidying up the
- * block now and then.  Caller holds the row lock of block rootblk.
+ * A place for the new version: near the old one if there is room, tidying up
+ * that block now and then.  Caller holds the row lock.
  */
 static void
 place_version(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
-			  uint32 oldblk, uint32 rootblk)
+			  uint32 oldblk)
 {
-	NvmBlock   *block = nvm_block(cache->state, rootblk);
+	NvmRelState *state = cache->state;
 
-	if (block->ended >= PRUNE_AFTER)
+	if (nvm_block(state, oldblk)->ended >= PRUNE_AFTER)
 	{
-		nvm_block_prune(cache->state, rootblk, GlobalVisTestFor(rel));
-		nv->v = nvm_space_alloc_in(cache->state, rootblk, nv->cells, root, true,
-								   &nv->off);
+		(void) nvm_block_prune(state, oldblk, GlobalVisTestFor(rel));
+		nv->v = nvm_space_alloc_in(state, oldblk, nv->cells, root, true, &nv->off);
 		if (nv->v != NULL)
 		{
-			nv->blk = rootblk;
+			nv->blk = oldblk;
 			nvm_undo_add(NVM_UNDO_INSERT, cache->dir, nv->blk, nv->off);
 			return;
 		}
@@ -301,7 +300,7 @@ link_version(NvmRelCache *cache, NvmNewVersion *nv, NvmVersion *v,
 		/* a hint: needs no flush */
 		nvm_store(&rootv->link, NVM_REF_MAKE(nv->blk, nv->off, inc));
 	}
-	nvm_block(state, NVM_REF_BLOCK(root))->ended++;
+	nvm_block(state, ItemPointerGetBlockNumber(otid))->ended++;
 }
 
 /*
@@ -364,7 +363,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	/* everything that can fail comes before the first store */
 	nvm_adjust_cmax(v, stamp, &cmax, &iscombo);
 	cache = nvm_rel_cache(rel);
-	place_version(rel, cache, &nv, *new_root, oldblk, NVM_REF_BLOCK(root));
+	place_version(rel, cache, &nv, *new_root, oldblk);
 	nvm_undo_add(NVM_UNDO_END, cache->dir, oldblk, ItemPointerGetOffsetNumber(otid));
 	link_version(cache, &nv, v, otid, rootv, root, *new_root, key_changed, cid,
 				 cmax, iscombo, xid, stamp);
