@@ -18,7 +18,10 @@
 #include "media/media_slot.h"
 
 /* room enough for any description */
-#define NVM_DESCRIBE_SIZE		512
+enum
+{
+	NVM_DESCRIBE_SIZE = 512
+};
 
 extern char *nvm_describe_stamp(char *buf, uint32_t size, uint64_t stamp);
 extern char *nvm_describe_header(char *buf, uint32_t size, const NvmPoolHeader *h);
