@@ -118,7 +118,7 @@ report_indexes(StringInfo buf, NvmVacuum *vac)
 					 report_percent(vac->dead_blocks, vac->nblocks),
 					 (long long) vac->dead_roots);
 	if (vac->suspect_cleaned > 0)
-		appendStringInfo(buf, "after a crash: %u pages cleaned of index entries without a row\n",
+		appendStringInfo(buf, "after a crash: %u pages checked for index entries without a row\n",
 						 vac->suspect_cleaned);
 	for (int i = 0; i < vac->nindexes; i++)
 	{
