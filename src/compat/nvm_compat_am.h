@@ -63,7 +63,9 @@ nvm_analyze_block(ReadStream *stream)
 	return read_stream_next_block(stream, &strategy);
 }
 #define NVM_ANALYZE_BLOCK		nvm_analyze_block(stream)
+#define NVM_ANALYZE_PREFETCHES	0	/* nothing is read before we take a block */
 #else
+#define NVM_ANALYZE_PREFETCHES	1	/* of the main fork, whatever the method */
 #define NVM_ANALYZE_BLOCK_ARGS	BlockNumber blockno, BufferAccessStrategy bstrategy
 #define NVM_ANALYZE_BLOCK		blockno
 #endif

@@ -12,9 +12,39 @@
 
 #include "access/xact.h"
 #include "compat/nvm_compat_am.h"
+#include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
+#include "utils/backend_status.h"
+#include "utils/guc.h"
 #include "utils/snapmgr.h"
+
+/*
+ * ANALYZE is perhaps about to read a table of nblocks blocks.
+ *
+ * It prefetches the blocks it has chosen from the main fork, which in our case
+ * is empty: harmless in the first gigabyte, an ERROR beyond.  It asks for the
+ * table's size just before it looks at how many blocks to prefetch, and has a
+ * GUC nesting level of its own by then; so a setting made now ends with it.
+ * Where it cannot be told whether this is ANALYZE (track_activities is off),
+ * the setting lasts until the transaction ends, and only slows other tables'
+ * maintenance.
+ */
+void
+nvm_analyze_size_asked(BlockNumber nblocks)
+{
+	if (!NVM_ANALYZE_PREFETCHES || nblocks <= RELSEG_SIZE ||
+		maintenance_io_concurrency == 0 || IsInParallelMode() ||
+		!IsTransactionState())
+		return;
+	if (pgstat_track_activities && MyBEEntry != NULL &&
+		MyBEEntry->st_progress_command != PROGRESS_COMMAND_ANALYZE)
+		return;
+
+	(void) set_config_option("maintenance_io_concurrency", "0", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
 
 bool
 nvm_scan_analyze_next_block(TableScanDesc sscan, NVM_ANALYZE_BLOCK_ARGS)

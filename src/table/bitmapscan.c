@@ -195,7 +195,7 @@ nvm_bitmap_ExecutorStart(QueryDesc *queryDesc, int eflags)
 }
 
 /*
- * In _PG_init, by nvm_table_register.
+ * In _PG_init.
  */
 void
 nvm_bitmap_register_hook(void)

@@ -29,9 +29,13 @@
 uint64
 nvm_relation_size(Relation rel, ForkNumber forkNumber)
 {
+	BlockNumber nblocks;
+
 	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
 		return 0;
-	return (uint64) nvm_rel_nblocks(nvm_rel(rel)) * BLCKSZ;
+	nblocks = nvm_rel_nblocks(nvm_rel(rel));
+	nvm_analyze_size_asked(nblocks);
+	return (uint64) nblocks * BLCKSZ;
 }
 
 /*

@@ -20,7 +20,7 @@
 #include "port/pg_bitutils.h"
 #include "storage/predicate.h"
 #include "table/nvm_am.h"
-#include "table/nvm_slot.h"
+#include "table/nvm_scan.h"
 #include "utils/snapmgr.h"
 
 /* of a bottom-up deletion's blocks we visit at most so many */
@@ -123,6 +123,7 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 		*call_again = v != NULL;
 	}
 
+	nvm_count_block(scan->rel);
 	if (v == NULL)
 		return false;
 

@@ -45,6 +45,7 @@ extern bool nvm_scan_sample_next_block(TableScanDesc sscan,
 extern bool nvm_scan_sample_next_tuple(TableScanDesc sscan,
 									   struct SampleScanState *scanstate,
 									   TupleTableSlot *slot);
+extern void nvm_analyze_size_asked(BlockNumber nblocks);
 extern bool nvm_scan_analyze_next_block(TableScanDesc sscan, NVM_ANALYZE_BLOCK_ARGS);
 extern bool nvm_scan_analyze_next_tuple(TableScanDesc sscan,
 										TransactionId OldestXmin,

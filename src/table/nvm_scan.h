@@ -12,6 +12,7 @@
 #define NVM_SCAN_H
 
 #include "access/relscan.h"
+#include "pgstat.h"
 #include "table/nvm_slot.h"
 
 /* a version that a bitmap scan is going to return */
@@ -49,6 +50,16 @@ typedef struct NvmScanDescData
 } NvmScanDescData;
 
 typedef struct NvmScanDescData *NvmScanDesc;
+
+/*
+ * pg_statio_*: a block that is looked at counts as one found in a buffer.
+ */
+static inline void
+nvm_count_block(Relation rel)
+{
+	pgstat_count_buffer_read(rel);
+	pgstat_count_buffer_hit(rel);
+}
 
 extern void nvm_scan_enter_block(NvmScanDesc scan, uint32 blk);
 extern bool nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction);

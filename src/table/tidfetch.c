@@ -43,6 +43,7 @@ nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 	NvmVersion *v = nvm_version_at(state, blk, off);
 
 	PredicateLockRelation(rel, snapshot);
+	nvm_count_block(rel);
 
 	if (v == NULL || !nvm_version_visible(rel, v, snapshot))
 		return false;
