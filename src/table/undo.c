@@ -18,25 +18,14 @@
 #include "table/nvm_table.h"
 
 /*
- * The version at (blk, off) is gone: if the root's hint leads to it, lead it
- * back to `older`.
- *
- * Caller holds the row lock.
- */
-static void
-repair_hint(NvmVersion *rootv, uint64 gone, uint64 older)
-{
-	uint64		link = nvm_load(&rootv->link);
-
-	if (NVM_REF_TID(link) == gone && NVM_REF_IS_VALID(link))
-		nvm_store(&rootv->link, older);
-}
-
-/*
  * Take back an end.  Caller holds the row lock.
+ *
+ * The root's hint is dropped rather than led back to v: v may be undone by the
+ * same abort, before or after, since a range is not undone in the order of the
+ * row's versions.  The next update sets it again.
  */
 static void
-clear_end(NvmRelState *state, NvmVersion *v, uint64 self)
+clear_end(NvmRelState *state, NvmVersion *v)
 {
 	uint64		root = nvm_version_root(v);
 	uint64		next = nvm_load(&v->next);
@@ -46,11 +35,7 @@ clear_end(NvmRelState *state, NvmVersion *v, uint64 self)
 	v->tuple.infomask2 &= ~HEAP_KEYS_UPDATED;
 	nvm_flush(v, NVM_CELL_SIZE);
 	if (NVM_REF_IS_VALID(next) && !(NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
-		repair_hint(nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)),
-					NVM_REF_TID(next),
-					self == root ? 0 : NVM_REF_MAKE(NVM_REF_BLOCK(self),
-													NVM_REF_OFFSET(self),
-													NvmPool->incarnation));
+		nvm_store(&nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))->link, 0);
 }
 
 /*
@@ -61,7 +46,6 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 			 NvmStamp stamp, TransactionId xid)
 {
 	NvmVersion *v = nvm_cell(state, blk, off);
-	uint64		self = NVM_REF_MAKE(blk, off, 0);
 	LWLock	   *lock;
 
 	if (kind == NVM_UNDO_INSERT)
@@ -82,7 +66,7 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
 	{
 		/* else somebody has taken the row over already */
-		clear_end(state, v, self);
+		clear_end(state, v);
 	}
 	LWLockRelease(lock);
 }
@@ -112,7 +96,6 @@ static bool
 collect_version(NvmRelState *state, uint32 blk, uint32 off)
 {
 	NvmVersion *v = nvm_cell(state, blk, off);
-	uint64		self = NVM_REF_MAKE(blk, off, 0);
 	uint64		begin = nvm_load(&v->begin);
 	uint64		root;
 	uint64		end;
@@ -148,7 +131,7 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 	if (nvm_load(&v->begin) == begin && end != 0 && nvm_stamp_is_frozen(end) &&
 		nvm_stamp_in_gap(end))
 	{
-		clear_end(state, v, self);
+		clear_end(state, v);
 		changed = true;
 	}
 	LWLockRelease(lock);
