@@ -96,7 +96,7 @@ ROLLBACK TO a;
 SELECT * FROM differs;
 ROLLBACK;
 SELECT * FROM differs;
-SELECT q.name, s.node, s.nrows, s.same FROM q, LATERAL shapes(query) s WHERE shape = 'indexscan' ORDER BY n;
+SELECT q.name, s.node, s.nrows, s.same FROM q, LATERAL shapes(query) s WHERE shape = 'indexscan' AND name NOT IN ('gin', 'brin', 'two') ORDER BY n;
 VACUUM t;
 SELECT * FROM differs;
 INSERT INTO t SELECT g, g % 500, ARRAY[g % 50, 1000 + g % 7], point(g % 50, g / 100),

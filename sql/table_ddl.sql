@@ -170,9 +170,11 @@ SET LOCAL enable_seqscan = off;
 SELECT count(*), sum(id) FROM ix WHERE a > 150;
 COMMIT;
 CREATE UNIQUE INDEX ix_id ON ix (id);
+\set VERBOSITY terse
 CREATE UNIQUE INDEX ix_no ON ix (a);
 CREATE INDEX CONCURRENTLY ix_b ON ix (b);
 CREATE UNIQUE INDEX CONCURRENTLY ix_no ON ix (a);
+\set VERBOSITY default
 SELECT indexrelid::regclass, indisvalid FROM pg_index WHERE indrelid = 'ix'::regclass ORDER BY 1;
 DROP INDEX ix_no;
 SET enable_seqscan = off;
