@@ -169,7 +169,6 @@ typedef struct NvmIncarnationRecord
 
 typedef struct NvmDirEntry
 {
-	uint64_t	begin;
 	uint64_t	end;
 	uint32_t	database;			/* (i) */
 	uint32_t	tablespace;			/* (i) */
@@ -182,6 +181,7 @@ typedef struct NvmDirEntry
 	uint32_t	crc;				/* CRC-32C over the (i) fields, id and uuid */
 	uint32_t	temp_owner;			/* (i) backend id of a temporary table */
 	uint32_t	reserved32;			/* zero, checked */
+	uint64_t	begin;				/* stored last when the entry is made */
 	uint8_t		reserved[64];		/* zero, checked */
 } NvmDirEntry;
 
@@ -193,7 +193,6 @@ typedef struct NvmDirEntry
  */
 typedef struct NvmLargeHeader
 {
-	uint64_t	stamp;				/* writer, as in the version that owns it */
 	uint64_t	next;				/* pool offset of the next run of the value, or 0 */
 	uint64_t	length;				/* bytes of the value in this run */
 	uint64_t	total;				/* bytes of the whole value */
@@ -203,6 +202,8 @@ typedef struct NvmLargeHeader
 	uint32_t	segment;			/* 0 for the first run */
 	uint32_t	crc;				/* CRC-32C of the bytes in this run */
 	uint8_t		reserved[16];		/* zero, checked */
+	uint64_t	stamp;				/* writer, as in the version that owns it;
+									 * stored last */
 } NvmLargeHeader;
 
 #endif							/* MEDIA_POOL_H */

@@ -85,11 +85,11 @@
  */
 typedef struct NvmSlotCopy
 {
-	uint64_t	word;
 	uint64_t	xid;			/* field: full xid of a PREPARED transaction, or 0 */
 	uint64_t	gap[NVM_SLOT_GAPS]; /* fields: loser counters, or 0 */
 	uint64_t	statement;		/* field: reserved for statements persisted */
 	uint64_t	reserved;		/* zero, checked */
+	uint64_t	word;			/* stored last of what changes together */
 } NvmSlotCopy;
 
 typedef struct NvmSlot

@@ -160,6 +160,16 @@ extern bool nvm_version_visible(Relation rel, NvmVersion *v, Snapshot snapshot);
 extern TM_Result nvm_version_satisfies_update(NvmVersion *v, CommandId curcid,
 											  TransactionId *xwait);
 
+typedef enum NvmEndState
+{
+	NVM_END_NONE,				/* not ended, or by who aborted */
+	NVM_END_OWN,
+	NVM_END_IN_PROGRESS,
+	NVM_END_COMMITTED
+} NvmEndState;
+
+extern NvmEndState nvm_version_end_state(NvmVersion *v, TransactionId *xend);
+
 typedef enum NvmVacuumState
 {
 	NVM_VAC_DEAD,				/* dead to everybody, durably */

@@ -288,26 +288,64 @@ add_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
 }
 
 /*
- * If the row went on under another root, where?  Returns its root, or 0.
- * Only an update that does not exclude us can be meant.
+ * May a row whose version v is the one to lock be locked as far as its newer
+ * versions are concerned?  A transaction that updated v without excluding us
+ * may have gone on to delete the row, or another after it.  As heap's
+ * heap_lock_updated_tuple: TM_Ok, TM_BeingModified (wait for *xwait), or
+ * TM_Updated (there is no such row any more).  *elsewhere is the root under
+ * which the row goes on, or 0.
  *
  * Caller holds the row lock of v's root.
  */
-static uint64
-continued_elsewhere(NvmRelState *state, NvmVersion *v)
+static TM_Result
+check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
+			TransactionId *xwait, uint64 *elsewhere)
 {
-	for (;;)
+	bool		first = true;
+
+	*elsewhere = 0;
+	for (;; first = false)
 	{
-		uint64		end = nvm_load(&v->end);
+		TransactionId xend;
+		NvmEndState es = nvm_version_end_state(v, &xend);
 		uint64		next = nvm_load(&v->next);
 
-		if (end == 0 || (nvm_stamp_is_frozen(end) && nvm_stamp_in_gap(end)) ||
-			!NVM_REF_IS_VALID(next))
-			return 0;
+		if (es == NVM_END_NONE)
+			return TM_Ok;
+		if (!first && es != NVM_END_OWN &&
+			modes_conflict(nvm_version_end_mode(v), mode))
+		{
+			*xwait = xend;
+			return es == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
+		}
+		if (!NVM_REF_IS_VALID(next))
+			return TM_Ok;
 		if (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT)
-			return NVM_REF_TID(next);
+		{
+			*elsewhere = NVM_REF_TID(next);
+			return TM_Ok;
+		}
 		v = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 	}
+}
+
+/*
+ * Wait for who keeps us from locking, as the policy says.  False: skip.
+ */
+static bool
+wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
+			   LockTupleMode mode, ItemPointer tid, XLTW_Oper oper,
+			   LockWaitPolicy wait_policy)
+{
+	if (wait_policy == LockWaitBlock)
+		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
+	else if (!conditional_wait(xwait, is_multi, mode))
+	{
+		if (wait_policy == LockWaitError)
+			lock_not_available(rel);
+		return false;
+	}
+	return true;
 }
 
 /*
@@ -319,7 +357,7 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 		 LockWaitPolicy wait_policy, TM_FailureData *tmfd, uint64 *elsewhere)
 {
 	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
 							 ItemPointerGetOffsetNumber(tid));
 	uint64		root = nvm_version_root(v);
@@ -351,33 +389,26 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 			else if (result != TM_BeingModified)
 				break;
 		}
+		if (result == TM_Ok)
+		{
+			result = check_newer(state, v, mode, &xwait, elsewhere);
+			if (result == TM_Updated)
+				break;
+		}
 		if (result == TM_Ok &&
 			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
 		{
 			add_locker(rootv, mode, xid);
-			*elsewhere = continued_elsewhere(state, v);
 			break;
 		}
 		LWLockRelease(rlock);
 
 		if (!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
 			return TM_WouldBlock;
-		switch (wait_policy)
+		if (!wait_by_policy(rel, xwait, is_multi, mode, tid, XLTW_Lock, wait_policy))
 		{
-			case LockWaitBlock:
-				nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, XLTW_Lock);
-				break;
-			case LockWaitSkip:
-				if (!conditional_wait(xwait, is_multi, mode))
-				{
-					nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
-					return TM_WouldBlock;
-				}
-				break;
-			case LockWaitError:
-				if (!conditional_wait(xwait, is_multi, mode))
-					lock_not_available(rel);
-				break;
+			nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+			return TM_WouldBlock;
 		}
 	}
 	if (result != TM_Ok && result != TM_Invisible)
@@ -391,11 +422,11 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
  * Lock the new root(s) of a row whose update we do not conflict with.
  */
 static TM_Result
-lock_elsewhere(Relation rel, uint64 root, CommandId cid, LockTupleMode mode,
+lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 			   LockWaitPolicy wait_policy)
 {
 	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = GetCurrentTransactionId();
+	TransactionId xid = nvm_xact_current_xid();
 
 	while (root != 0)
 	{
@@ -403,53 +434,47 @@ lock_elsewhere(Relation rel, uint64 root, CommandId cid, LockTupleMode mode,
 		LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 		TransactionId xwait = InvalidTransactionId;
 		bool		is_multi = false;
-		bool		blocked = false;
+		TM_Result	result = TM_Ok;
 		uint64		next = 0;
-		NvmVersion *newest = v;
+		uint64		begin;
+		ItemPointerData tid;
 
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		if (nvm_begin_is_version(nvm_load(&v->begin)) ||
-			nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_STUB))
+		begin = nvm_load(&v->begin);
+		if (nvm_begin_is_version(begin) || nvm_begin_is(begin, NVM_STAMP_STUB))
 		{
-			/* its newest version may be ended by who does exclude us */
-			for (;;)
-			{
-				uint64		n = nvm_load(&newest->next);
+			NvmVersion *newest = v;
+			TransactionId xend;
 
-				if (!NVM_REF_IS_VALID(n) || (NVM_REF_HI(n) & NVM_NEXT_OTHER_ROOT))
-					break;
-				newest = nvm_cell(state, NVM_REF_BLOCK(n), NVM_REF_OFFSET(n));
-			}
-			if (nvm_load(&newest->end) != 0 && !nvm_stamp_is_frozen(newest->end) &&
-				modes_conflict(nvm_version_end_mode(newest), mode) &&
-				!TransactionIdIsCurrentTransactionId(newest->tuple.xend) &&
-				TransactionIdIsInProgress(newest->tuple.xend))
+			/* a stub's own end is no stamp: begin with what it leads to */
+			if (nvm_begin_is(begin, NVM_STAMP_STUB))
+				newest = nvm_cell(state, NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next));
+			if (nvm_version_end_state(newest, &xend) != NVM_END_NONE &&
+				nvm_version_end_state(newest, &xend) != NVM_END_OWN &&
+				modes_conflict(nvm_version_end_mode(newest), mode))
 			{
-				blocked = true;
-				xwait = newest->tuple.xend;
+				xwait = xend;
+				result = nvm_version_end_state(newest, &xend) == NVM_END_IN_PROGRESS ?
+					TM_BeingModified : TM_Updated;
 			}
 			else
-				blocked = nvm_row_locked_against(v, mode, &xwait, &is_multi);
-			if (!blocked)
-			{
+				result = check_newer(state, newest, mode, &xwait, &next);
+			if (result == TM_Ok &&
+				nvm_row_locked_against(v, mode, &xwait, &is_multi))
+				result = TM_BeingModified;
+			if (result == TM_Ok)
 				add_locker(v, mode, xid);
-				next = continued_elsewhere(state, newest);
-			}
 		}
 		LWLockRelease(rlock);
-		if (blocked)
-		{
-			ItemPointerData tid;
 
+		if (result == TM_Updated)
+			return result;
+		if (result == TM_BeingModified)
+		{
 			ItemPointerSet(&tid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-			if (wait_policy == LockWaitBlock)
-				nvm_row_lock_wait(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated);
-			else if (!conditional_wait(xwait, is_multi, mode))
-			{
-				if (wait_policy == LockWaitError)
-					lock_not_available(rel);
+			if (!wait_by_policy(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated,
+								wait_policy))
 				return TM_WouldBlock;
-			}
 			continue;
 		}
 		root = next;
@@ -544,6 +569,22 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 	}
 }
 
+/*
+ * tmfd for a version whose successor turned out to be the one to look at.
+ */
+static void
+fill_successor(Relation rel, ItemPointer tid, TM_FailureData *tmfd)
+{
+	NvmRelState *state = nvm_rel(rel);
+	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+							 ItemPointerGetOffsetNumber(tid));
+	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
+
+	LWLockAcquire(rlock, LW_EXCLUSIVE);
+	nvm_fill_failure(v, tid, TM_Updated, tmfd);
+	LWLockRelease(rlock);
+}
+
 TM_Result
 nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 			   TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
@@ -565,7 +606,11 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
 		if (result == TM_Ok && elsewhere != 0 &&
 			(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS))
-			result = lock_elsewhere(rel, elsewhere, cid, mode, wait_policy);
+		{
+			result = lock_elsewhere(rel, elsewhere, mode, wait_policy);
+			if (result == TM_Updated)
+				fill_successor(rel, tid, tmfd);
+		}
 		if (result != TM_Updated || !(flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
 			break;
 

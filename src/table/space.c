@@ -129,6 +129,21 @@ init_block(NvmRelState *state, NvmBlock *block, uint32 blk)
 }
 
 /*
+ * A crash may have torn the very first writing of a header; nothing was handed
+ * out then.
+ */
+static inline bool
+block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
+{
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return false;
+	if (block->alloc_inc == NvmPool->incarnation)
+		return true;
+	return block->check == nvm_block_check(block, state->dir, blk) ||
+		(block->starts[0] | block->starts[1] | block->starts[2] | block->starts[3]) != 0;
+}
+
+/*
  * First allocation in a block in this incarnation: re-establish the invariant
  * of free cells, whatever the last incarnation left behind.
  */
@@ -339,7 +354,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	uint32		cell;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (block->magic != NVM_BLOCK_MAGIC)
+	if (!block_is_initialised(state, block, blk))
 		init_block(state, block, blk);
 	else if (block->alloc_inc != NvmPool->incarnation)
 		sanitize_block(block);

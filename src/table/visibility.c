@@ -437,3 +437,26 @@ nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
 		return NVM_VAC_RECENTLY_DEAD;
 	}
 }
+
+/*
+ * Who, if anybody, ended the version, whatever any snapshot makes of it.
+ *
+ * Caller holds the row lock of the version's root.
+ */
+NvmEndState
+nvm_version_end_state(NvmVersion *v, TransactionId *xend)
+{
+	uint64		end = nvm_load(&v->end);
+
+	*xend = InvalidTransactionId;
+	if (end == 0)
+		return NVM_END_NONE;
+	if (nvm_stamp_is_frozen(end))
+		return nvm_stamp_in_gap(end) ? NVM_END_NONE : NVM_END_COMMITTED;
+	*xend = v->tuple.xend;
+	if (TransactionIdIsCurrentTransactionId(*xend))
+		return NVM_END_OWN;
+	if (TransactionIdIsInProgress(*xend))
+		return NVM_END_IN_PROGRESS;
+	return stamp_did_commit(end, *xend) ? NVM_END_COMMITTED : NVM_END_NONE;
+}

@@ -17,9 +17,10 @@
  * others, or a mixture of two neighbouring states: some 8-byte words of the
  * newer among words of the older.
  *
- *	suffix	the last words are the newer ones: right for a line whose first
- *			word makes the rest valid and is stored last
- *	prefix	the first words are
+ *	prefix	the first words are the newer ones: right for a line whose words are
+ *			stored in the order of their addresses (the default: the formats of
+ *			media/ are laid out so)
+ *	suffix	the last words are
  *	any		either
  *	none	no mixtures: only states that the line was seen in
  *
@@ -97,7 +98,7 @@ typedef struct Pending
 /* options */
 static uint64_t seed;
 static Mode mode = MODE_RANDOM;
-static int	torn = TORN_SUFFIX;
+static int	torn = TORN_PREFIX;
 static int	wait_seconds = 10;
 static FILE *logfile;
 
