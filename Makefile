@@ -75,12 +75,13 @@ ISOLATION_OPTS = --inputdir=test --temp-instance=tmp_check_iso \
 	--temp-config=test/regress/nvm.conf
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
-PG_PROVE_FLAGS += -Itest
 
 EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+PG_PROVE_FLAGS += -I $(srcdir)/test
 
 # PGXS of a packaged server tracks no headers
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) Makefile

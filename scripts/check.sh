@@ -224,7 +224,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*regress* | *isolation* | *pgtap* | *" tap "* | *" install "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "*) tiers="build $tiers" ;;
 	esac
 	for tier in $tiers; do
 		log=$work/log/$tier.log
