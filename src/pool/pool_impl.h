@@ -91,6 +91,7 @@ extern bool nvm_control_read(ControlFileData *control);
 extern bool nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists);
 extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
 									const NvmPoolHeader *h);
+extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,
 								  const ControlFileData *control);
 

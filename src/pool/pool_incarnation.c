@@ -6,14 +6,15 @@
  * Pool and data directory are halves of one database: either, replaced by an
  * older or a foreign copy, would make nonsense of the other.  So both note at
  * each open the number of the incarnation and a nonce.  The open is done in
- * three steps, each durable before the next:
+ * three steps, the first two each durable before the next:
  *
  *	1. incarnation file: incarnation n, announces n + 1 with its nonce
  *	2. pool header: incarnation n + 1, its nonce, not clean
- *	3. incarnation file: incarnation n + 1
+ *	3. incarnation file: incarnation n + 1; a clean close makes it durable
  *
  * A crash after 1 leaves both sides at n, after 2 the pool at what the file
- * announces.  Every other difference means that one side was replaced.
+ * announces, and so does a power failure that loses 3, which therefore nobody
+ * waits for.  Every other difference means that one side was replaced.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -118,11 +119,11 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 }
 
 /*
- * Write rec in the place of the older record, durably.  Returns false after
- * refusing the pool.
+ * Write rec in the place of the older record, durably if so asked.  Returns
+ * false after refusing the pool.
  */
 static bool
-incarnation_write(NvmIncarnationRecord *rec)
+incarnation_write(NvmIncarnationRecord *rec, bool durable)
 {
 	int			fd;
 	int			rc;
@@ -136,7 +137,7 @@ incarnation_write(NvmIncarnationRecord *rec)
 		pwrite(fd, rec, sizeof(*rec), (off_t) (rec->sequence & 1) * NVM_INCARNATION_SIZE) != sizeof(*rec))
 		rc = -1;
 	else
-		rc = pg_fdatasync(fd);
+		rc = durable ? pg_fdatasync(fd) : 0;
 	if (fd >= 0)
 	{
 		int			save_errno = errno;
@@ -264,7 +265,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	rec.nonce = h->nonce;
 	rec.next_incarnation = h->incarnation + 1;
 	rec.next_nonce = nonce;
-	if (!incarnation_write(&rec))
+	if (!incarnation_write(&rec, true))
 		return false;
 
 	if (!h->clean)
@@ -281,5 +282,24 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	rec.nonce = nonce;
 	rec.next_incarnation = 0;
 	rec.next_nonce = 0;
-	return incarnation_write(&rec);
+	return incarnation_write(&rec, false);
+}
+
+/*
+ * Make the last record durable, before a clean close relies on it.  Returns
+ * false if that fails; the pool then counts as not cleanly closed.
+ */
+bool
+nvm_incarnation_sync(void)
+{
+	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+	bool		ok = fd >= 0 && pg_fdatasync(fd) == 0;
+
+	if (!ok)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not fsync file \"%s\": %m", NVM_INCARNATION_FILE)));
+	if (fd >= 0)
+		close(fd);
+	return ok;
 }

@@ -354,6 +354,8 @@ nvm_pool_close_clean(void)
 		return;
 	if (!nvm_control_read(&control) || control.state != DB_SHUTDOWNED)
 		return;
+	if (!nvm_incarnation_sync())
+		return;
 	header = nvm_dram->header;
 	header.clean = 1;
 	header.wal_position = control.checkPoint;
