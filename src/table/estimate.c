@@ -11,6 +11,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_am_d.h"
+#include "storage/bufpage.h"
 #include "table/nvm_am.h"
 #include "table/nvm_table.h"
 
@@ -20,6 +21,11 @@
  */
 #define NVM_TUPLE_OVERHEAD \
 	(NVM_VERSION_HEADER + MAXALIGN(SizeofHeapTupleHeader) + NVM_CELL_SIZE / 2)
+
+/* heap's figures */
+#define HEAP_TUPLE_OVERHEAD \
+	(MAXALIGN(SizeofHeapTupleHeader) + sizeof(ItemIdData))
+#define HEAP_PAGE_BYTES			(BLCKSZ - SizeOfPageHeaderData)
 
 /*
  * Size in bytes.  There is no fork but the main one; its size is what scans
@@ -34,22 +40,30 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
 		return 0;
 	nblocks = nvm_rel_nblocks(nvm_rel(rel));
-	nvm_analyze_size_asked(nblocks);
+	nvm_analyze_size_asked(nblocks);	/* a large table's ANALYZE needs it */
 	return (uint64) nblocks * BLCKSZ;
 }
 
 /*
  * Planner's estimate, by the same rules as heap's, the minimum of ten pages
  * for a table never vacuumed included.
+ *
+ * Where those ten pages are what counts, their rows are a pure guess about the
+ * table's future.  We make the same one as heap, so that a new table does not
+ * get other plans because of its access method.
  */
 void
 nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 						   BlockNumber *pages, double *tuples,
 						   double *allvisfrac)
 {
+	bool		guess = rel->rd_rel->reltuples < 0 &&
+		!rel->rd_rel->relhassubclass && nvm_rel_nblocks(nvm_rel(rel)) < 10;
+
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples,
-									   allvisfrac, NVM_TUPLE_OVERHEAD,
-									   NVM_MAX_AREA);
+									   allvisfrac,
+									   guess ? HEAP_TUPLE_OVERHEAD : NVM_TUPLE_OVERHEAD,
+									   guess ? HEAP_PAGE_BYTES : NVM_MAX_AREA);
 }
 
 /*

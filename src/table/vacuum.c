@@ -402,6 +402,11 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 		vac->indnames[i] = pstrdup(RelationGetRelationName(vac->indrels[i]));
 	if (vac->nindexes == 0)
 		vac->index_vacuuming = true;	/* costs nothing */
+	if (params->nworkers > 0 && vac->nindexes > 1 && vac->index_vacuuming &&
+		RelationUsesLocalBuffers(rel))
+		ereport(WARNING,
+				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+						vac->relname)));
 
 	nvm_vacuum_scan(vac);
 	vacuum_last_dead(vac);
