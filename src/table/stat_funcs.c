@@ -269,8 +269,9 @@ check_pool_extent(uint64 unit, uint64 word, void *arg)
 	uint32		owner = NVM_EXT_OWNER(word);
 	char		place[64];
 
-	if (NVM_EXT_KIND(word) == NVM_EXT_DIR || owner > found->ndirs ||
-		found->known[owner] || nvm_dir_entry(owner)->begin != 0)
+	if (NVM_EXT_KIND(word) == NVM_EXT_DIR ||
+		(owner <= found->ndirs && found->known[owner]) ||
+		(owner <= NvmPool->ndirs && nvm_dir_entry(owner)->begin != 0))
 		return;
 	snprintf(place, sizeof(place), "unit " UINT64_FORMAT, unit);
 	check_pool_emit(found, place,
