@@ -610,7 +610,7 @@ test_builder_manners(void)
  *
  * Each writer has its own word in a line that all share, and three lines:
  * data; a pointer, stored when the data are durable; and a line of two words
- * of which the first is stored last.  `acked` outlives the crash, like a
+ * of which the later one is stored last.  `acked` outlives the crash, like a
  * client.
  * ----------
  */
@@ -632,8 +632,8 @@ write_forever(int i, volatile uint64 *acked)
 		flush_line(SHARED_LINE);
 		nvm_simulate_drain();
 		store(POINTER_LINE(i), 0, v);
-		store(PAIR_LINE(i), 5, v);
 		store(PAIR_LINE(i), 0, v);
+		store(PAIR_LINE(i), 5, v);
 		flush_line(PAIR_LINE(i));
 		nvm_simulate_flush(word_at(POINTER_LINE(i), 0), 8);
 		/* somebody else's line, as a helper would */
@@ -655,14 +655,14 @@ check_image(const volatile uint64 *acked)
 		uint64		shared = image_word(SHARED_LINE, i);
 		uint64		data = image_word(DATA_LINE(i), 3);
 		uint64		pointer = image_word(POINTER_LINE(i), 0);
-		uint64		flag = image_word(PAIR_LINE(i), 0);
-		uint64		body = image_word(PAIR_LINE(i), 5);
+		uint64		flag = image_word(PAIR_LINE(i), 5);
+		uint64		body = image_word(PAIR_LINE(i), 0);
 
 		check(shared >= v && shared <= v + 1, "shared line lost %llu, has %llu",
 			  (unsigned long long) v, (unsigned long long) shared);
 		check(data >= v && data <= v + 1, "data");
 		check(pointer >= v && pointer <= data, "pointer without data");
-		check(flag >= v && flag <= body, "first word without the rest");
+		check(flag >= v && flag <= body, "last word without the rest");
 	}
 }
 
