@@ -126,4 +126,11 @@ nvm_index_attrs(Relation rel)
 #define NvmCountUpdate(rel, hot)	pgstat_count_heap_update((rel), (hot))
 #endif
 
+/*
+ * Before 17 each asynchronous commit wakes the WAL writer once a WAL page is
+ * full and not flushed, and the WAL writer goes back to sleep without flushing
+ * it unless wal_writer_flush_after is reached.
+ */
+#define NVM_COMMIT_KICKS_WALWRITER	(PG_VERSION_NUM < 170000)
+
 #endif							/* NVM_COMPAT_H */

@@ -231,6 +231,15 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
 			break;
 		case NVM_SLOT_PREPARED:
+			if (NvmPool->data_clean && !NvmPool->was_clean)
+			{
+				/* somebody else has recovered, and may have reused its xid */
+				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+								psprintf("a transaction of commit slot %u was in doubt when the server was run without pg_nvm",
+										 slot),
+								"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+				return false;
+			}
 			decided = counter - 1;
 			NvmWbl->indoubt_found++;
 			break;
