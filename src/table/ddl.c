@@ -39,8 +39,8 @@
  * End storage `dir` in the current transaction.  Nothing is freed before its
  * decision.
  */
-static void
-ddl_end_storage(uint32 dir)
+void
+nvm_ddl_end_storage(uint32 dir)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
 
@@ -77,7 +77,7 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 		nvm_storage_key(rel, &oldlocator, &key);
 		dir = nvm_dir_lookup(&key);
 		if (dir != 0)
-			ddl_end_storage(dir);
+			nvm_ddl_end_storage(dir);
 	}
 
 	srel = RelationCreateStorage(*newlocator, persistence, true);
@@ -146,28 +146,26 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 }
 
 /*
- * Relation relid is about to be dropped (OAT_DROP).  Also reached by the
- * transient table of a rewrite, which then holds the old storage.
+ * The storage of relation relid, 0 if it has none of ours.  The caller holds a
+ * lock on it.
  *
  * A pool that is not available does not stand in the way of DROP, or a lost
  * pool would leave tables that nobody can get rid of.
  */
-void
-nvm_ddl_drop_relation(Oid relid)
+uint32
+nvm_ddl_storage(Oid relid)
 {
 	char		relkind = get_rel_relkind(relid);
 	Relation	rel;
 	NvmStorageKey key;
 	NvmLocator	locator;
-	uint32		dir;
+	uint32		dir = 0;
 
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW)
-		return;
-
-	/* whoever drops it has locked it */
+		return 0;
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
-		return;
+		return 0;
 
 	if (nvm_relation_is_nvm(rel))
 	{
@@ -182,17 +180,16 @@ nvm_ddl_drop_relation(Oid relid)
 			nvm_table_require();
 			locator = NvmRelLocator(rel);
 			nvm_storage_key(rel, &locator, &key);
-			dir = nvm_dir_lookup(&key);
 
 			/*
 			 * None is no error: temporary tables of a crashed session, or of
 			 * a pool that was replaced.
 			 */
-			if (dir != 0)
-				ddl_end_storage(dir);
+			dir = nvm_dir_lookup(&key);
 		}
 	}
 	relation_close(rel, NoLock);
+	return dir;
 }
 
 /*
@@ -288,7 +285,7 @@ nvm_ddl_drop_database(Oid database)
 	nvm_table_require();
 	nvm_dir_walk(ddl_database_entry, &walk);
 	foreach(lc, walk.ids)
-		ddl_end_storage((uint32) lfirst_int(lc));
+		nvm_ddl_end_storage((uint32) lfirst_int(lc));
 	list_free(walk.ids);
 }
 

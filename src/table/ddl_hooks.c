@@ -5,7 +5,8 @@
  *
  * Dropping a relation calls no access method, hence object_access_hook.
  * Commands that copy or remove the files of a whole database call nothing at
- * all, hence ProcessUtility_hook: the pool is not among those files.
+ * all, hence ProcessUtility_hook: the pool is not among those files.  Nor does
+ * CREATE RULE when it turns a table into a view.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -13,6 +14,8 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
@@ -21,6 +24,7 @@
 #include "table/nvm_am.h"
 #include "table/nvm_table.h"
 #include "tcop/utility.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 static object_access_hook_type prev_object_access_hook = NULL;
@@ -39,7 +43,13 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (classId != RelationRelationId || subId != 0)
 		return;
 	if (access == OAT_DROP)
-		nvm_ddl_drop_relation(objectId);
+	{
+		/* also the transient table of a rewrite: it has the old storage */
+		uint32		dir = nvm_ddl_storage(objectId);
+
+		if (dir != 0)
+			nvm_ddl_end_storage(dir);
+	}
 	else if (access == OAT_POST_CREATE && arg != NULL &&
 			 ((ObjectAccessPostCreate *) arg)->is_internal)
 		nvm_ddl_created_relation(objectId);
@@ -119,6 +129,8 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Oid			template = InvalidOid;
 	const char *template_name = NULL;
 	Oid			dropped = InvalidOid;
+	Oid			relid = InvalidOid;
+	uint32		dir = 0;
 
 	switch (nodeTag(stmt))
 	{
@@ -137,6 +149,16 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		case T_DropdbStmt:
 			dropped = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
 			break;
+		case T_RuleStmt:
+			/* before 16, an ON SELECT rule may make a view of a table */
+			if (((RuleStmt *) stmt)->event == CMD_SELECT)
+			{
+				relid = RangeVarGetRelid(((RuleStmt *) stmt)->relation,
+										 AccessExclusiveLock, true);
+				if (OidIsValid(relid))
+					dir = nvm_ddl_storage(relid);
+			}
+			break;
 		default:
 			break;
 	}
@@ -153,6 +175,12 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		ddl_refuse_template(template_name, template);
 	if (OidIsValid(dropped))
 		nvm_ddl_drop_database(dropped);
+	if (dir != 0)
+	{
+		CommandCounterIncrement();
+		if (get_rel_relkind(relid) == RELKIND_VIEW)
+			nvm_ddl_end_storage(dir);
+	}
 }
 
 /*

@@ -139,7 +139,8 @@ extern void nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 
 /* ---- ddl.c for ddl_hooks.c ---- */
 
-extern void nvm_ddl_drop_relation(Oid relid);
+extern uint32 nvm_ddl_storage(Oid relid);
+extern void nvm_ddl_end_storage(uint32 dir);
 extern void nvm_ddl_created_relation(Oid relid);
 extern void nvm_ddl_drop_database(Oid database);
 extern bool nvm_ddl_database_in_use(Oid database, Oid tablespace);
