@@ -19,7 +19,9 @@
 #include "access/multixact.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
+#include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
 
 /*
  * Horizons of a VACUUM; returns whether it is an aggressive one.
@@ -82,6 +84,12 @@ nvm_update_relstats(Relation rel, BlockNumber pages, double tuples,
 #define nvm_index_vacuum_heap(info, rel)	((info)->heaprel = (rel))
 #else
 #define nvm_index_vacuum_heap(info, rel)	((void) 0)
+#endif
+
+#if PG_VERSION_NUM >= 170000
+#define NvmIsAutovacuum()		AmAutoVacuumWorkerProcess()
+#else
+#define NvmIsAutovacuum()		IsAutoVacuumWorkerProcess()
 #endif
 
 /* progress of dead TIDs: a number before 17, bytes since */

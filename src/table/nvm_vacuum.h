@@ -12,6 +12,7 @@
 
 #include "compat/nvm_compat_vacuum.h"
 #include "executor/instrument.h"
+#include "nodes/pg_list.h"
 #include "table/nvm_table.h"
 #include "utils/pg_rusage.h"
 #include "utils/timestamp.h"
@@ -65,6 +66,9 @@ typedef struct NvmVacuum
 	uint8	   *suspect;
 	int64		nsuspect;
 
+	/* later versions found dead, whose root may lead to them or not */
+	List	   *stray;			/* of ItemPointer */
+
 	/* for the error context */
 	const char *relnamespace;
 	const char *relname;
@@ -90,6 +94,7 @@ extern void nvm_vacuum_dead(NvmVacuum *vac);
 
 /* vacuum_scan.c */
 extern void nvm_vacuum_scan(NvmVacuum *vac);
+extern void nvm_vacuum_unreachable(NvmVacuum *vac);
 
 /* vacuum_report.c */
 extern void nvm_vacuum_started(NvmVacuumStart *start);

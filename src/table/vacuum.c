@@ -341,7 +341,7 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 		MemoryContextAllocExtended(CurrentMemoryContext, vac->nblocks / 8 + 1,
 								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 
-	work_mem_kb = IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1 ?
+	work_mem_kb = NvmIsAutovacuum() && autovacuum_work_mem != -1 ?
 		autovacuum_work_mem : maintenance_work_mem;
 	vac->dead_max = Max((int64) work_mem_kb * 1024 / (int64) sizeof(ItemPointerData),
 						NVM_CELLS);
@@ -373,7 +373,7 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	nvm_table_require();
 
 	instrument = (params->options & VACOPT_VERBOSE) != 0 ||
-		(IsAutoVacuumWorkerProcess() && params->log_min_duration >= 0);
+		(NvmIsAutovacuum() && params->log_min_duration >= 0);
 	nvm_vacuum_started(&start);
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM,
 								  RelationGetRelid(rel));
@@ -409,6 +409,7 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 						vac->relname)));
 
 	nvm_vacuum_scan(vac);
+	nvm_vacuum_unreachable(vac);
 	vacuum_last_dead(vac);
 	if (vac->index_cleanup)
 		vacuum_cleanup_indexes(vac);

@@ -24,6 +24,8 @@
 #include "table/nvm_vacuum.h"
 #include "utils/memutils.h"
 
+#define MAX_STRAY		65536
+
 /* what was found in one block */
 typedef struct VacuumBlock
 {
@@ -135,6 +137,22 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 }
 
 /*
+ * Have a second look at a version when all chains have been pruned.  More of
+ * them than that wait for the next VACUUM.
+ */
+static void
+vacuum_note_stray(NvmVacuum *vac, uint32 blkno, uint32 cell)
+{
+	ItemPointer tid;
+
+	if (list_length(vac->stray) >= MAX_STRAY)
+		return;
+	tid = (ItemPointer) palloc(sizeof(ItemPointerData));
+	ItemPointerSet(tid, blkno, (OffsetNumber) cell);
+	vac->stray = lappend(vac->stray, tid);
+}
+
+/*
  * Count what is in block blkno, and list the roots that wait for us.
  */
 static void
@@ -174,11 +192,14 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 			case NVM_VAC_DEAD:
 
 				/*
-				 * A later version goes when its root's block has its turn; and
-				 * one that never existed when its undoer gets there.
+				 * A later version goes when its root's block has its turn, or
+				 * is nvm_vacuum_unreachable's; one that never existed is its
+				 * undoer's.
 				 */
 				if (TransactionIdIsValid(xid) && (v->flags & NVM_VF_ROOT) != 0)
 					found->missed_dead++;
+				else if (TransactionIdIsValid(xid))
+					vacuum_note_stray(vac, block->blkno, cell);
 				found->all_visible = false;
 				break;
 			case NVM_VAC_DEAD_ROOT:
@@ -329,4 +350,76 @@ nvm_vacuum_scan(NvmVacuum *vac)
 	}
 	vac->blkno = InvalidBlockNumber;
 	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, vac->nblocks);
+}
+
+/*
+ * Does the chain of the row with root `root` lead to version `ref`?  Caller
+ * holds the row lock.
+ */
+static bool
+vacuum_chain_has(NvmRelState *state, uint64 root, uint64 ref)
+{
+	uint64		cur = root;
+	uint64		limit = (uint64) nvm_rel_nblocks(state) * NVM_CELLS;
+
+	while (limit-- > 0 &&
+		   nvm_tid_exists(state, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
+	{
+		NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+		uint64		begin = nvm_load(&v->begin);
+		uint64		next = nvm_load(&v->next);
+
+		if (cur == ref)
+			return true;
+		if (cur == root ?
+			!(nvm_begin_is(begin, NVM_STAMP_STUB) ||
+			  (nvm_begin_is_version(begin) && (v->flags & NVM_VF_ROOT) != 0)) :
+			(nvm_begin_is_version(begin) && nvm_version_root(v) != root))
+			return false;
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
+			return false;
+		cur = NVM_REF_TID(next);
+	}
+	return false;
+}
+
+/*
+ * A crash in the middle of pruning leaves versions, ended and decided, to which
+ * their root does not lead any more.  Nobody needs them; retire them.
+ */
+void
+nvm_vacuum_unreachable(NvmVacuum *vac)
+{
+	ListCell   *lc;
+
+	foreach(lc, vac->stray)
+	{
+		ItemPointer tid = (ItemPointer) lfirst(lc);
+		uint32		blk = ItemPointerGetBlockNumber(tid);
+		uint32		off = ItemPointerGetOffsetNumber(tid);
+		NvmVersion *v = nvm_cell(vac->state, blk, off);
+		uint64		begin = nvm_load(&v->begin);
+		uint64		root = nvm_version_root(v);
+		TransactionId xid;
+		LWLock	   *lock;
+
+		/* the root's row lock keeps its chain; the version is no one else's */
+		if (!nvm_begin_is_version(begin))
+			continue;
+		lock = nvm_row_lock(vac->dir, NVM_REF_BLOCK(root));
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+		if (nvm_load(&v->begin) == begin && nvm_version_root(v) == root &&
+			(v->flags & NVM_VF_ROOT) == 0 &&
+			nvm_version_vacuum_state(v, vac->vistest, &xid) == NVM_VAC_DEAD &&
+			TransactionIdIsValid(xid) &&
+			!vacuum_chain_has(vac->state, root, NVM_REF_MAKE(blk, off, 0)))
+		{
+			nvm_version_retire(vac->state, v, blk, off,
+							   nvm_xact_stamp_if_any(), NVM_STAMP_RETIRED);
+			vac->removed++;
+		}
+		LWLockRelease(lock);
+	}
+	list_free_deep(vac->stray);
+	vac->stray = NIL;
 }
