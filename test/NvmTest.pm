@@ -432,6 +432,25 @@ sub fails_with
 
 =pod
 
+=item $session = $node->session(SQL...)
+
+A psql session that goes on after errors, and has run the statements.
+$session->sql(SQL) runs more and returns what they print; $session->send(SQL)
+does not wait for the answer; $session->pid is its backend;
+$session->hold(FAILPOINT, SQL) sends SQL and waits until its backend sleeps at
+the failpoint, where only the end of the server ends it; $session->drop ends
+psql, whatever became of the server.
+
+=cut
+
+sub session
+{
+	my ($self, @sql) = @_;
+	return NvmTest::Session->new($self, @sql);
+}
+
+=pod
+
 =item $node->start_load(clients => N, sql => sub {...}, transactions => M)
 
 Start N clients that run transactions one after another and log, outside the
@@ -452,6 +471,75 @@ END
 	my $status = $?;
 	rmtree($_) foreach @pools;
 	$? = $status;
+}
+
+package NvmTest::Session;
+
+use strict;
+use warnings;
+
+use Time::HiRes qw(usleep);
+
+sub new
+{
+	my ($class, $node, @sql) = @_;
+	my $psql = $node->background_psql('postgres', on_error_stop => 0);
+	my $self = bless { node => $node, psql => $psql }, $class;
+
+	$self->{pid} = $psql->query('SELECT pg_backend_pid()');
+	$self->sql($_) foreach @sql;
+	return $self;
+}
+
+sub pid { return $_[0]->{pid}; }
+sub sql { return scalar $_[0]->{psql}->query($_[1]); }
+
+sub send
+{
+	my ($self, $sql) = @_;
+	$self->{psql}->{stdin} .= "$sql\n;\n";
+	$self->{psql}->{run}->pump_nb;
+	return;
+}
+
+sub arm
+{
+	my ($self, @failpoints) = @_;
+	$self->sql("SET nvm.failpoint = '" . join(',', map { "$_:sleep=3600000" } @failpoints) . "'");
+	return;
+}
+
+sub wait_held
+{
+	my ($self, $failpoint) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		return
+		  if PostgreSQL::Test::Utils::slurp_file($self->{node}->logfile) =~
+		  /failpoint $failpoint hit, pid $self->{pid}$/m;
+		$self->{psql}->{run}->pump_nb;
+		usleep(2000);
+	}
+	die "session $self->{pid} did not come to $failpoint";
+}
+
+sub hold
+{
+	my ($self, $failpoint, $sql) = @_;
+	$self->arm($failpoint);
+	$self->send($sql);
+	$self->wait_held($failpoint);
+	return;
+}
+
+sub drop
+{
+	my ($self) = @_;
+	my $run = $self->{psql}->{run};
+	eval { $run->kill_kill(grace => 0); };
+	return;
 }
 
 package NvmTest::Load;
