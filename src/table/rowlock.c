@@ -545,18 +545,10 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 			return TM_Ok;
 		}
 
-		/* ended, by us or by who committed: go on */
+		/* ended, by us or by who committed: what counts is who made the newest */
 		begin = nvm_load(&v->end);
 		if (begin == 0)
 			continue;
-		if (begin == nvm_xact_stamp_if_any() &&
-			TransactionIdIsCurrentTransactionId(v->tuple.xend) &&
-			HeapTupleHeaderGetCmax(NvmVersionTuple(v)) >= cid)
-		{
-			tmfd->xmax = v->tuple.xend;
-			tmfd->cmax = HeapTupleHeaderGetCmax(NvmVersionTuple(v));
-			return TM_SelfModified;
-		}
 		if (NVM_REF_HI(v->next) & NVM_NEXT_MOVED)
 		{
 			ItemPointerSetMovedPartitions(tid);
