@@ -81,6 +81,17 @@ static NvmUndoDir *dirs = NULL;
 static int	ndirs = 0;
 static int	max_dirs = 0;
 
+/* what undo_storage_is_new last said */
+static struct
+{
+	bool		valid;
+	bool		is_new;
+	uint32		dir;
+	int			level;
+}			answer;
+
+#define dirs_changed()			(answer.valid = false)
+
 static NvmUndoMark *marks = NULL;
 static int	nmarks = 0;
 static int	max_marks = 0;
@@ -123,31 +134,26 @@ undo_mark(int level)
 /*
  * Was the storage made at this very nesting level?  Then whatever undoes its
  * rows frees the storage as well.
+ *
+ * The last answer is kept until dirs changes in any way: an element more or
+ * less, a level, or another transaction (dirs_changed).
  */
 static bool
 undo_storage_is_new(uint32 dir, int level)
 {
-	static uint32 last_dir = 0;
-	static int	last_level = 0;
-	static int	last_ndirs = 0;
-	static bool last_answer = false;
-
 	if (likely(ndirs == 0))
-	{
-		last_ndirs = 0;
 		return false;
-	}
-	if (dir == last_dir && level == last_level && ndirs == last_ndirs)
-		return last_answer;
+	if (answer.valid && dir == answer.dir && level == answer.level)
+		return answer.is_new;
 
-	last_dir = dir;
-	last_level = level;
-	last_ndirs = ndirs;
-	last_answer = false;
-	for (int i = ndirs - 1; i >= 0 && !last_answer; i--)
-		last_answer = dirs[i].kind == NVM_UNDO_DIR_CREATE &&
+	answer.valid = true;
+	answer.dir = dir;
+	answer.level = level;
+	answer.is_new = false;
+	for (int i = ndirs - 1; i >= 0 && !answer.is_new; i--)
+		answer.is_new = dirs[i].kind == NVM_UNDO_DIR_CREATE &&
 			dirs[i].dir == dir && dirs[i].level == level;
-	return last_answer;
+	return answer.is_new;
 }
 
 /*
@@ -224,6 +230,7 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 		dirs[ndirs].dir = dir;
 		dirs[ndirs].level = level;
 		ndirs++;
+		dirs_changed();
 		return;
 	}
 
@@ -338,6 +345,7 @@ undo_try_pop_rows(uint64 to, NvmStamp stamp)
 static void
 undo_pop_dirs(int to, NvmStamp stamp)
 {
+	dirs_changed();
 	while (ndirs > to)
 	{
 		NvmUndoDir *d = &dirs[--ndirs];
@@ -358,6 +366,7 @@ nvm_undo_subcommit(int level)
 {
 	for (int i = ndirs - 1; i >= 0 && dirs[i].level >= level; i--)
 		dirs[i].level = level - 1;
+	dirs_changed();
 
 	if (nmarks == 0 || marks[nmarks - 1].level < level)
 		return;
@@ -447,6 +456,7 @@ nvm_undo_reset(void)
 	nentries = 0;
 	nspilled = 0;
 	ndirs = 0;
+	dirs_changed();
 	nmarks = 0;
 	doomed = false;
 }
