@@ -91,6 +91,7 @@ def one_server(sandbox, options, client, kind):
         say("%s: SIGKILL to all processes after %.1f s of pgbench and %d other clients;"
             " %s transactions acknowledged to those"
             % (kind, moment, options.clients, "{:,}".format(result["acknowledged"])))
+        os.sync()       # PostgreSQL fsyncs everything; a power cut leaves nothing to write
         position = server.log_size()
         result["restart_s"] = server.start(first_query=FIRST_QUERY)
         for line in server.log_since(position).splitlines():
