@@ -56,6 +56,7 @@ extern TM_Result nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid,
 /* row locks: rowlock.c */
 extern bool nvm_row_locked_against(NvmVersion *root, LockTupleMode mode,
 								   TransactionId *xwait, bool *is_multi);
+extern bool nvm_row_locked_by_me(NvmVersion *root);
 extern void nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
 							  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper);
 extern bool nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,

@@ -126,6 +126,32 @@ nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwai
 }
 
 /*
+ * Do we hold a lock of any strength on the row already?  Who upgrades his lock
+ * must not queue for the tuple lock behind one who waits for him.  Caller
+ * holds the row lock.
+ */
+bool
+nvm_row_locked_by_me(NvmVersion *root)
+{
+	uint64		lock = current_lock(root);
+	MultiXactMember *members;
+	int			n;
+	bool		mine = false;
+
+	if (lock == 0)
+		return false;
+	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
+		return TransactionIdIsCurrentTransactionId(NVM_LOCK_XID(lock));
+
+	n = GetMultiXactIdMembers(NVM_LOCK_XID(lock), &members, false, true);
+	for (int i = 0; i < n && !mine; i++)
+		mine = TransactionIdIsCurrentTransactionId(members[i].xid);
+	if (n > 0)
+		pfree(members);
+	return mine;
+}
+
+/*
  * Wait for the locker(s) found by nvm_row_locked_against.
  */
 void
@@ -375,6 +401,7 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 	{
 		TransactionId xwait;
 		bool		is_multi = false;
+		bool		mine;
 
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
 		result = nvm_version_satisfies_update(v, cid, &xwait);
@@ -401,9 +428,11 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 			add_locker(rootv, mode, xid);
 			break;
 		}
+		mine = nvm_row_locked_by_me(rootv);
 		LWLockRelease(rlock);
 
-		if (!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
+		if (!mine &&
+			!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
 			return TM_WouldBlock;
 		if (!wait_by_policy(rel, xwait, is_multi, mode, tid, XLTW_Lock, wait_policy))
 		{

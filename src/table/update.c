@@ -216,6 +216,7 @@ nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv
 	{
 		TransactionId xwait;
 		bool		is_multi = false;
+		bool		mine;
 		TM_Result	result;
 
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
@@ -237,9 +238,11 @@ nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv
 		}
 		if (result != TM_BeingModified || !wait)
 			return result;
+		mine = nvm_row_locked_by_me(rootv);
 		LWLockRelease(rlock);
 
-		(void) nvm_acquire_tuplock(rel, roottid, mode, LockWaitBlock, have_tuplock);
+		if (!mine)
+			(void) nvm_acquire_tuplock(rel, roottid, mode, LockWaitBlock, have_tuplock);
 		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
 	}
 }
