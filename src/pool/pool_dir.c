@@ -495,12 +495,21 @@ nvm_dir_scan(uint64 nowned)
 
 	if (nowned == owned)
 		return true;
+	/*
+	 * No table misses them, so all tables stay usable; nor are they free, in
+	 * case somebody wants to look.
+	 */
 	nvm_extents_walk(0, 0, find_orphan, &orphan);
-	return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-					  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %llu: its owner, storage %u, does not exist",
-					  nvm_pool_path,
-					  (unsigned long long) (orphan.unit / NVM_UNITS_PER_CHUNK),
-					  (unsigned long long) (orphan.unit % NVM_UNITS_PER_CHUNK), orphan.owner);
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("an extent of NVM pool \"%s\" at chunk %llu, unit %llu belongs to storage %u, which does not exist",
+					nvm_pool_path,
+					(unsigned long long) (orphan.unit / NVM_UNITS_PER_CHUNK),
+					(unsigned long long) (orphan.unit % NVM_UNITS_PER_CHUNK), orphan.owner),
+			 errdetail("%llu extents are owned, %llu of them by storages that exist.",
+					   (unsigned long long) nowned, (unsigned long long) owned),
+			 errhint("nvm.check_pool() lists them. Their space is not used until the pool is made anew.")));
+	return true;
 }
 
 /*
