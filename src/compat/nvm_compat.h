@@ -133,4 +133,15 @@ nvm_index_attrs(Relation rel)
  */
 #define NVM_COMMIT_KICKS_WALWRITER	(PG_VERSION_NUM < 170000)
 
+/* conditional waits can log their failure since 18 */
+#if PG_VERSION_NUM >= 180000
+#define NvmConditionalXactWait(xid)		ConditionalXactLockTableWait((xid), false)
+#define NvmConditionalLockTuple(rel, tid, mode) \
+	ConditionalLockTuple((rel), (tid), (mode), false)
+#else
+#define NvmConditionalXactWait(xid)		ConditionalXactLockTableWait(xid)
+#define NvmConditionalLockTuple(rel, tid, mode) \
+	ConditionalLockTuple((rel), (tid), (mode))
+#endif
+
 #endif							/* NVM_COMPAT_H */

@@ -22,6 +22,7 @@
 #include "access/multixact.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
 #include "table/nvm_modify.h"
@@ -188,13 +189,13 @@ conditional_wait(TransactionId xwait, bool is_multi, LockTupleMode mode)
 	bool		ok = true;
 
 	if (!is_multi)
-		return ConditionalXactLockTableWait(xwait);
+		return NvmConditionalXactWait(xwait);
 	n = GetMultiXactIdMembers(xwait, &members, false, true);
 	for (int i = 0; i < n && ok; i++)
 	{
 		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
 			!TransactionIdIsCurrentTransactionId(members[i].xid))
-			ok = ConditionalXactLockTableWait(members[i].xid);
+			ok = NvmConditionalXactWait(members[i].xid);
 	}
 	if (n > 0)
 		pfree(members);
@@ -226,11 +227,11 @@ nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
 			LockTuple(rel, tid, tuplock_mode[mode]);
 			break;
 		case LockWaitSkip:
-			if (!ConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
 				return false;
 			break;
 		case LockWaitError:
-			if (!ConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
 				lock_not_available(rel);
 			break;
 	}
@@ -552,11 +553,11 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 						XactLockTableWait(dirty.xmax, rel, tid, XLTW_FetchUpdated);
 						break;
 					case LockWaitSkip:
-						if (!ConditionalXactLockTableWait(dirty.xmax))
+						if (!NvmConditionalXactWait(dirty.xmax))
 							return TM_WouldBlock;
 						break;
 					case LockWaitError:
-						if (!ConditionalXactLockTableWait(dirty.xmax))
+						if (!NvmConditionalXactWait(dirty.xmax))
 							lock_not_available(rel);
 						break;
 				}
