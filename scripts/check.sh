@@ -44,6 +44,11 @@ stop_leftovers() {		# end servers that a failed or interrupted test left behind
 }
 
 clean_up() {
+	# an interrupt ends the tiers first: they are a process group of their own
+	if [ -n "${inner_pid:-}" ] && kill -TERM -- "-$inner_pid" 2>/dev/null; then
+		sleep 2
+		kill -KILL -- "-$inner_pid" 2>/dev/null
+	fi
 	stop_leftovers
 	[ -z "${mounted:-}" ] || umount -l "$mounted" 2>/dev/null
 	rm -rf "$pools"
@@ -103,12 +108,14 @@ outer() {
 		bash "$work/src/scripts/check.sh" $tiers
 	cd "$work/src" || exit 1
 	if [ -n "$user" ]; then
-		NVM_CHECK_INNER=$work runuser -u "$user" -- "$@" &
+		NVM_CHECK_INNER=$work setsid runuser -u "$user" -- "$@" &
 	else
-		NVM_CHECK_INNER=$work "$@" &
+		NVM_CHECK_INNER=$work setsid "$@" &
 	fi
-	wait $!
+	inner_pid=$!
+	wait $inner_pid
 	failed=$?
+	inner_pid=
 	exit "$failed"
 }
 
@@ -210,7 +217,9 @@ tier_pgtap() {
 }
 
 tier_tap() {
-	make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$jobs --timer" \
+	# a test that hangs does not keep the others from being reported
+	timeout $((long ? 7200 : 1500)) \
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$jobs --timer" \
 		${PROVE_TESTS:+PROVE_TESTS="$PROVE_TESTS"} >"$log" 2>&1
 	count_prove $?
 }
@@ -220,6 +229,7 @@ inner() {
 	work=$NVM_CHECK_INNER
 	export PATH="${PG_CONFIG%/*}:$PATH" PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-120}
 	export LC_ALL=C PG_CONFIG
+	long=${NVM_CHECK_LONG:-0}
 	unset PGHOST PGPORT PGDATA PGUSER PGDATABASE PGOPTIONS PGSERVICE
 	# every tier that runs a server needs the build
 	case " $tiers " in
