@@ -16,7 +16,8 @@ SPECIAL = {
     "gaps": "throughput while the gaps of three crashes are cleaned up",
 }
 DEFAULT = ["update", "tpcb", "select", "scan"]
-RECOVERY_SIZES = [100000, 1000000, 10000000]
+RECOVERY_SIZES = "100000,1000000,10000000"
+RECOVERY_SIZES_BESIDE = "100000,1000000"
 
 
 def parse(arguments):
@@ -43,7 +44,8 @@ def parse(arguments):
     parser.add_argument("--b", "--am-b", default="nvm", choices=["heap", "unlogged", "nvm"],
                         help="what to compare (default nvm)")
     parser.add_argument("--recovery-transactions", default=None,
-                        help="of recovery (default 100000,1000000,10000000)")
+                        help="of recovery (default %s) and recovery_size (%s)"
+                        % (RECOVERY_SIZES, RECOVERY_SIZES_BESIDE))
     parser.add_argument("--size-mb", type=int, default=5120, help="of recovery_size's table")
     parser.add_argument("--checkpoints", choices=["none", "default"], default="none",
                         help="of the recovery load: none by time or volume, or PostgreSQL's own")
@@ -67,9 +69,11 @@ def parse(arguments):
     default("clients", "1,4,16", "4")
     default("scale", 20, 2)
     default("rows", 200000, 20000)
-    default("recovery_transactions", ",".join(map(str, RECOVERY_SIZES)), "10000,50000")
+    sizes = options.recovery_transactions or ("10000,50000" if quick else RECOVERY_SIZES)
+    beside = options.recovery_transactions or ("10000" if quick else RECOVERY_SIZES_BESIDE)
+    options.transactions_of = {"recovery": [int(n) for n in sizes.split(",")],
+                               "recovery_size": [int(n) for n in beside.split(",")]}
     options.clients = [int(n) for n in options.clients.split(",")]
-    options.recovery_transactions = [int(n) for n in options.recovery_transactions.split(",")]
     options.server_settings = {
         "shared_buffers": options.shared_buffers,
         # far apart for both, so that few full-page images burden heap
@@ -211,8 +215,9 @@ def main(source):
     if options.list:
         list_workloads()
         return 0
-    results = options.results or os.path.join(source, "contrib_bench", "results",
-                                              "tmp" if options.quick else "")
+    results = options.results or os.path.join(source, "contrib_bench", "results")
+    if options.quick and not options.results:
+        results = os.path.join(results, "tmp")
     try:
         libpq.lib()
         sandbox = Sandbox("bench", source, options.keep)

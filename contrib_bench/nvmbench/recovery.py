@@ -133,13 +133,13 @@ def run(sandbox, where, options, name, filler_mb=0):
     """Measure and report; returns the data of the JSON file."""
     arms = [options.a, options.b]
     results = {}
-    for transactions in options.recovery_transactions:
+    for transactions in options.transactions_of[name]:
         for arm, kind in zip("ab", arms):
             print("  %s: %s transactions ..." % (kind, "{:,}".format(transactions)), flush=True)
             key = "%s_%s_%d" % (arm, kind, transactions)
             results[key] = _measure(sandbox, key, kind, where, transactions, options, filler_mb)
     rows = []
-    for transactions in options.recovery_transactions:
+    for transactions in options.transactions_of[name]:
         first = None
         for arm, kind in zip("ab", arms):
             result = results["%s_%s_%d" % (arm, kind, transactions)]
@@ -169,8 +169,8 @@ def run(sandbox, where, options, name, filler_mb=0):
     series = []
     for number, (arm, kind) in enumerate(zip("ab", arms)):
         points = [_medians(results["%s_%s_%d" % (arm, kind, n)])
-                  for n in options.recovery_transactions]
-        sizes = options.recovery_transactions
+                  for n in options.transactions_of[name]]
+        sizes = options.transactions_of[name]
         series.append((kind + ": first answer", number, "-",
                        [(n, p["total_ms"]) for n, p in zip(sizes, points)]))
         if kind == "nvm":
