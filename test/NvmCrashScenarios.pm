@@ -1,0 +1,397 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmCrashScenarios - work in the midst of which a server may die
+
+=head1 DESCRIPTION
+
+Each scenario leads to some of the fences and failpoints; which ones is found
+out by running it once with all of them set to sleep=0, which only logs.
+
+A scenario is a hash with
+
+=over
+
+=item name
+
+=item setting
+
+of the server, a hash reference
+
+=item before
+
+SQL that runs, and is acknowledged, before anything can fail
+
+=item prelude
+
+{ sessions => [...] } that lead to a first crash: by a failpoint that they set,
+or else, when each has logged a sleep, by SIGKILL
+
+=item sessions
+
+sub (ARM) that returns the sessions; ARM is the statement that sets the
+failpoint.  Without sessions the failpoint is set for the whole server, from
+its start over the work of the gap collector to its stop.
+
+=back
+
+=cut
+
+package NvmCrashScenarios;
+
+use strict;
+use warnings;
+
+use NvmCrash;
+
+*nvm       = \&NvmCrash::txn_nvm;
+*mixed     = \&NvmCrash::txn_mixed;
+*aborted   = \&NvmCrash::txn_abort;
+*savepoint = \&NvmCrash::txn_savepoint;
+*large     = \&NvmCrash::txn_large;
+*ddl       = \&NvmCrash::txn_ddl;
+*ddl_abort = \&NvmCrash::txn_ddl_abort;
+
+# Names that no scenario reaches, and why.
+our %unreachable = (
+	'commit-late-data' =>
+	  'a stamp taken after PRE_COMMIT, which only a callback of another library can cause',);
+
+sub one
+{
+	my (@parts) = @_;
+	return ({ sql => join('', @parts) });
+}
+
+# A transaction that stays open until the server dies; $n says which.
+sub left_open
+{
+	my ($c, $sql) = @_;
+	return {
+		sql => "BEGIN;\n$sql"
+		  . "SET LOCAL nvm.failpoint = 'commit-begin:sleep=1';\n"
+		  . "DO 'BEGIN RAISE LOG ''left open $c''; END';\nSELECT pg_sleep(600);\n"
+	};
+}
+
+# what a transaction does, without its end
+sub body
+{
+	my ($sql) = @_;
+	$sql =~ s/^(?:BEGIN|COMMIT|ROLLBACK);\n//mg;
+	$sql =~ s/^\\echo.*\n//mg;
+	return $sql;
+}
+
+sub open_sessions
+{
+	my $ddl = body(ddl_abort(52, 1));
+
+	# the others write there
+	$ddl =~ s/^(?:TRUNCATE|INSERT INTO) hist.*\n//mg;
+	return (
+		left_open(51, body(aborted(51, 1))),
+		left_open(52, $ddl),
+		left_open(53, body(NvmCrash::txn_large(-53, 1))
+			  . "INSERT INTO filler SELECT -i, repeat('g', 300) FROM generate_series(1, 200) i;\n"
+			  . "DELETE FROM filler WHERE id BETWEEN 1 AND 500;\n"));
+}
+
+sub all
+{
+	return (
+		{   name     => 'nvm',
+			sessions => sub {
+				return one($_[0], nvm(1, 1), nvm(1, 2), "UPDATE acct SET touched = touched + 1;\n", nvm(1, 3));
+			},
+		},
+		{   name     => 'mixed',
+			sessions => sub { return one($_[0], mixed(1, 1), nvm(1, 2), mixed(1, 3)); },
+		},
+		{   name     => 'abort',
+			sessions => sub {
+				return one($_[0], aborted(1, 1), nvm(1, 1), aborted(1, 2, 1), mixed(1, 2), aborted(1, 3));
+			},
+		},
+		{   name     => 'savepoint',
+			sessions => sub { return one($_[0], savepoint(1, 1), savepoint(1, 2, 1), savepoint(1, 3)); },
+		},
+		{   name     => 'large',
+			before   => large(1, 1),
+			sessions => sub {
+				return one($_[0], large(1, 2),
+					"BEGIN; INSERT INTO large VALUES (-1, 1, 1, noise(100000), 'x'); UPDATE large SET part = 5; ROLLBACK;\n",
+					"VACUUM large;\n", large(1, 3), large(1, 4), "VACUUM large;\n");
+			},
+		},
+		{   name     => 'ddl',
+			sessions => sub {
+				return one($_[0], ddl(1, 1, 'create'), ddl(1, 2, 'truncate'), ddl(1, 3, 'rewrite'),
+					"VACUUM FULL acct;\n", ddl(1, 4, 'drop'));
+			},
+		},
+		{   name     => 'ddl-abort',
+			before   => nvm(1, 1) . mixed(1, 2),
+			sessions => sub { return one($_[0], ddl_abort(1, 3), nvm(1, 3)); },
+		},
+		{   name   => 'reuse',
+			before => ddl(1, 1, 'create') . ddl(1, 2, 'drop'),
+			sessions =>
+			  sub { return one($_[0], ddl(1, 3, 'create'), ddl(1, 4, 'truncate'), large(1, 5)); },
+		},
+		{   name => 'grow',
+			before =>
+			  "CREATE TABLE pad (a int, b text) USING nvm; ALTER TABLE pad ALTER b SET STORAGE EXTERNAL;\n"
+			  . "INSERT INTO pad SELECT i, repeat('x', 8500000) FROM generate_series(1, 7) i;\n",
+			sessions => sub {
+				return one($_[0],
+					"BEGIN; INSERT INTO pad SELECT i, repeat('x', 1000000) FROM generate_series(8, 15) i;\n",
+					"INSERT INTO ack (client, n, nhist) VALUES (1, 1, 0); COMMIT;\n\\echo ack 1 1\n",
+					large(1, 2), ddl(1, 3, 'create'));
+			},
+		},
+		{   name   => 'long-undo',
+			before => "CREATE TABLE wide (a int, b text) USING nvm;\n"
+			  . "INSERT INTO wide SELECT i, 'wide' FROM generate_series(1, 80000) i;\n",
+			sessions => sub {
+				my $updates =
+				  "DO 'DECLARE t tid; BEGIN FOR t IN SELECT ctid FROM wide ORDER BY hashint4(a) "
+				  . "LOOP DELETE FROM wide WHERE ctid = t; END LOOP; END';\n";
+				return one($_[0], "BEGIN;\n", body(aborted(1, 1)), $updates, body(aborted(1, 2)),
+					"ROLLBACK;\n", nvm(1, 1));
+			},
+		},
+		{   name     => 'abandoned-undo',
+			sessions => sub {
+				my ($arm) = @_;
+				$arm =~ s/'/'abort-mid-undo:error:2, /;
+				return one($arm, aborted(1, 1, 1), nvm(1, 1), aborted(1, 2), mixed(1, 2));
+			},
+		},
+		{   name     => 'helper',
+			sessions => sub {
+				my $saw = "INSERT INTO ack (client, n, nhist, after_client, after_n) "
+				  . "SELECT 2, 1, 3, client, n FROM ack WHERE client = 1 AND n = 1";
+				my $rows = NvmCrash::txn_nvm(2, 1);
+				$rows =~ s/INSERT INTO ack.*VALUES[^;]*;/$saw;/;
+				return (
+					{   sql => "SET nvm.failpoint = 'commit-before-decision:sleep=600';\n" . nvm(1, 1),
+					},
+					{   sql => $_[0] . $rows . "INSERT INTO heap_saw SELECT client, n FROM ack WHERE client = 1;\n",
+						after => qr/failpoint commit-before-decision hit/,
+					},);
+			},
+		},
+		{   name     => 'helper-heap',
+			sessions => sub {
+				return (
+					{   sql => "SET nvm.failpoint = 'commit-before-decision:sleep=600';\n" . mixed(1, 1)
+						  . nvm(1, 2),
+					},
+					{   sql => $_[0] . "INSERT INTO heap_saw SELECT client, n FROM ack WHERE client = 1;\n"
+						  . "INSERT INTO heap_saw SELECT client, n FROM ack WHERE client = 1;\n",
+						after => qr/failpoint commit-before-decision hit(?:.*\n)+.*failpoint commit-before-decision hit/,
+					},);
+			},
+		},
+		{   name   => 'prune',
+			before => nvm(1, 1),
+			sessions => sub {
+				return one($_[0],
+					(map { "UPDATE acct SET touched = touched + 1 WHERE id = $_;\n" } (7) x 150, 1 .. 20),
+					nvm(1, 2));
+			},
+		},
+		{   name   => 'vacuum',
+			before => join('', map { mixed(1, $_) } 1 .. 3)
+			  . "INSERT INTO kv SELECT i, 0 FROM generate_series(1001, 3000) i;\n"
+			  . "DELETE FROM kv WHERE id > 1000;\nUPDATE acct SET touched = 1;\nUPDATE acct SET touched = 2;\n",
+			sessions => sub {
+				my $fill = "INSERT INTO kv SELECT i, 0 FROM generate_series(1001, 3000) i;\n"
+				  . "DELETE FROM kv WHERE id > 1000;\n";
+				return one($_[0], "VACUUM kv;\nVACUUM acct;\nVACUUM ix;\n", mixed(1, 4),
+					"VACUUM kv;\n$fill", "VACUUM kv;\nVACUUM kv;\nVACUUM acct;\n", mixed(1, 5));
+			},
+		},
+		{   name    => 'after-crash',
+			before  => mixed(1, 1) . nvm(1, 2),
+			prelude => { sessions => [ open_sessions() ] },
+			sessions => sub {
+				return one($_[0], nvm(1, 3), mixed(1, 4), "VACUUM acct;\nVACUUM kv;\nVACUUM ix;\n", mixed(1, 5));
+			},
+		},
+		{   name     => 'slots',
+			sessions => sub {
+				return (
+					{ sql => "BEGIN;\n" . body(aborted(1, 1)) . "DO 'BEGIN RAISE LOG ''slot taken''; END';\n"
+						  . "SELECT pg_sleep(0.3) \\g /dev/null\nROLLBACK;\n" },
+					{ sql => $_[0] . nvm(2, 1) . mixed(2, 2), after => qr/slot taken/ },);
+			},
+		},
+		{   name    => 'recovery',
+			before  => mixed(1, 1) . nvm(1, 2) . large(1, 3),
+			prelude => { sessions => [ open_sessions() ] },
+		},
+		{   name    => 'in-doubt-lost',
+			before  => mixed(1, 1) . ddl(2, 1, 'create'),
+			prelude => {
+				sessions => [
+					left_open(51, body(aborted(51, 1))),
+					{   sql => "SET nvm.failpoint = 'commit-after-prepare:crash';\n"
+						  . "BEGIN;\n" . body(mixed(1, 2)) . body(ddl(2, 2, 'truncate')) . "COMMIT;\n",
+						after => qr/left open 51/,
+					},
+				]
+			},
+		},
+		{   name    => 'in-doubt-committed',
+			before  => mixed(1, 1) . ddl(2, 1, 'create'),
+			prelude => {
+				sessions => [
+					left_open(51, body(aborted(51, 1))),
+					{   sql => "SET nvm.failpoint = 'commit-before-decision:crash';\n"
+						  . "BEGIN;\n" . body(mixed(1, 2)) . body(ddl(2, 2, 'truncate')) . "COMMIT;\n",
+						after => qr/left open 51/,
+					},
+				]
+			},
+		},);
+}
+
+=pod
+
+=over
+
+=item NvmCrashScenarios::run(RIG, SCENARIO, FAILPOINT, power => SEED)
+
+Run a scenario with the failpoint set.  Returns (DIED, problems).  power: the
+crash of the prelude is a loss of power.
+
+=back
+
+=cut
+
+sub run
+{
+	my ($rig, $s, $failpoint, %params) = @_;
+	my %setting = %{ $s->{setting} // {} };
+	my @problems;
+
+	if ($s->{before} || $s->{prelude})
+	{
+		$rig->start(%setting) or return (0, 'test: no start: ' . $rig->log_since_start);
+		push @problems, $rig->run_sessions({ sql => $s->{before} }) if $s->{before};
+	}
+	if ($s->{prelude})
+	{
+		my @open;
+		foreach my $session (@{ $s->{prelude}{sessions} })
+		{
+			push @problems, "test: nothing logs $session->{after}"
+			  if $session->{after} && !$rig->wait_for_log($session->{after});
+			push @open, $rig->session(%$session);
+			$rig->wait_for_log(qr/left open $1\b/) or push @problems, 'test: a session is not left open'
+			  if $session->{sql} =~ /left open (\d+)/;
+		}
+		# the last one brings the server down, or we do
+		$rig->wait_dead($open[-1]{sql} =~ /:crash/ ? 20 : 0) or $rig->crash;
+		push @problems, $rig->end_session($_) foreach @open;
+		$rig->make_image($params{power}) if defined $params{power};
+	}
+
+	if (!$s->{sessions})
+	{
+		my $up = $rig->start(%setting, 'nvm.failpoint' => $failpoint);
+		if ($up)
+		{
+			$rig->psql("CALL wait_for_collector();\n");
+			if ($rig->{pid})
+			{
+				kill('INT', $rig->{pid});
+				$rig->wait_dead(60) or push @problems, 'test: the server does not stop';
+			}
+		}
+	}
+	else
+	{
+		if (!$rig->{pid})
+		{
+			$rig->start(%setting) or return (0, @problems, 'test: no start: ' . $rig->log_since_start);
+		}
+		push @problems, $rig->run_sessions($s->{sessions}->("SET nvm.failpoint = '$failpoint';\n"));
+	}
+	my $died = 0;
+	if ($failpoint =~ /:crash/ && $rig->log_since_start =~ /failpoint (\S+) hit, pid \d+\s*\z/)
+	{
+		$died = $failpoint =~ /\b\Q$1\E:crash/;
+		$rig->wait_dead(20) or push @problems, 'test: a server that crashed lives';
+	}
+	return ($died, @problems);
+}
+
+=pod
+
+=over
+
+=item NvmCrashScenarios::discover(BASE, RIG OPTION => VALUE...)
+
+Runs each scenario without a crash.  Returns a hash reference: scenario => {
+name => number of hits in the process that had most of them }, and the problems
+that came up as tests.
+
+=back
+
+=cut
+
+sub discover
+{
+	my ($base, %options) = @_;
+	my %reached;
+	my @work;
+
+	foreach my $s (all())
+	{
+		my $file = NvmTest::pool_base() . "/reached_$$" . "_$s->{name}";
+		push @work, {
+			name => "$s->{name}: runs, and leaves everything whole",
+			file => $file,
+			s    => $s,
+			code => sub {
+				my $rig = NvmCrash->new($base, %options);
+				my ($died, @problems) = run($rig, $s, '*:sleep=0');
+				my $log = $rig->log_since_start;
+				my %count;
+				$count{$2}{$1}++ while $log =~ /failpoint (\S+) hit, pid (\d+)/g;
+				open(my $fh, '>', $file) or die "$file: $!";
+				foreach my $pid (keys %count)
+				{
+					print $fh "$_ $count{$pid}{$_}\n" foreach keys %{ $count{$pid} };
+				}
+				close $fh;
+				$rig->crash if $rig->{pid};
+				$rig->start or return (@problems, 'test: no start: ' . $rig->log_since_start);
+				push @problems, $rig->verify(collect => 1);
+				return @problems;
+			},
+		};
+	}
+	NvmCrash::run_jobs(@work);
+	foreach my $w (@work)
+	{
+		open(my $fh, '<', $w->{file}) or next;
+		while (my $line = <$fh>)
+		{
+			my ($name, $hits) = split ' ', $line;
+			my $known = $reached{ $w->{s}{name} }{$name} // 0;
+			$reached{ $w->{s}{name} }{$name} = $hits if $hits > $known;
+		}
+		close $fh;
+		unlink $w->{file};
+	}
+	return \%reached;
+}
+
+1;
