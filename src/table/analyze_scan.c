@@ -74,8 +74,11 @@ nvm_scan_analyze_next_tuple(TableScanDesc sscan, TransactionId OldestXmin,
 	{
 		NvmVersion *v = nvm_scan_version(scan, cell);
 		TransactionId xid;
+		uint64		begin;
 		bool		sample_it = false;
 
+		if (!nvm_scan_is_area(scan, v, &begin))
+			continue;
 		switch (nvm_version_vacuum_state(v, scan->vistest, &xid))
 		{
 			case NVM_VAC_LIVE:

@@ -373,7 +373,10 @@ nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 		LWLock	   *lock;
 		bool		mine;
 
-		if (nvm_load(&v->end) == 0 ||
+		/* a retired area may be reused while we look at it: begin, then the bit */
+		if (!nvm_begin_is_version(nvm_load(&v->begin)) ||
+			!nvm_tid_exists(state, blk, off) ||
+			nvm_load(&v->end) == 0 ||
 			nvm_version_vacuum_state(v, vistest, &xid) != NVM_VAC_DEAD ||
 			!TransactionIdIsValid(xid))
 			continue;

@@ -323,7 +323,10 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 										 nvm_scan_blocks_done(scan));
 		while ((cell = nvm_scan_next_cell(scan)) != 0)
 		{
-			if (!nvm_build_is_root(nvm_scan_version(scan, cell)))
+			uint64		begin;
+
+			if (!nvm_scan_is_area(scan, nvm_scan_version(scan, cell), &begin) ||
+				!nvm_build_is_root(nvm_scan_version(scan, cell)))
 				continue;
 			CHECK_FOR_INTERRUPTS();
 			nvm_build_row(&build, NVM_REF_MAKE(scan->blk, cell, 0), callback,
@@ -401,8 +404,10 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 			ItemPointerData root;
 			ItemPointerData tid;
 			NvmVersion *v;
+			uint64		begin;
 
-			if (!nvm_build_is_root(nvm_scan_version(scan, cell)))
+			if (!nvm_scan_is_area(scan, nvm_scan_version(scan, cell), &begin) ||
+				!nvm_build_is_root(nvm_scan_version(scan, cell)))
 				continue;
 			CHECK_FOR_INTERRUPTS();
 

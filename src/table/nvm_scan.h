@@ -14,6 +14,7 @@
 #include "access/relscan.h"
 #include "pgstat.h"
 #include "table/nvm_slot.h"
+#include "table/nvm_space.h"
 
 /* a version that a bitmap scan is going to return */
 typedef struct NvmScanHit
@@ -112,6 +113,24 @@ nvm_scan_version(NvmScanDesc scan, uint32 cell)
 }
 
 /*
+ * Is v, a start of the block as read on arrival, still the start of an area
+ * that is not retired?  Retired areas are freed and their cells handed out
+ * anew while the scan is in the block, by its own statement too, and v may be
+ * in the middle of a larger area now.  So: begin first, then the bit.  From
+ * then on the area stays, for a later retirement carries an xid that the
+ * scan's snapshot holds back.  *begin is what was read.
+ */
+static inline bool
+nvm_scan_is_area(NvmScanDesc scan, NvmVersion *v, uint64 *begin)
+{
+	uint32		cell = ((char *) v - (char *) scan->block) / NVM_CELL_SIZE;
+
+	*begin = nvm_load(&v->begin);
+	return *begin != 0 && !nvm_begin_is(*begin, NVM_STAMP_RETIRED) &&
+		((nvm_load(&scan->block->starts[cell / 64]) >> (cell % 64)) & 1) != 0;
+}
+
+/*
  * Visibility, with what is true of nearly all versions decided on the spot: a
  * begin stamp that every snapshot sees, no end, and no gap anywhere.  Neither
  * durability nor SSI has anything to say about such a version.
@@ -119,9 +138,9 @@ nvm_scan_version(NvmScanDesc scan, uint32 cell)
 static inline bool
 nvm_scan_visible(NvmScanDesc scan, NvmVersion *v)
 {
-	uint64		begin = nvm_load(&v->begin);
+	uint64		begin;
 
-	if (!nvm_begin_is_version(begin))
+	if (!nvm_scan_is_area(scan, v, &begin) || !nvm_begin_is_version(begin))
 		return false;
 	if (likely(scan->plain_mvcc && nvm_load(&v->end) == 0 &&
 			   nvm_stamp_is_frozen(begin) &&

@@ -7,7 +7,8 @@
  * the order in which rows were appended.  It takes no lock and pins nothing:
  * the starts bitmap of a block is read once, when the scan arrives there, and
  * versions that appear later belong to transactions that its snapshot does
- * not see.  The extent of the scan is the number of blocks at its start.
+ * not see.  Areas that were retired when the scan arrived may be gone since:
+ * see nvm_scan_is_area.  The extent of the scan is the number of blocks at its start.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
