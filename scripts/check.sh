@@ -33,13 +33,23 @@ unset MAKEFLAGS MAKELEVEL MFLAGS
 # ---------------------------------------------------------------- outer part
 # Packages, work directory, private server, and cleaning up.  May be root.
 
-stop_leftovers() {		# end servers that a failed or interrupted test left behind
-	local pidfile pid
-	find "$work" -name postmaster.pid 2>/dev/null | while read -r pidfile; do
-		pid=$(head -n 1 "$pidfile")
-		case $(readlink "/proc/$pid/cwd" 2>/dev/null) in
-			"$work"/*) kill -QUIT "$pid" 2>/dev/null ;;
+servers_here() {		# processes of servers whose data directory is below $work
+	local exe
+	for exe in /proc/[0-9]*/exe; do
+		case $(readlink "$exe" 2>/dev/null) in
+			"$work"/server/*) echo "$exe" | cut -d/ -f3 ;;
 		esac
+	done
+}
+
+stop_leftovers() {		# end servers that a failed or interrupted test left behind
+	local signal pids
+	for signal in QUIT QUIT KILL; do
+		pids=$(servers_here)
+		[ -n "$pids" ] || return
+		# shellcheck disable=SC2086
+		kill -$signal $pids 2>/dev/null
+		sleep 1
 	done
 }
 
@@ -71,6 +81,7 @@ outer() {
 	local user= pg_config source=${PG_CONFIG:-}
 	work=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check.XXXXXX")
 	pools=
+	failed=1
 	if [ -w /dev/shm ] && [ "$(df -Pk /dev/shm | awk 'NR==2{print $4}')" -gt 2000000 ]; then
 		pools=$(mktemp -d /dev/shm/pg_nvm_check.XXXXXX)
 	else
@@ -116,7 +127,7 @@ outer() {
 	wait $inner_pid
 	failed=$?
 	inner_pid=
-	exit "$failed"
+	exit $failed
 }
 
 # ---------------------------------------------------------------- inner part
