@@ -1,0 +1,119 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Transactions on nvm tables alone leave a commit record in the WAL and nothing
+# else, and wait for no flush of it.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $commits = NvmTest::is_long() ? 50000 : 3000;
+
+my $node = NvmTest->new('wal');
+$node->init;
+$node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
+checkpoint_timeout = 1h
+nvm.redo_limit = 0
+fsync = on
+wal_sync_method = fdatasync
+CONF
+$node->start;
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE plain (id int, v int, t text) USING nvm;
+CREATE TABLE indexed (id int PRIMARY KEY, v int, t text) USING nvm;
+CREATE INDEX ON indexed (t);
+INSERT INTO plain SELECT i, 0, 'text' FROM generate_series(1, 100) i;
+INSERT INTO indexed SELECT i, 0, 'text ' || i FROM generate_series(1, 100) i;
+-- a large value goes out of line without a trace, too
+CREATE TABLE large (id int, t text) USING nvm;
+ALTER TABLE large ALTER t SET STORAGE EXTERNAL;
+SQL
+
+my %script = (
+	'no index, all kinds' => <<'SQL',
+\set id random(1, 100)
+BEGIN;
+INSERT INTO plain VALUES (:id + 1000, 1, repeat('x', 500));
+UPDATE plain SET v = v + 1 WHERE id = :id;
+UPDATE plain SET t = repeat('y', 600) WHERE id = :id;
+DELETE FROM plain WHERE id = :id + 1000;
+END;
+SQL
+	'no index, one statement' => "\\set id random(1, 100)\nUPDATE plain SET v = v + 1 WHERE id = :id;\n",
+	'no index, row locks'     => "\\set id random(1, 100)\nBEGIN; SELECT v FROM plain WHERE id = :id FOR UPDATE; UPDATE plain SET v = v + 1 WHERE id = :id; END;\n",
+	'no index, savepoints'    => <<'SQL',
+\set id random(1, 100)
+BEGIN;
+SAVEPOINT a;
+UPDATE plain SET v = v + 1 WHERE id = :id;
+ROLLBACK TO a;
+UPDATE plain SET v = v + 1 WHERE id = :id;
+END;
+SQL
+	'columns without an index' => "\\set id random(1, 100)\nUPDATE indexed SET v = v + 1 WHERE id = :id;\n",
+	'large values' => "\\set id random(1, 100)\nINSERT INTO large VALUES (:id, repeat('large', 10000)); DELETE FROM large WHERE id = :id;\n",);
+
+# WAL flushes so far: they are counted where they happen, and reported late
+sub counters
+{
+	my ($self) = @_;
+	return split /\|/, $self->safe_psql('postgres', <<SQL);
+SELECT pg_sleep(1.2) IS NULL, wal_sync, pg_current_wal_insert_lsn() FROM pg_stat_wal
+SQL
+}
+
+# SYNC and the background's regular flushes depend on time, not on commits: with
+# a delay of 200 ms, at most five a second, and one in each 1 MB of WAL
+foreach my $name (sort keys %script)
+{
+	my $file = $node->basedir . '/script.sql';
+	my $n    = $name eq 'large values' ? $commits / 10 : $commits;
+	my $per  = $n / 2;
+	open(my $fh, '>', $file) or die "$file: $!";
+	print $fh $script{$name};
+	close $fh;
+
+	# what a checkpoint or an earlier script left to do is done
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	my (undef, $sync_before, $lsn_before) = counters($node);
+	my $began = time;
+	system_or_bail('pgbench', '-n', '-c', 2, '-j', 2, '-t', $per, '-f', $file, $node->connstr('postgres'));
+	my $took = time - $began;
+	my (undef, $sync_after, $lsn_after) = counters($node);
+
+	my $bytes = $node->safe_psql('postgres', "SELECT round(pg_wal_lsn_diff('$lsn_after', '$lsn_before') / $n, 1)");
+	# a session that ends in between has its share of other records
+	cmp_ok($bytes, '<', 100, "$name: $bytes bytes of WAL a transaction");
+	my $flushes = $sync_after - $sync_before;
+	my $allowed = 5 * ($took + 4) + 5;
+	cmp_ok($flushes, '<=', $allowed, "$name: $flushes flushes of WAL in $took s, not $n");
+
+	my $files = $node->safe_psql('postgres', <<SQL);
+SELECT string_agg(DISTINCT relfilenode::text, '|') FROM nvm.relations
+SQL
+	my $dump = $node->basedir . '/waldump';
+	system_or_bail("pg_waldump -p '" . $node->data_dir . "/pg_wal' -s $lsn_before -e $lsn_after > '$dump'");
+	my @records = split /\n/, slurp_file($dump);
+	my @ours = grep { m{rel \d+/\d+/(?:$files)\b} } @records;
+	is("@ours", '', "$name: no record refers to an nvm table");
+	my %kind;
+	foreach (@records)
+	{
+		my ($rmgr, $desc) = /^rmgr: (\S+).*desc: (\S+)/ or next;
+		$kind{"$rmgr $desc"}++;
+	}
+	note("$name: ", explain \%kind);
+	cmp_ok($kind{'Transaction COMMIT'} // 0, '>=', $n, "$name: a commit record each");
+	my $rest = @records - $kind{'Transaction COMMIT'} - ($kind{'Transaction ABORT'} // 0);
+	cmp_ok($rest, '<', 40, "$name: $rest records are neither commits nor aborts");
+}
+
+$node->check_clean('in the end');
+$node->stop;
+
+done_testing();
