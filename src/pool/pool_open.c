@@ -270,6 +270,12 @@ open_pool(void)
 				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
 						nvm_pool_path)));
 
+	if (NvmPool->medium_is_volatile)
+		ereport(WARNING,
+				(errmsg("NVM pool \"%s\" lies in memory and does not outlive a reboot",
+						nvm_pool_path),
+				 errhint("Set nvm.pool_directory to a directory on persistent memory to keep it.")));
+
 	NvmPool->was_clean = header.clean != 0;
 	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
 	if (NvmPool->was_clean && known && header.incarnation != 0 &&
