@@ -24,6 +24,7 @@ my $node = NvmTest->new('differential');
 $node->init;
 $node->append_conf('postgresql.conf', <<CONF);
 jit = off
+client_min_messages = warning
 max_parallel_workers_per_gather = 0
 autovacuum_naptime = 1s
 CONF

@@ -1,0 +1,90 @@
+--
+-- What nvm tables do differently, and what they refuse
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pg_nvm;
+RESET client_min_messages;
+SET default_table_access_method = nvm;
+CREATE SCHEMA nvm_limits;
+SET search_path = nvm_limits, public;
+
+\set VERBOSITY default
+CREATE TABLE t (id int PRIMARY KEY, s text);
+INSERT INTO t VALUES (1, 'one');
+
+-- two-phase commit is refused for transactions that wrote nvm tables, and the work undone
+BEGIN;
+UPDATE t SET s = 'prepared';
+PREPARE TRANSACTION 'nvm';
+SELECT * FROM t;
+BEGIN;
+SELECT count(*) FROM t;
+PREPARE TRANSACTION 'reader';
+ROLLBACK PREPARED 'reader';
+
+-- rows do not follow a table to another tablespace; a new table may name one
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE nvm_regress_space LOCATION '';
+ALTER TABLE t SET TABLESPACE nvm_regress_space;
+CREATE TABLE elsewhere (a int) TABLESPACE nvm_regress_space;
+INSERT INTO elsewhere VALUES (1);
+TRUNCATE elsewhere;
+INSERT INTO elsewhere VALUES (2);
+SELECT * FROM elsewhere;
+CREATE INDEX ON t (s) TABLESPACE nvm_regress_space;
+SELECT * FROM nvm.check('elsewhere');
+
+-- a value of any size needs no TOAST table, and the main fork stays empty
+SELECT reltoastrelid, pg_relation_size(oid) FROM pg_class WHERE oid = 't'::regclass;
+
+-- the checks take any nvm table, and nothing else
+SELECT * FROM nvm.check('t');
+SELECT * FROM nvm.check('pg_class');
+SELECT * FROM nvm.check('t_pkey');
+CREATE TABLE parts (a int) PARTITION BY LIST (a);
+SELECT * FROM nvm.check('parts');
+CREATE VIEW v AS SELECT * FROM t;
+SELECT * FROM nvm.check('v');
+SELECT * FROM nvm.check(NULL);
+
+-- an access method in use is not dropped
+\set VERBOSITY terse
+DROP ACCESS METHOD nvm;
+DROP EXTENSION pg_nvm;
+\set VERBOSITY default
+
+-- options of heap tables are taken; unknown ones are not
+CREATE TABLE o (a int) WITH (fillfactor = 70, autovacuum_enabled = off, parallel_workers = 2);
+CREATE TABLE o2 (a int) WITH (no_such_option = 1);
+-- other objects cannot be of the access method
+CREATE TABLE bad (a int) PARTITION BY LIST (a) USING nvm;
+
+-- a transaction that wrote only nvm tables and one that wrote both
+SELECT commits AS c, mixed_commits AS m, aborts AS a FROM nvm.activity \gset
+UPDATE t SET s = 'two';
+SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
+CREATE TABLE hp (a int) USING heap;
+BEGIN; UPDATE t SET s = 'three'; INSERT INTO hp VALUES (1); COMMIT;
+BEGIN; UPDATE t SET s = 'four'; ROLLBACK;
+SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
+SELECT * FROM t;
+
+-- the settings that a session may and may not change
+SHOW nvm.persist_method;
+SET nvm.pool_directory = '/elsewhere';
+SET nvm.pool_max_size = '1GB';
+SET nvm.collect_gaps = off;
+SET nvm.failpoint = 'nonsense';
+SET nvm.no_such_setting = 1;
+
+-- nothing may be wrong with any table, nor with the pool
+SELECT t.rel, c::text AS finding
+FROM (SELECT c.oid::regclass AS rel
+      FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+      WHERE a.amname = 'nvm' AND c.relkind IN ('r', 'm')) t,
+     LATERAL nvm.check(t.rel) c
+ORDER BY 1, 2;
+SELECT c::text AS finding FROM nvm.check_pool() c ORDER BY 1;
+SET client_min_messages = warning;
+DROP SCHEMA nvm_limits CASCADE;
+DROP TABLESPACE nvm_regress_space;

@@ -1,0 +1,108 @@
+-- What CREATE EXTENSION makes: objects, comments, privileges, columns, settings.
+
+BEGIN;
+SELECT no_plan();
+
+SELECT has_extension('pg_nvm');
+SELECT has_schema('nvm');
+SELECT results_eq(
+	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm'$$,
+	$$VALUES ('t', 'nvm.nvm_tableam_handler')$$, 'access method nvm is of type table');
+
+-- functions
+SELECT has_function('nvm', 'nvm_tableam_handler', ARRAY['internal']);
+SELECT has_function('nvm', f, ARRAY[]::text[])
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info']) f;
+SELECT has_function('nvm', 'check', ARRAY['regclass']);
+SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
+FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
+SELECT is_empty(
+	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
+	  AND obj_description(oid, 'pg_proc') IS NULL$$, 'every function has a comment');
+SELECT is_empty(
+	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
+	  AND proname <> 'nvm_tableam_handler' AND has_function_privilege('public', oid, 'EXECUTE')$$,
+	'no function is for everybody');
+SELECT is_empty(
+	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND prosecdef$$,
+	'no function runs as its owner');
+SELECT is_empty(
+	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND proparallel = 's'
+	  AND proname <> 'nvm_tableam_handler'$$, 'no function looks at the pool in parallel');
+
+-- views
+SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity']);
+SELECT is_empty(
+	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
+	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
+SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory', 'persist_method',
+	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'was_clean', 'open_us']);
+SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
+SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
+SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',
+	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions']);
+SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts', 'helped', 'slots_used', 'gaps',
+	'collector_sweeps', 'collector_blocks', 'collector_total', 'gaps_collected', 'commit_record_bytes', 'redo_checkpoints']);
+SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
+SELECT isnt(obj_description(oid, 'pg_am'), NULL, 'the access method has a comment') FROM pg_am WHERE amname = 'nvm';
+
+-- who may look
+SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity']) v;
+SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity']) v;
+SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
+CREATE ROLE nvm_nobody;
+CREATE ROLE nvm_watcher IN ROLE pg_monitor;
+SET ROLE nvm_nobody;
+SELECT throws_ok('SELECT * FROM nvm.pool', '42501');
+SELECT throws_ok('SELECT * FROM nvm.check_pool()', '42501');
+RESET ROLE;
+SET ROLE nvm_watcher;
+SELECT lives_ok('SELECT * FROM nvm.' || v)
+FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'check_pool()']) v;
+SELECT throws_ok('SELECT * FROM nvm.check(''pg_class'')', '42501');
+RESET ROLE;
+
+-- what the views say of a server at work
+SELECT results_eq('SELECT status, reason, hint FROM nvm.pool', $$VALUES ('open', NULL::text, NULL::text)$$, 'the pool is open');
+SELECT ok(used > 0 AND used + free = size AND size <= max_size, 'its sizes add up') FROM nvm.pool;
+SELECT ok(incarnation > 0, 'it has an incarnation') FROM nvm.pool;
+SELECT results_eq('SELECT losers, in_doubt, gaps FROM nvm.recovery', 'VALUES (0::bigint, 0::bigint, 0::bigint)', 'nothing was lost');
+SELECT is_empty('SELECT * FROM nvm.gaps', 'there are no gaps');
+CREATE TABLE public.seen (a int) USING nvm;
+INSERT INTO public.seen SELECT generate_series(1, 1000);
+SELECT results_eq(
+	$$SELECT database, relation::text, persistence, ended, blocks > 0, bytes >= blocks * 8192 FROM nvm.relations
+	  WHERE relation = 'public.seen'::regclass$$,
+	$$SELECT current_database(), 'seen', 'p'::"char", false, true, true$$, 'a table shows in nvm.relations');
+SELECT is_empty($$SELECT * FROM nvm.check('public.seen')$$);
+SELECT is_empty('SELECT * FROM nvm.check_pool()');
+
+-- settings: name, context, unit, range, boot value
+SELECT results_eq(
+	$$SELECT name::text, context::text, unit::text, min_val::text, max_val::text, boot_val::text
+	  FROM pg_settings WHERE name LIKE 'nvm.%' ORDER BY name$$,
+	$$VALUES ('nvm.collect_gaps', 'sighup', NULL, NULL, NULL, 'on'),
+	  ('nvm.collector_delay', 'sighup', 'ms', '0', '10000', '1'),
+	  ('nvm.emulated_flush_delay', 'superuser', NULL, '0', '1000000000', '0'),
+	  ('nvm.failpoint', 'superuser', NULL, NULL, NULL, ''),
+	  ('nvm.failpoint_seed', 'superuser', NULL, '0', '2147483647', '0'),
+	  ('nvm.horizon_naptime', 'sighup', 'ms', '10', '60000', '200'),
+	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),
+	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
+	  ('nvm.pool_max_size', 'postmaster', 'MB', '64', '16777216', '65536'),
+	  ('nvm.redo_limit', 'sighup', 'kB', '0', '2147483647', '16384'),
+	  ('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on')$$,
+	'the settings');
+SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'nvm.%' AND short_desc IS NULL$$, 'every setting is described');
+SELECT throws_ok('SET nvm.pool_directory = ''elsewhere''', '55P02');
+SELECT throws_ok('SET nvm.failpoint = ''no such thing''', '22023');
+SELECT throws_ok('SET nvm.emulated_flush_delay = -1', '22023');
+SELECT throws_ok('SET nvm.no_such_setting = 1', '42602');
+SET ROLE nvm_nobody;
+SELECT throws_ok('SET nvm.failpoint = ''''', '42501');
+RESET ROLE;
+
+SELECT * FROM finish();
+ROLLBACK;
