@@ -235,7 +235,7 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 							   &nv.blk, &nv.off);
 	nvm_new_fill(cache, &nv, 0, 0, 0, insert_flags(rel), from->tuple.cid,
 				 from->tuple.xmin, begin);
-	if (end != 0 && !(nvm_stamp_is_frozen(end) && nvm_stamp_in_gap(end)))
+	if (end != 0 && !nvm_stamp_in_gap(end))
 	{
 		v->tuple.infomask |= from->tuple.infomask & HEAP_COMBOCID;
 		v->tuple.infomask2 |= from->tuple.infomask2 & HEAP_KEYS_UPDATED;

@@ -91,6 +91,10 @@ nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
 
 /*
  * Undo what a gap says never happened to one version.
+ *
+ * Whether the stamp is frozen does not matter: that of an abort that could not
+ * be played joins the gap while old snapshots may keep it from freezing for
+ * long, and once the sweep is over the gap is dropped.
  */
 static bool
 collect_version(NvmRelState *state, uint32 blk, uint32 off)
@@ -104,7 +108,7 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 
 	if (!nvm_begin_is_version(begin))
 		return false;
-	if (nvm_stamp_is_frozen(begin) && nvm_stamp_in_gap(begin))
+	if (nvm_stamp_in_gap(begin))
 	{
 		/*
 		 * Nobody can stand on it but this incarnation's readers, who skip it.
@@ -122,14 +126,13 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 	}
 
 	end = nvm_load(&v->end);
-	if (end == 0 || !nvm_stamp_is_frozen(end) || !nvm_stamp_in_gap(end))
+	if (end == 0 || !nvm_stamp_in_gap(end))
 		return false;
 	root = nvm_version_root(v);
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	end = nvm_load(&v->end);
-	if (nvm_load(&v->begin) == begin && end != 0 && nvm_stamp_is_frozen(end) &&
-		nvm_stamp_in_gap(end))
+	if (nvm_load(&v->begin) == begin && end != 0 && nvm_stamp_in_gap(end))
 	{
 		clear_end(state, v);
 		changed = true;
