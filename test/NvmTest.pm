@@ -121,6 +121,8 @@ shared_preload_libraries = 'pg_nvm'
 nvm.pool_directory = '$self->{nvm_pool}'
 nvm.pool_max_size = '2GB'
 log_statement = none
+# in the data directory, so that servers that are killed leave nothing elsewhere
+dynamic_shared_memory_type = mmap
 CONF
 	$self->append_conf('postgresql.conf', <<CONF) if $simulate;
 nvm.persist_method = simulate
@@ -218,7 +220,14 @@ sub crash
 sub _forget_postmaster
 {
 	my ($self) = @_;
-	unlink($self->data_dir . '/postmaster.pid',
+	my $pidfile = $self->data_dir . '/postmaster.pid';
+
+	# nor the segment that tells that somebody is attached
+	if (-e $pidfile && slurp_file($pidfile) =~ /^\s*\d+\s+(\d+)\s*$/m)
+	{
+		system("ipcrm -m $1 2>/dev/null");
+	}
+	unlink($pidfile,
 		$self->host . '/.s.PGSQL.' . $self->port . '.lock');
 	$self->{_pid} = undef;
 	return;
