@@ -30,6 +30,10 @@ SQL that runs, and is acknowledged, before anything can fail
 { sessions => [...] } that lead to a first crash: by a failpoint that they set,
 or else, when each has logged a sleep, by SIGKILL
 
+=item costly
+
+true if it takes seconds, and is for names that nothing else reaches
+
 =item sessions
 
 sub (ARM) that returns the sessions; ARM is the statement that sets the
@@ -46,6 +50,7 @@ use strict;
 use warnings;
 
 use NvmCrash;
+use Test::More;
 
 *nvm       = \&NvmCrash::txn_nvm;
 *mixed     = \&NvmCrash::txn_mixed;
@@ -142,7 +147,8 @@ sub all
 			sessions =>
 			  sub { return one($_[0], ddl(1, 3, 'create'), ddl(1, 4, 'truncate'), large(1, 5)); },
 		},
-		{   name => 'grow',
+		{   name   => 'grow',
+			costly => 1,
 			before =>
 			  "CREATE TABLE pad (a int, b text) USING nvm; ALTER TABLE pad ALTER b SET STORAGE EXTERNAL;\n"
 			  . "INSERT INTO pad SELECT i, repeat('x', 8500000) FROM generate_series(1, 7) i;\n",
@@ -154,6 +160,7 @@ sub all
 			},
 		},
 		{   name   => 'long-undo',
+			costly => 1,
 			before => "CREATE TABLE wide (a int, b text) USING nvm;\n"
 			  . "INSERT INTO wide SELECT i, 'wide' FROM generate_series(1, 80000) i;\n",
 			sessions => sub {
@@ -349,11 +356,13 @@ that came up as tests.
 sub discover
 {
 	my ($base, %options) = @_;
+	my $only = delete $options{only};
 	my %reached;
 	my @work;
 
 	foreach my $s (all())
 	{
+		next if $only && $s->{name} ne $only;
 		my $file = NvmTest::pool_base() . "/reached_$$" . "_$s->{name}";
 		push @work, {
 			name => "$s->{name}: runs, and leaves everything whole",
@@ -392,6 +401,59 @@ sub discover
 		unlink $w->{file};
 	}
 	return \%reached;
+}
+
+=pod
+
+=over
+
+=item NvmCrashScenarios::choose(REACHED, NAMES, sub (NAME) { HOW MANY })
+
+Tests that each name is reached, and chooses ways to crash at it: a list of
+[SCENARIO, NAME, HIT].
+
+=back
+
+=cut
+
+sub choose
+{
+	my ($reached, $names, $how_many) = @_;
+	my %costly = map { $_->{name} => 1 } grep { $_->{costly} } all();
+	my (%ways, @chosen);
+
+	foreach my $s (sort keys %$reached)
+	{
+		push @{ $ways{$_} }, $s foreach sort keys %{ $reached->{$s} };
+	}
+	foreach my $name (sort keys %$names)
+	{
+		my $why = $unreachable{$name};
+		ok(defined $why ? !$ways{$name} : $ways{$name},
+			defined $why
+			? "$name is not reached: $why"
+			: "$name ($names->{$name}) is reached by " . join(' ', @{ $ways{$name} // ['no scenario'] }));
+	}
+	is(join(' ', grep { !$names->{$_} } sort keys %unreachable),
+		'', 'names that are said to be out of reach exist');
+
+	foreach my $name (sort keys %ways)
+	{
+		my @ways  = grep { !$costly{$_} } @{ $ways{$name} };
+		@ways = @{ $ways{$name} } unless @ways;
+		my $first = NvmCrash::random("way/$name", scalar @ways);
+		my $n     = $how_many->($name);
+
+		foreach my $i (0 .. $n - 1)
+		{
+			my $s = $ways[ ($first + $i) % @ways ];
+			# the first hit is often the least interesting one
+			my $hit = 1 + NvmCrash::random("hit/$s/$name/$i", $reached->{$s}{$name});
+			push @chosen, [ $s, $name, $hit ]
+			  unless grep { "@$_" eq "$s $name $hit" } @chosen;
+		}
+	}
+	return @chosen;
 }
 
 1;

@@ -13,50 +13,26 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 # how many scenarios for a name: NVM_CRASH_PLACES
-my $places = $ENV{NVM_CRASH_PLACES} || (NvmTest::is_long() ? 1000 : 2);
+my $places = $ENV{NVM_CRASH_PLACES} || (NvmTest::is_long() ? 8 : 2);
 # NVM_CRASH_ONLY=scenario/name/hit repeats one
 my $only = $ENV{NVM_CRASH_ONLY};
 
 note("seed $NvmCrash::seed");
-my %names     = NvmCrash::failpoint_names();
-my $base      = NvmCrash::make_base('fences');
-my %scenario  = map { $_->{name} => $_ } NvmCrashScenarios::all();
-my $reached   = NvmCrashScenarios::discover($base);
+my %names    = NvmCrash::failpoint_names();
+my $base     = NvmCrash::make_base('fences');
+my %scenario = map { $_->{name} => $_ } NvmCrashScenarios::all();
+my @work;
 
-# What leads to each name?
-my (%ways, @work);
-foreach my $s (sort keys %$reached)
+if ($only)
 {
-	push @{ $ways{$_} }, $s foreach sort keys %{ $reached->{$s} };
+	@work = [ split m,/,, $only ];
 }
-foreach my $name (sort keys %names)
+else
 {
-	my $why = $NvmCrashScenarios::unreachable{$name};
-	ok(defined $why ? !$ways{$name} : $ways{$name},
-		defined $why
-		? "$name is not reached: $why"
-		: "$name ($names{$name}) is reached by " . join(' ', @{ $ways{$name} // ['no scenario'] }));
+	@work = NvmCrashScenarios::choose(NvmCrashScenarios::discover($base), \%names, sub { $places });
 }
-is(join(' ', grep { !$names{$_} } sort keys %NvmCrashScenarios::unreachable),
-	'', 'names that are said to be out of reach exist');
-
-foreach my $name (sort keys %ways)
-{
-	my @ways  = @{ $ways{$name} };
-	my $first = NvmCrash::random("way/$name", scalar @ways);
-	my $n     = $places < @ways ? $places : @ways;
-
-	foreach my $i (0 .. $n - 1)
-	{
-		my $s    = $ways[ ($first + $i) % @ways ];
-		my $hits = $reached->{$s}{$name};
-		# the first hit is often the least interesting one
-		push @work, [ $s, $name, 1 + NvmCrash::random("hit/$s/$name", $hits) ];
-	}
-}
-@work = ([ split m,/,, $only ]) if $only;
-
-NvmCrash::run_jobs(map { my $w = $_; { name => "$w->[0], crash at hit $w->[2] of $w->[1] (seed $NvmCrash::seed)",
+NvmCrash::run_jobs(map { my $w = $_; { name => "$w->[0], crash at hit $w->[2] of $w->[1]"
+			  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
 			code => sub { return crash_and_verify(@$w); } } } @work);
 done_testing();
 

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Loss of power at every fence and failpoint there is in the source: after the
+# crash, pools that it could have left, each with the data directory and the
+# WAL as far as it had been flushed.
+
+use strict;
+use warnings;
+
+use NvmCrash;
+use NvmCrashScenarios;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# images for each fence of the protocol of commit, abort and recovery, and for
+# each other one
+my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '200,40' : '20,3');
+$few //= $many;
+# and how many crashes they are of
+my $crashes = NvmTest::is_long() ? 8 : 3;
+# NVM_CRASH_ONLY=scenario/name/hit repeats one crash
+my $only = $ENV{NVM_CRASH_ONLY};
+
+note("seed $NvmCrash::seed");
+my %names    = NvmCrash::failpoint_names();
+my $base     = NvmCrash::make_base('power');
+my %scenario = map { $_->{name} => $_ } NvmCrashScenarios::all();
+my @work;
+
+sub is_protocol { return $_[0] =~ /^(?:commit|abort|undo|recovery|resolve|gap)-/; }
+
+if ($only)
+{
+	@work = [ split m,/,, $only ];
+}
+else
+{
+	@work = NvmCrashScenarios::choose(NvmCrashScenarios::discover($base, simulate => 1),
+		\%names, sub { is_protocol($_[0]) ? $crashes : 1 });
+}
+my %share;
+$share{ $_->[1] }++ foreach @work;
+
+NvmCrash::run_jobs(map { my $w = $_; my $n = images_of($w->[1]);
+		{   name => "$w->[0], power failure at hit $w->[2] of $w->[1], $n images"
+			  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
+			code => sub { return lose_power(@$w, $n); },
+		} } @work);
+done_testing();
+
+sub images_of
+{
+	my ($name) = @_;
+	my $n = is_protocol($name) ? $many : $few;
+	return POSIX::ceil($n / $share{$name});
+}
+
+sub lose_power
+{
+	my ($s, $name, $nth, $images) = @_;
+	my $rig  = NvmCrash->new($base, simulate => 1);
+	my $salt = NvmCrash::random("power/$s/$name", 1_000_000);
+	my ($died, @problems) = NvmCrashScenarios::run($rig, $scenario{$s}, "$name:crash:$nth", power => $salt);
+
+	push @problems, 'test: it did not crash' unless $died;
+	return @problems if @problems;
+	foreach my $i (1 .. $images)
+	{
+		my $seed = $salt + $i;
+		my $copy = $rig->after_crash;
+		my $what = "image $seed";
+
+		# only what is known to be durable; else any choice
+		$copy->make_image($seed, from => $rig, $i == 1 ? (mode => 'durable') : ());
+		# one image of a crash loses power a second time
+		my $twice = $i == 2;
+		$copy->{simulate} = $twice;
+		push @problems, map { "$what: $_" } after_power_failure($copy, $seed, $twice);
+		if (@problems && $ENV{NVM_CRASH_KEEP})
+		{
+			$copy->{keep} = $rig->{keep} = 1;
+			push @problems, "kept: crashed $rig->{home}, restarted $copy->{home}";
+		}
+		last if @problems > 20;
+	}
+	return @problems;
+}
+
+sub after_power_failure
+{
+	my ($rig, $seed, $twice) = @_;
+	my @problems;
+
+	$rig->start or return 'no start: ' . $rig->log_since_start;
+	push @problems, $rig->verify;
+	if ($twice || $seed % 5 == 0)
+	{
+		my $digest = $rig->{digest};
+		$rig->crash;
+		$rig->make_image($seed + 1) if $twice;
+		$rig->start or return (@problems, 'no second start: ' . $rig->log_since_start);
+		push @problems, map { "restarted: $_" } $rig->verify;
+		push @problems, 'a restart changed the contents: ', $digest, $rig->{digest}
+		  if ($digest // '') ne ($rig->{digest} // '');
+	}
+	push @problems, $rig->write_on(90);
+	push @problems, map { "after more work: $_" } $rig->verify(collect => 1);
+	return @problems;
+}
