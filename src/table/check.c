@@ -128,6 +128,41 @@ check_header(NvmCheck *check, NvmBlock *block, uint32 blk)
 }
 
 /*
+ * What the used bits say beside the areas, which cover `covered`.  They are
+ * exact while the incarnation runs that last handed out cells of the block.
+ * Later they are the evidence for a starts bit that was lost; what a crash may
+ * have left is passed over.
+ */
+static void
+check_used(NvmCheck *check, NvmBlock *block, uint32 blk, const uint64 *covered)
+{
+	bool		exact = block->alloc_inc == NvmPool->incarnation;
+	uint32		cell = NVM_FIRST_CELL;
+
+	while (cell < NVM_CELLS)
+	{
+		bool		is_covered = check_bit(covered, cell);
+		uint32		end = cell + 1;
+
+		if (check_bit(block->used, cell) == is_covered)
+		{
+			cell++;
+			continue;
+		}
+		while (end < NVM_CELLS && check_bit(covered, end) == is_covered &&
+			   check_bit(block->used, end) != is_covered)
+			end++;
+		if (is_covered && exact)
+			nvm_check_report(check, blk, cell, "cells %u to %u belong to a version, but are not marked as used",
+							 cell, end - 1);
+		else if (!is_covered && (exact || nvm_block_lost_area(block, cell)))
+			nvm_check_report(check, blk, cell, "cells %u to %u are in use, but belong to no version",
+							 cell, end - 1);
+		cell = end;
+	}
+}
+
+/*
  * Areas do not overlap, and the bitmaps agree with them.  Of a block that was
  * not yet used in this incarnation nothing is promised about free cells.
  */
@@ -135,8 +170,9 @@ static void
 check_areas(NvmCheck *check, NvmBlock *block, uint32 blk)
 {
 	bool		sane = block->alloc_inc == NvmPool->incarnation;
+	uint64		covered[4] = {0, 0, 0, 0};
 	uint32		cell;
-	uint32		covered = NVM_FIRST_CELL;
+	uint32		end = NVM_FIRST_CELL;
 
 	for (cell = 0; cell < NVM_FIRST_CELL; cell++)
 	{
@@ -153,7 +189,7 @@ check_areas(NvmCheck *check, NvmBlock *block, uint32 blk)
 			uint32		ncells = NvmVersionCells(v);
 			uint64		begin = nvm_load(&v->begin);
 
-			if (cell < covered)
+			if (cell < end)
 				nvm_check_report(check, blk, cell, "area overlaps the one before it");
 
 			/* a loser's length may be torn, and until sanitized it stays */
@@ -161,16 +197,14 @@ check_areas(NvmCheck *check, NvmBlock *block, uint32 blk)
 				ncells = Max(ncells, 1);
 			else if (ncells == 0 || cell + ncells > NVM_CELLS)
 				nvm_check_report(check, blk, cell, "area of %u cells does not fit", ncells);
-			covered = Max(covered, Min(cell + ncells, NVM_CELLS));
+			end = Max(end, Min(cell + ncells, NVM_CELLS));
 		}
-		else if (sane && cell >= covered && nvm_load(&v->begin) != 0)
+		if (cell < end)
+			covered[cell / 64] |= UINT64CONST(1) << (cell % 64);
+		else if (sane && !check_bit(block->used, cell) && nvm_load(&v->begin) != 0)
 			nvm_check_report(check, blk, cell, "free cell is not zero");
-
-		if (sane && check_bit(block->used, cell) != (cell < covered))
-			nvm_check_report(check, blk, cell,
-							 cell < covered ? "cell of an area is marked free" :
-							 "free cell is marked used");
 	}
+	check_used(check, block, blk, covered);
 }
 
 /*

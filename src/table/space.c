@@ -144,6 +144,77 @@ block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
 }
 
 /*
+ * Does `cell`, which is marked used although no area covers it, hold a version
+ * or a stub whose starts bit was lost by damage?  Only of the first cell of a
+ * run of such cells can that be told.  If the incarnation that last handed out
+ * cells of the block ended cleanly, nothing legal looks like it:
+ *	- an area is freed by zeroing its begin words durably before its bits go;
+ *	- a starts bit is durable before the stamp of its version is decided, and
+ *	  all stamps of that incarnation are;
+ *	- what an allocation that failed leaves has begin 0, RETIRED or DEAD; so
+ *	  has what a crash while sanitizing leaves.
+ * After a crash nothing can be said: bits and words that do not fit together
+ * are legal then, even a whole version of a loser without its starts bit,
+ * which the gap collector did not see.
+ *
+ * Caller holds the block's allocation lock, or checks again under it.
+ */
+bool
+nvm_block_lost_area(const NvmBlock *block, uint32 cell)
+{
+	const NvmVersion *v = (const NvmVersion *) ((const char *) block + cell * NVM_CELL_SIZE);
+	uint64		begin = nvm_load(&v->begin);
+
+	if (nvm_incarnation_crashed(block->alloc_inc))
+		return false;
+	return nvm_begin_is(begin, NVM_STAMP_STUB) ||
+		(nvm_begin_is_version(begin) && NVM_STAMP_SLOT(begin) < NVM_MAX_SLOTS &&
+		 !nvm_stamp_in_gap(begin));
+}
+
+/*
+ * Look for areas whose starts bit was lost, and keep their cells as they are,
+ * and used: `used` is what the areas cover.  Scans do not find the row, but
+ * nvm.check() goes on reporting it, and an index still leads to its bytes.
+ */
+static void
+keep_lost_areas(NvmBlock *block, uint64 *used)
+{
+	uint32		cell = NVM_FIRST_CELL;
+	uint32		first = 0;
+	int			n = 0;
+
+	while (cell < NVM_CELLS)
+	{
+		uint32		end = cell;
+		uint32		stop;
+
+		while (end < NVM_CELLS && bit_is_set(block->used, end) && !bit_is_set(used, end))
+			end++;
+		for (; cell < end && nvm_block_lost_area(block, cell); cell = stop)
+		{
+			stop = Min(cell + Max(NvmVersionCells(cell_at(block, cell)), 1), end);
+			set_bits(used, cell, stop - cell);
+			if (n++ == 0)
+				first = cell;
+		}
+		cell = end + 1;
+	}
+	if (n > 0)
+	{
+		NvmDirEntry *entry = nvm_dir_entry(block->dir);
+
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of nvm relation file %u/%llu is damaged: %d row versions cannot be found by scans",
+						block->blkno, entry->database,
+						(unsigned long long) entry->relnumber, n),
+				 errdetail("The first of them is at offset %u.", first),
+				 errhint("Run nvm.check() on the table; compare with a backup.")));
+	}
+}
+
+/*
  * First allocation in a block in this incarnation: re-establish the invariant
  * of free cells, whatever the last incarnation left behind.
  */
@@ -159,16 +230,15 @@ sanitize_block(NvmBlock *block)
 		uint32		ncells = Max(NvmVersionCells(v), 1);
 		uint32		following;
 
-		if (nvm_load(&v->begin) == 0)
-		{
-			clear_start(block, off);
-			continue;
-		}
 		/* a loser's length may be torn: never beyond the next area */
 		following = nvm_block_next_start(block, off + 1);
 		ncells = Min(ncells, (following ? following : NVM_CELLS) - off);
-		set_bits(used, off, ncells);
+		if (nvm_load(&v->begin) == 0)
+			clear_start(block, off);
+		else
+			set_bits(used, off, ncells);
 	}
+	keep_lost_areas(block, used);
 	for (uint32 cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
 	{
 		if (!bit_is_set(used, cell))
