@@ -250,7 +250,8 @@ check_large_problem(NvmCheck *check, const NvmCheckLarge *large)
 			return "belongs to another version";
 		if (head->segment != segment || head->total != total ||
 			head->length == 0 || head->length > total - done ||
-			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader))
+			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
+			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + head->length > NVM_CHUNK_SIZE)
 			return "has runs that do not fit together";
 		for (size_t i = 0; i < lengthof(head->reserved); i++)
 			if (head->reserved[i] != 0)

@@ -40,11 +40,11 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	CommandId	cmax = cid;
 	TM_Result	result;
 
-	if (!nvm_tid_exists(state, blk, ItemPointerGetOffsetNumber(tid)))
+	v = nvm_version_to_change(rel, state, tid);
+	if (v == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("attempted to delete invisible tuple")));
-	v = nvm_cell(state, blk, ItemPointerGetOffsetNumber(tid));
 	root = nvm_version_root(v);
 	rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));

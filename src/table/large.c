@@ -92,6 +92,26 @@ large_is_of(uint64 offset, uint32 dir)
 /* ---- reading ---- */
 
 /*
+ * May a header be looked at there, and the data that it announces?  Cheaper
+ * than large_is_of, but no damaged offset leads beyond what is mapped.
+ */
+static inline bool
+large_is_mapped(uint64 offset)
+{
+	return offset != 0 && offset % NVM_UNIT_SIZE == 0 &&
+		offset / NVM_CHUNK_SIZE < NvmPool->nchunks;
+}
+
+static inline bool
+large_run_is_mapped(uint64 offset)
+{
+	uint64		length = large_header(offset)->length;
+
+	return length <= NVM_LARGE_RUN_BYTES &&
+		offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + length <= NVM_CHUNK_SIZE;
+}
+
+/*
  * Header of the value that a stand-in names; checked as far as it is cheap.
  */
 static NvmLargeHeader *
@@ -110,12 +130,14 @@ large_head(Datum stored)
 
 	memcpy(&offset, VARDATA_EXTERNAL(ptr), sizeof(offset));
 	head = large_header(offset);
-	if (offset % NVM_UNIT_SIZE != 0 ||
-		offset / NVM_CHUNK_SIZE >= NvmPool->nchunks ||
+	if (!large_is_mapped(offset) ||
+		!large_run_is_mapped(offset) ||
 		head->segment != 0 ||
-		head->length > NVM_LARGE_RUN_BYTES ||
+		head->length < VARHDRSZ ||
 		head->total < head->length ||
-		head->total > MaxAllocSize)
+		head->total > MaxAllocSize ||
+		VARATT_IS_1B(large_data(offset)) ||
+		VARSIZE(large_data(offset)) != head->total)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("no large value at pool offset " UINT64_FORMAT, offset),
@@ -156,7 +178,7 @@ nvm_large_datum(Datum stored, MemoryContext cxt)
 	{
 		NvmLargeHeader *run = large_header(offset);
 
-		if (offset == 0 || offset / NVM_CHUNK_SIZE >= NvmPool->nchunks ||
+		if (!large_is_mapped(offset) || !large_run_is_mapped(offset) ||
 			run->segment != segment || run->length == 0 ||
 			run->length > total - done)
 			ereport(ERROR,
@@ -536,7 +558,7 @@ nvm_large_verify(NvmRelState *state, const NvmVersion *v, uint32 blk, uint32 off
 
 		if (!large_run_is_owned(offset, state->dir, blk, off, segment))
 			return "a run of a large value belongs to another row";
-		if (run->length == 0 || run->length > NVM_LARGE_RUN_BYTES ||
+		if (run->length == 0 || !large_run_is_mapped(offset) ||
 			run->total != total || run->length > total - done)
 			return "the lengths of a large value's runs do not add up";
 		INIT_CRC32C(crc);

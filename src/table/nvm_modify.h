@@ -43,6 +43,11 @@ extern void nvm_new_discard(NvmNewVersion *nv);
 extern void nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp,
 							TransactionId xid, CommandId cmax, bool iscombo,
 							bool key_changed);
+
+/* the version at tid, or NULL; ERROR if it is damaged */
+extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,
+										 ItemPointer tid);
+
 extern void nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid,
 							bool *iscombo);
 extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,

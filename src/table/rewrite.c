@@ -177,7 +177,8 @@ rewrite_put_sort(RewriteState *rw, NvmVersion *v, uint32 blk, uint32 off)
 }
 
 /*
- * A version met by a scan.
+ * A version met by a scan.  One that is damaged is neither copied, for a wrong
+ * length would lead anywhere, nor dropped in silence.
  */
 static void
 rewrite_version(RewriteState *rw, NvmVersion *v, uint32 blk, uint32 off)
@@ -190,6 +191,8 @@ rewrite_version(RewriteState *rw, NvmVersion *v, uint32 blk, uint32 off)
 
 	if (!rewrite_wants(rw, v))
 		return;
+	if (!nvm_version_is_sound(v))
+		nvm_version_damaged(rw->old, blk, off);
 
 	if (rw->sort != NULL)
 	{

@@ -106,3 +106,32 @@ nvm_version_crc(const NvmVersion *v)
 	FIN_CRC32C(crc);
 	return crc;
 }
+
+/*
+ * Do the lengths fit the block, and the checksum what it covers?  Nothing
+ * beyond the block is read, whatever the version holds.
+ */
+bool
+nvm_version_is_sound(const NvmVersion *v)
+{
+	uint32		off = NvmPoolOff(v) % NVM_UNIT_SIZE / NVM_CELL_SIZE;
+	uint32		cells = NvmVersionCells(v);
+
+	return cells >= 2 && off + cells <= NVM_CELLS &&
+		v->len >= SizeofHeapTupleHeader &&
+		(uint32) NVM_VERSION_HEADER + v->len <= cells * NVM_CELL_SIZE &&
+		v->crc == nvm_version_crc(v);
+}
+
+/*
+ * ERROR for a version that is not sound.
+ */
+void
+nvm_version_damaged(Relation rel, uint32 blk, uint32 off)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("row version (%u,%u) of nvm table \"%s\" is damaged: wrong length or checksum",
+					blk, off, RelationGetRelationName(rel)),
+			 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+}
