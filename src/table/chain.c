@@ -16,6 +16,7 @@
 
 #include "access/transam.h"
 #include "pmem/nvm_pmem.h"
+#include "storage/proc.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
 #include "utils/snapmgr.h"
@@ -234,7 +235,8 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
  * Mark what was a version as retired (or as STUB or DEAD): it is reused once
  * nobody can be standing on it and `stamp` is durable.
  *
- * Caller holds the root's row lock, or is the only one who knows of it.
+ * Caller holds the root's row lock, or is the only one who knows of it, and no
+ * allocation lock.
  */
 void
 nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
@@ -242,11 +244,27 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 {
 	NvmBlock   *block = nvm_block(state, blk);
 	uint64		fxid = U64FromFullTransactionId(ReadNextFullTransactionId());
+	LWLock	   *lock = NULL;
+
+	/*
+	 * Whoever looks for space must not find it retired and not yet by whom,
+	 * which might be taken for long durable, reuse it, and see us write into
+	 * the new version.  While we hold the horizon below fxid nobody can: we do
+	 * not in VACUUM, and no more in an abort, whose xid is gone.
+	 */
+	if (!TransactionIdIsValid(MyProc->xid) || (MyProc->statusFlags & PROC_IN_VACUUM))
+	{
+		lock = nvm_alloc_lock(state->dir, blk);
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+	}
 
 	/* begin goes first: who reads an xid checks begin afterwards */
 	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, fxid & NVM_STAMP_COUNTER_MASK));
+	pg_write_barrier();
 	if (NvmVersionCells(v) > 1)
 		*NvmRetiredBy(v) = stamp;
+	if (lock != NULL)
+		LWLockRelease(lock);
 	nvm_flush(&v->begin, sizeof(uint64));
 	if (kind == NVM_STAMP_RETIRED)
 	{
