@@ -40,6 +40,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "postmaster/autovacuum.h"
+#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "table/nvm_am.h"
 #include "table/nvm_space.h"
@@ -267,12 +268,29 @@ vacuum_last_dead(NvmVacuum *vac)
 }
 
 /*
- * Last word of each index, and its statistics.
+ * Count as a reader from now on.  As VACUUM we keep nobody from reusing what
+ * is dead; our snapshot's xmin does once we are no VACUUM any more.
+ */
+static void
+vacuum_hold_horizon(void)
+{
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	MyProc->statusFlags &= ~PROC_IN_VACUUM;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+/*
+ * Last word of each index, and its statistics.  A BRIN index reads rows then,
+ * to summarize what it has not.
  */
 static void
 vacuum_cleanup_indexes(NvmVacuum *vac)
 {
 	double		tuples = (double) (vac->live + vac->recently_dead);
+
+	if (vac->nindexes > 0)
+		vacuum_hold_horizon();
 
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
 								 PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
