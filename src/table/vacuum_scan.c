@@ -288,9 +288,16 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 
 	if (!quiet)
 	{
+		/*
+		 * No snapshot of ours keeps retired areas from being freed and cut
+		 * anew: the allocation lock does, or the bytes of a row could be taken
+		 * for a version.
+		 */
 		LWLockAcquire(row_lock, LW_EXCLUSIVE);
+		LWLockAcquire(alloc_lock, LW_SHARED);
 		vacuum_prune_block(vac, block, blkno);
 		vacuum_count_block(vac, block, &found);
+		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);
 	}
 	nvm_space_note(vac->state, blkno, free_cells + found.retired_cells);
