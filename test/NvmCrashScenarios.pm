@@ -17,6 +17,10 @@ A scenario is a hash with
 
 =item name
 
+=item newborn
+
+true if the server has never been started before
+
 =item setting
 
 of the server, a hash reference
@@ -242,6 +246,9 @@ sub all
 			before  => mixed(1, 1) . nvm(1, 2) . large(1, 3),
 			prelude => { sessions => [ open_sessions() ] },
 		},
+		{   name    => 'newborn',
+			newborn => 1,
+		},
 		{   name    => 'in-doubt-lost',
 			before  => mixed(1, 1) . ddl(2, 1, 'create'),
 			prelude => {
@@ -275,7 +282,8 @@ sub all
 =item NvmCrashScenarios::run(RIG, SCENARIO, FAILPOINT, power => SEED)
 
 Run a scenario with the failpoint set.  Returns (DIED, problems).  power: the
-crash of the prelude is a loss of power.
+crash of the prelude is a loss of power.  A failpoint that panics kills one
+process; the postmaster starts anew.
 
 =back
 
@@ -284,7 +292,8 @@ crash of the prelude is a loss of power.
 sub run
 {
 	my ($rig, $s, $failpoint, %params) = @_;
-	my %setting = %{ $s->{setting} // {} };
+	my %setting = (%{ $s->{setting} // {} },
+		'restart_after_crash' => $failpoint =~ /:panic/ ? 'on' : 'off');
 	my @problems;
 
 	if ($s->{before} || $s->{prelude})
@@ -314,7 +323,7 @@ sub run
 		my $up = $rig->start(%setting, 'nvm.failpoint' => $failpoint);
 		if ($up)
 		{
-			$rig->psql("CALL wait_for_collector();\n");
+			$rig->psql("CALL wait_for_collector();\n") unless $s->{newborn};
 			if ($rig->{pid})
 			{
 				kill('INT', $rig->{pid});
@@ -331,6 +340,11 @@ sub run
 		push @problems, $rig->run_sessions($s->{sessions}->("SET nvm.failpoint = '$failpoint';\n"));
 	}
 	my $died = 0;
+	if ($failpoint =~ /:panic/ && $rig->log_since_start =~ /PANIC:  failpoint \S+ hit/)
+	{
+		$died = 1;
+		$rig->wait_restarted or push @problems, 'test: the server did not start anew';
+	}
 	if ($failpoint =~ /:crash/ && $rig->log_since_start =~ /failpoint (\S+) hit, pid \d+\s*\z/)
 	{
 		$died = $failpoint =~ /\b\Q$1\E:crash/;
@@ -363,13 +377,15 @@ sub discover
 	foreach my $s (all())
 	{
 		next if $only && $s->{name} ne $only;
+		# there is no pool yet to make an image of
+		next if $s->{newborn} && $options{simulate};
 		my $file = NvmTest::pool_base() . "/reached_$$" . "_$s->{name}";
 		push @work, {
 			name => "$s->{name}: runs, and leaves everything whole",
 			file => $file,
 			s    => $s,
 			code => sub {
-				my $rig = NvmCrash->new($base, %options);
+				my $rig = NvmCrash->new($base, %options, newborn => $s->{newborn});
 				my ($died, @problems) = run($rig, $s, '*:sleep=0');
 				my $log = $rig->log_since_start;
 				my %count;
@@ -382,6 +398,7 @@ sub discover
 				close $fh;
 				$rig->crash if $rig->{pid};
 				$rig->start or return (@problems, 'test: no start: ' . $rig->log_since_start);
+				push @problems, $rig->grow_up if $s->{newborn};
 				push @problems, $rig->verify(collect => 1);
 				return @problems;
 			},

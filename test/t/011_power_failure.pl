@@ -19,7 +19,7 @@ my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '2
 $few //= $many;
 # and how many crashes they are of
 my $crashes = NvmTest::is_long() ? 8 : 3;
-# NVM_CRASH_ONLY=scenario/name/hit repeats one crash
+# NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
 
 note("seed $NvmCrash::seed");
@@ -32,7 +32,7 @@ sub is_protocol { return $_[0] =~ /^(?:commit|abort|undo|recovery|resolve|gap)-/
 
 if ($only)
 {
-	@work = [ split m,/,, $only ];
+	@work = map { [ split m,/, ] } split m/,/, $only;
 }
 else
 {
