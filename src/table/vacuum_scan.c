@@ -111,6 +111,27 @@ vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
 }
 
 /*
+ * Is v the root, or the stub, of a row?  It stays that while the row lock is
+ * held.  Other areas of the block may be freed and cut anew at any moment, and
+ * what we read of them mean nothing, unless begin is the same afterwards and
+ * an area still starts here.
+ */
+static bool
+vacuum_is_root(NvmBlock *block, NvmVersion *v, uint32 cell)
+{
+	uint64		begin = nvm_load(&v->begin);
+	uint16		flags = *(volatile uint16 *) &v->flags;
+
+	pg_read_barrier();
+	if (nvm_load(&v->begin) != begin ||
+		!((nvm_load(&block->starts[cell / 64]) >> (cell % 64)) & 1))
+		return false;
+	if (nvm_begin_is_version(begin))
+		return (flags & NVM_VF_ROOT) != 0;
+	return nvm_begin_is(begin, NVM_STAMP_STUB);
+}
+
+/*
  * Prune the chains that begin in block blkno.  Caller holds the row lock.
  */
 static void
@@ -123,11 +144,9 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 		 cell = nvm_block_next_start(block, cell + 1))
 	{
 		NvmVersion *v = (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
-		uint64		begin = nvm_load(&v->begin);
 		int			nremoved = 0;
 
-		if (nvm_begin_is_version(begin) ? (v->flags & NVM_VF_ROOT) == 0 :
-			!nvm_begin_is(begin, NVM_STAMP_STUB))
+		if (!vacuum_is_root(block, v, cell))
 			continue;
 		if (nvm_chain_prune(vac->state, NVM_REF_MAKE(blkno, cell, 0),
 							vac->vistest, &nremoved))
@@ -288,14 +307,15 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 
 	if (!quiet)
 	{
+		LWLockAcquire(row_lock, LW_EXCLUSIVE);
+		vacuum_prune_block(vac, block, blkno);
+
 		/*
 		 * No snapshot of ours keeps retired areas from being freed and cut
 		 * anew: the allocation lock does, or the bytes of a row could be taken
 		 * for a version.
 		 */
-		LWLockAcquire(row_lock, LW_EXCLUSIVE);
 		LWLockAcquire(alloc_lock, LW_SHARED);
-		vacuum_prune_block(vac, block, blkno);
 		vacuum_count_block(vac, block, &found);
 		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);
