@@ -146,6 +146,9 @@ sub set_conf
 	my ($self, %settings) = @_;
 	foreach my $name (sort keys %settings)
 	{
+		# adjust_conf changes lines that there are, and adds none
+		$self->append_conf('postgresql.conf', "$name = $settings{$name}")
+		  unless slurp_file($self->data_dir . '/postgresql.conf') =~ /^$name\W/m;
 		$self->adjust_conf('postgresql.conf', $name, $settings{$name}, 0);
 	}
 	return;
@@ -273,6 +276,7 @@ sub wait_crashed
 		last if $line =~ /^\d+ \(.*\) [ZX] /s;
 		usleep(2000);
 	}
+	die 'the server did not end by itself' if time() >= $end;
 	# what the postmaster's death left running
 	my $data = $self->data_dir;
 	my @rest = grep { (readlink("/proc/$_/cwd") // '') eq $data }
