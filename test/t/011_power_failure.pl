@@ -15,7 +15,7 @@ use Test::More;
 
 # images for each fence of the protocol of commit, abort and recovery, and for
 # each other one
-my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '200,40' : '20,3');
+my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '200,40' : '20,2');
 $few //= $many;
 # and how many crashes they are of
 my $crashes = NvmTest::is_long() ? 8 : 3;

@@ -105,7 +105,7 @@ foreach my $image (@images)
 	foreach my $case (@cases)
 	{
 		my $there = $node->safe_psql('postgres',
-			"SELECT (SELECT count(*) FROM p_$case), (SELECT v FROM t_$case WHERE id = 1), (SELECT v FROM t_$case WHERE id = 2)");
+			"SELECT (SELECT count(*) FROM p_$case), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 1), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 2)");
 		push @lost, $case if !$is_reader{$case} && !$seen{$case};
 		push @lost_first, "$case: $there" unless $there =~ /^1\|(first|second|)\|(second|)$/;
 	}
