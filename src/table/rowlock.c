@@ -616,6 +616,7 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 	uint64		elsewhere;
 	NvmRelState *state = nvm_rel(rel);
 
+	nvm_xact_note_row_lock();
 	tmfd->traversed = false;
 	for (;;)
 	{

@@ -158,6 +158,7 @@ extern TransactionId nvm_xact_current_xid(void);
 
 extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
 extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
+extern void nvm_xact_note_row_lock(void);	/* it cannot be prepared any more */
 
 /*
  * Undo log of the current transaction: what to take back on abort.  Kept in

@@ -18,11 +18,15 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "commands/tablespace.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "replication/origin.h"
 #include "xact/xact_impl.h"
+
+/* of commands/tablespace.c; in no header before 18 */
+extern char *temp_tablespaces;
 
 /* the WAL size of a commit record is measured once in so many commits */
 #define MEASURE_EVERY			64
@@ -41,6 +45,7 @@ typedef struct NvmXact
 {
 	NvmStamp	stamp;			/* 0: it has written no nvm data */
 	NvmXactClass class;
+	bool		locked_rows;	/* the mark of a row lock does not outlive a restart */
 	/* WAL records of this process before the transaction, and those since that
 	 * are no change of data: aborts of subtransactions, assignments of xids */
 	int64		records_before;
@@ -74,9 +79,18 @@ nvm_xact_stamp(void)
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot change nvm tables during a parallel operation")));
 	nvm_wbl_resolve();
+	/* it reads catalogs; when the undo log spills, row locks are held */
+	if (temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
+		PrepareTempTablespaces();
 	(void) GetTopTransactionId();
 	xact.stamp = nvm_slot_next_stamp();
 	return xact.stamp;
+}
+
+void
+nvm_xact_note_row_lock(void)
+{
+	xact.locked_rows = true;
 }
 
 bool
@@ -143,6 +157,7 @@ nvm_xact_reset(void)
 {
 	xact.stamp = NVM_STAMP_NONE;
 	xact.class = NVM_XACT_OPEN;
+	xact.locked_rows = false;
 	xact.records_before = pgWalUsage.wal_records;
 	xact.records_harmless = 0;
 }
@@ -251,7 +266,9 @@ nvm_xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			nvm_wbl_resolve();
-			if (xact.stamp != NVM_STAMP_NONE)
+			/* temporary objects: PostgreSQL is about to refuse it by itself */
+			if ((xact.stamp != NVM_STAMP_NONE || xact.locked_rows) &&
+				!(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has operated on nvm tables"),
