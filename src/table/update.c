@@ -93,7 +93,10 @@ nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp, TransactionId xid,
 
 	/* what an aborted or lost transaction left is taken over in two steps */
 	if (v->end != 0)
+	{
 		nvm_store(&v->end, 0);
+		pg_write_barrier();
+	}
 	v->tuple.xend = xid;
 	v->tuple.cid = cmax;
 	if (iscombo)
