@@ -116,7 +116,7 @@ foreach my $outcome ('lost', 'committed')
 
 		$node->restore_crash($saved, mode => $mode, seed => $seed);
 		# who resolves takes its time: the others must wait for it
-		$node->set_conf('nvm.failpoint' => "'resolve-begin:sleep=100'");
+		$node->set_conf('nvm.failpoint' => "'resolve-begin:sleep=700'");
 		my @later = start_later($node, 10);
 		$node->start;
 		waitpid($_, 0) foreach @later;
