@@ -229,6 +229,15 @@ sub all
 					nvm(1, 2));
 			},
 		},
+		{   # rows grow and shrink, and get each other's cells
+			name     => 'churn',
+			sessions => sub {
+				return one($_[0], nvm(1, 1),
+					"DO 'BEGIN FOR i IN 1..600 LOOP UPDATE acct SET pad = repeat(''c'', (i * 7919) % 400) "
+					  . "WHERE id = 1 + (i * 7919) % 200; COMMIT; END LOOP; END';\n",
+					nvm(1, 2), "UPDATE acct SET touched = touched + 1;\n", nvm(1, 3));
+			},
+		},
 		{   name   => 'vacuum',
 			before => join('', map { mixed(1, $_) } 1 .. 3)
 			  . "INSERT INTO kv SELECT i, 0 FROM generate_series(1001, 3000) i;\n"
