@@ -170,6 +170,8 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
 
+	nvm_ddl_check_publication(stmt);
+
 	/* a session that was still connected may have created one meanwhile */
 	if (OidIsValid(template))
 		ddl_refuse_template(template_name, template);
