@@ -247,10 +247,14 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 					  const ControlFileData *control)
 {
 	NvmIncarnationRecord rec = *old;
+	uint32		next = h->incarnation + 1;
 	uint64		nonce;
 	uint64		size;
 
-	if (h->incarnation == PG_UINT32_MAX)
+	/* run-time marks carry the low 16 bits, of which 0 means none */
+	if ((next & 0xFFFF) == 0)
+		next++;
+	if (h->incarnation >= PG_UINT32_MAX - 1)
 		return nvm_refuse(ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 						  "Dump the nvm tables with an older copy and load them into a new pool.",
 						  "NVM pool \"%s\" was opened too often", nvm_pool_path);
@@ -263,14 +267,14 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 
 	rec.incarnation = h->incarnation;
 	rec.nonce = h->nonce;
-	rec.next_incarnation = h->incarnation + 1;
+	rec.next_incarnation = next;
 	rec.next_nonce = nonce;
 	if (!incarnation_write(&rec, true))
 		return false;
 
 	if (!h->clean)
 		note_crashed(h, h->incarnation);
-	h->incarnation++;
+	h->incarnation = next;
 	h->nonce = nonce;
 	h->clean = 0;
 	h->wal_position = control->checkPoint;
