@@ -13,6 +13,7 @@ use warnings;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $seed   = $ENV{NVM_SEED}  // int(rand(1_000_000));
 my $steps  = $ENV{NVM_STEPS} // (NvmTest::is_long() ? 20_000 : 1500);
@@ -264,6 +265,21 @@ sub watcher
 	return [ $session, $saw ];
 }
 
+# Wait until the client has committed step $until, or has ended: the transactions
+# from that step on may all be rolled back.
+sub wait_step
+{
+	my ($until, $load) = @_;
+
+	while ($node->safe_psql('postgres', "SELECT n < $until FROM done") eq 't')
+	{
+		my %last = $load->acknowledged;
+		last if $last{1} > 0 || $load->errors ne '';
+		usleep(10_000);
+	}
+	return;
+}
+
 my $failed = 0;
 foreach my $round (1 .. $rounds)
 {
@@ -281,8 +297,7 @@ foreach my $round (1 .. $rounds)
 		# in the middle of the script
 		my $load = $node->start_load(clients => 1, transactions => 1, sql => sub { return $sql; });
 		my $until = $first + 1 + r($step - $first);
-		$node->poll_query_until('postgres', "SELECT n >= $until FROM done")
-		  if r(4) > 0;
+		wait_step($until, $load) if r(4) > 0;
 		my $errors = $load->errors;
 		$node->crash;
 		$load->finish;
