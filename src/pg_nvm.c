@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "compat/nvm_compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -74,15 +73,6 @@ _PG_init(void)
 	nvm_pool_define_settings();
 	nvm_wbl_define_settings();
 	MarkGUCPrefixReserved("nvm");
-
-	/*
-	 * A nvm-only commit is an asynchronous one to PostgreSQL.  Let the WAL
-	 * writer flush when it is woken, or it is woken for nearly every commit:
-	 * a default that postgresql.conf overrides.
-	 */
-	if (NVM_COMMIT_KICKS_WALWRITER)
-		SetConfigOption("wal_writer_flush_after", "0", PGC_POSTMASTER,
-						PGC_S_DYNAMIC_DEFAULT);
 
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = nvm_shmem_request;

@@ -14,6 +14,7 @@
 
 #include "access/transam.h"
 #include "pool/nvm_pool.h"
+#include "storage/latch.h"
 
 typedef uint64 NvmStamp;
 
@@ -61,6 +62,7 @@ typedef struct NvmWblShared
 	pg_atomic_uint64 collected; /* gap entries dropped in this run */
 	pg_atomic_uint32 commit_record_size;	/* WAL bytes of a nvm-only commit, last
 											 * measured */
+	Latch		quiet_latch;	/* see wbl_walwriter.c */
 	pg_atomic_uint64 redo_checkpoints;	/* asked for because of nvm.redo_limit */
 } NvmWblShared;
 

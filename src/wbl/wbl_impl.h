@@ -97,4 +97,8 @@ extern void nvm_worker_start(void);
 extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_consume_xid(void);
 
+/* wbl_walwriter.c */
+extern void nvm_walwriter_init(void);
+extern void nvm_walwriter_round(void);
+
 #endif							/* WBL_IMPL_H */

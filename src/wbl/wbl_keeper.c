@@ -4,7 +4,7 @@
  *	  The background workers: what they share, and the keeper.
  *
  * The keeper settles what the last crash left in doubt if nobody else has,
- * advances frozen[], and watches nvm.redo_limit.  The gap collector is in
+ * advances frozen[], watches nvm.redo_limit and wakes the WAL writer.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
  * that they hold up no shutdown, and for good if the pool is not open.
  *
@@ -20,6 +20,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "postmaster/walwriter.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
@@ -127,7 +128,8 @@ nvm_keeper_main(Datum main_arg)
 			silent = 0;
 		}
 		nvm_redo_limit_check();
-	} while (nvm_worker_sleep(nvm_horizon_naptime));
+		nvm_walwriter_round();
+	} while (nvm_worker_sleep(Min(nvm_horizon_naptime, WalWriterDelay)));
 
 	proc_exit(0);
 }

@@ -97,6 +97,7 @@ nvm_wbl_shmem_startup(void)
 		return;
 
 	memset(NvmWbl, 0, sizeof(NvmWblShared));
+	nvm_walwriter_init();
 	locks = GetNamedLWLockTranche(NVM_WBL_TRANCHE);
 	NvmWbl->wbl_lock = &locks[NVM_WBL_LOCK].lock;
 	NvmWbl->horizon_lock = &locks[NVM_WBL_HORIZON_LOCK].lock;
