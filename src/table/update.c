@@ -53,8 +53,7 @@ nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 /*
  * The version at tid, which is about to be changed, or NULL if there is none.
  * ERROR if it is damaged: its root and its columns are going to be followed.
- * The checksum costs some 20 ns of an update or delete, which is beyond what
- * can be measured.
+ * The tuple is about to be read or copied whole anyway.
  */
 NvmVersion *
 nvm_version_to_change(Relation rel, NvmRelState *state, ItemPointer tid)
