@@ -43,7 +43,7 @@ done
 
 if [ "$(id -u)" != 0 ]; then
 	echo "Packages are missing.  Type this once, then start again:" >&2
-	echo "  sudo apt-get update && sudo apt-get install -y$missing" >&2
+	echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
 	exit 1
 fi
 
