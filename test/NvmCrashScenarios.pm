@@ -311,6 +311,21 @@ process; the postmaster starts anew.
 
 =cut
 
+# What the log says, or will in a moment: a place that is reached when a session
+# ends is reached after its client has gone.
+sub _log_says
+{
+	my ($rig, $re) = @_;
+	my $end = time() + 15;
+
+	while (1)
+	{
+		return $1 if $rig->log_since_start =~ $re;
+		return if time() > $end;
+		select(undef, undef, undef, 0.01);
+	}
+}
+
 sub run
 {
 	my ($rig, $s, $failpoint, %params) = @_;
@@ -362,14 +377,14 @@ sub run
 		push @problems, $rig->run_sessions($s->{sessions}->("SET nvm.failpoint = '$failpoint';\n"));
 	}
 	my $died = 0;
-	if ($failpoint =~ /:panic/ && $rig->log_since_start =~ /PANIC:  failpoint \S+ hit/)
+	if ($failpoint =~ /:panic/ && _log_says($rig, qr/PANIC:  failpoint (\S+) hit/))
 	{
 		$died = 1;
 		$rig->wait_restarted or push @problems, 'test: the server did not start anew';
 	}
-	if ($failpoint =~ /:crash/ && $rig->log_since_start =~ /failpoint (\S+) hit, pid \d+\s*\z/)
+	if ($failpoint =~ /:crash/ and my $at = _log_says($rig, qr/failpoint (\S+) hit, pid \d+\s*\z/))
 	{
-		$died = $failpoint =~ /\b\Q$1\E:crash/;
+		$died = $failpoint =~ /\b\Q$at\E:crash/;
 		$rig->wait_dead(20) or push @problems, 'test: a server that crashed lives';
 	}
 	return ($died, @problems);
