@@ -17,8 +17,10 @@
 #include "access/transam.h"
 #include "pmem/nvm_pmem.h"
 #include "storage/proc.h"
+#include "table/nvm_serializable.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 static inline NvmVersion *
@@ -54,14 +56,21 @@ end_allows_next(uint64 end)
 
 /*
  * Is the row's newest version ended by a frozen transaction, with nothing
- * after it?  Then the whole row is durably dead to everybody.
+ * after it?  Then the whole row is durably dead to everybody.  Of a temporary
+ * table it need not be durable, and nobody else's snapshot counts.
  */
-static inline bool
-ended_for_all(NvmVersion *v)
+static bool
+ended_for_all(Relation rel, NvmVersion *v)
 {
 	uint64		end = nvm_load(&v->end);
+	TransactionId xid;
 
-	return end != 0 && nvm_stamp_is_frozen(end) && !nvm_stamp_in_gap(end);
+	if (end == 0)
+		return false;
+	if (nvm_stamp_is_frozen(end))
+		return !nvm_stamp_in_gap(end);
+	return RelationUsesLocalBuffers(rel) &&
+		nvm_version_vacuum_state(v, GlobalVisTestFor(rel), &xid) == NVM_VAC_DEAD;
 }
 
 /*
@@ -69,7 +78,7 @@ ended_for_all(NvmVersion *v)
  * *complete tells whether NULL means that the row has no version to see.
  */
 static NvmVersion *
-search_from_newest(Relation rel, NvmRelState *state, uint64 root, uint64 newest,
+search_from_newest(NvmRelState *state, uint64 root, uint64 newest,
 				   Snapshot snapshot, ItemPointer tid, bool *complete)
 {
 	uint64		cur = NVM_REF_TID(newest);
@@ -83,7 +92,7 @@ search_from_newest(Relation rel, NvmRelState *state, uint64 root, uint64 newest,
 		NvmVersion *older;
 
 		if (nvm_begin_is_version(nvm_load(&v->begin)) && same_row(v, root) &&
-			nvm_version_visible(rel, v, snapshot))
+			nvm_version_visible(NULL, v, snapshot))
 		{
 			ItemPointerSet(tid, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return v;
@@ -125,21 +134,26 @@ root_is_usable(NvmVersion *v, uint64 begin, bool *all_dead)
 	return (v->flags & NVM_VF_ROOT) != 0;
 }
 
-NvmVersion *
-nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
-				 Snapshot snapshot, ItemPointer tid, bool *all_dead)
+/*
+ * nvm_chain_search without what SSI wants.
+ */
+static pg_attribute_always_inline NvmVersion *
+search_chain(Relation rel, NvmRelState *state, uint64 root, Snapshot snapshot,
+			 ItemPointer tid, bool *all_dead)
 {
 	uint64		cur = root;
+	uint64		begin;
 
 	if (all_dead)
 		*all_dead = false;
-	if (!nvm_tid_exists(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+	/* an index entry that a crash kept may lead into any area */
+	begin = nvm_tid_begin(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	if (begin == 0)
 		return NULL;
 
-	for (;;)
+	for (;; begin = nvm_load(&ref_version(state, cur)->begin))
 	{
 		NvmVersion *v = ref_version(state, cur);
-		uint64		begin = nvm_load(&v->begin);
 		uint64		next;
 
 		if (cur == root ? !root_is_usable(v, begin, all_dead) : !same_row(v, root))
@@ -147,7 +161,7 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 
 		if (nvm_begin_is_version(begin))
 		{
-			if (nvm_version_visible(rel, v, snapshot))
+			if (nvm_version_visible(NULL, v, snapshot))
 			{
 				ItemPointerSet(tid, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 				return v;
@@ -169,8 +183,7 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 				bool		complete;
 				NvmVersion *found;
 
-				found = search_from_newest(rel, state, root, link, snapshot, tid,
-										   &complete);
+				found = search_from_newest(state, root, link, snapshot, tid, &complete);
 				if (found || complete)
 					return found;
 			}
@@ -179,11 +192,21 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
 		{
 			if (all_dead && nvm_begin_is_version(begin))
-				*all_dead = ended_for_all(v);
+				*all_dead = ended_for_all(rel, v);
 			return NULL;
 		}
 		cur = NVM_REF_TID(next);
 	}
+}
+
+NvmVersion *
+nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
+				 Snapshot snapshot, ItemPointer tid, bool *all_dead)
+{
+	NvmVersion *v = search_chain(rel, state, root, snapshot, tid, all_dead);
+
+	nvm_ssi_row(rel, state, root, v, tid, snapshot);
+	return v;
 }
 
 NvmVersion *
@@ -196,10 +219,10 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 	{
 		uint64		begin;
 
-		if (!nvm_tid_exists(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+		begin = nvm_tid_begin(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+		if (begin == 0)
 			return NULL;
 		v = ref_version(state, root);
-		begin = nvm_load(&v->begin);
 		if (!root_is_usable(v, begin, NULL))
 			return NULL;
 		if (nvm_begin_is_version(begin))

@@ -12,8 +12,8 @@
 #include "access/multixact.h"
 #include "access/xact.h"
 #include "pgstat.h"
-#include "storage/predicate.h"
 #include "table/nvm_modify.h"
+#include "table/nvm_serializable.h"
 #include "table/nvm_table.h"
 
 /*
@@ -50,7 +50,6 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	MultiXactIdSetOldestMember();
 	result = nvm_wait_for_row(rel, v, tid, rootv, &roottid, rlock, cid,
 							  LockTupleExclusive, wait, XLTW_Delete, &have_tuplock);
@@ -74,6 +73,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, LockTupleExclusive, &have_tuplock);
 
+	nvm_ssi_ended(rel, tid, &roottid);
 	pgstat_count_heap_delete(rel);
 	return TM_Ok;
 }

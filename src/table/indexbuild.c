@@ -233,7 +233,7 @@ nvm_build_row(NvmIndexBuild *build, uint64 root, IndexBuildCallback callback,
 	{
 		ItemPointerData tid;
 
-		v = nvm_chain_search(build->rel, scan->state, root, snapshot, &tid, NULL);
+		v = nvm_chain_search(NULL, scan->state, root, snapshot, &tid, NULL);
 		if (v == NULL)
 			return;
 		build->reltuples += 1;
@@ -411,7 +411,7 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 				continue;
 			CHECK_FOR_INTERRUPTS();
 
-			v = nvm_chain_search(rel, scan->state, NVM_REF_MAKE(scan->blk, cell, 0),
+			v = nvm_chain_search(NULL, scan->state, NVM_REF_MAKE(scan->blk, cell, 0),
 								 snapshot, &tid, NULL);
 			if (v == NULL)
 				continue;

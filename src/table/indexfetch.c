@@ -18,7 +18,6 @@
 #include "access/transam.h"
 #include "compat/nvm_compat_am.h"
 #include "port/pg_bitutils.h"
-#include "storage/predicate.h"
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
 #include "utils/snapmgr.h"
@@ -33,7 +32,6 @@ typedef struct NvmIndexFetch
 	IndexFetchTableData base;
 	NvmRelState *state;
 	Oid			relid;
-	bool		predicate_locked;
 	/* where call_again goes on */
 	uint64		root;
 	uint64		pos;
@@ -106,11 +104,6 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 
 	if (likely(IsMVCCSnapshot(snapshot)))
 	{
-		if (!fetch->predicate_locked)
-		{
-			PredicateLockRelation(scan->rel, snapshot);
-			fetch->predicate_locked = true;
-		}
 		v = nvm_chain_search(scan->rel, fetch->state,
 							 NVM_REF_MAKE(ItemPointerGetBlockNumber(tid),
 										  ItemPointerGetOffsetNumber(tid), 0),

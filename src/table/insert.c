@@ -17,8 +17,8 @@
 #include "access/xact.h"
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
-#include "storage/predicate.h"
 #include "table/nvm_modify.h"
+#include "table/nvm_serializable.h"
 #include "table/nvm_table.h"
 
 /*
@@ -134,8 +134,8 @@ nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = nvm_xact_current_xid();
 
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	insert_row(rel, slot, cid, 0, xid, stamp);
+	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -152,8 +152,8 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 	TransactionId xid = nvm_xact_current_xid();
 
 	Assert(specToken != 0);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	insert_row(rel, slot, cid, specToken, xid, stamp);
+	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -189,7 +189,6 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	uint16		flags = insert_flags(rel);
 	uint32		last_blk = InvalidBlockNumber;
 
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	for (int i = 0; i < nslots; i++)
 	{
 		NvmNewVersion nv;
@@ -207,6 +206,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	}
 	if (last_blk != InvalidBlockNumber)
 		nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
+	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, nslots);
 }
 

@@ -38,6 +38,10 @@ extern bool nvm_scan_getnextslot_tidrange(TableScanDesc sscan,
 										  ScanDirection direction,
 										  TupleTableSlot *slot);
 
+/* ---- serializable.c ---- */
+
+extern Size nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan);
+
 /* ---- sample.c, analyze_scan.c ---- */
 
 extern bool nvm_scan_sample_next_block(TableScanDesc sscan,

@@ -143,6 +143,9 @@ nvm_block_next_start(const NvmBlock *block, uint32 cell)
 /* is (blk, off) the start of an area of an initialised block? */
 extern bool nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off);
 
+/* its begin word, or 0 if it is free or retired; needs no lock, but a snapshot */
+extern uint64 nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off);
+
 extern uint32 nvm_version_crc(const NvmVersion *v);
 
 /* do length and checksum fit?  Only of what is a version: others are stubs, or
@@ -211,7 +214,8 @@ nvm_begin_is_version(uint64 begin)
 /*
  * The version of the row with root `root` that snapshot sees, or NULL.  Lock-
  * free.  Sets *tid.  all_dead, if not NULL, is set when the whole row is
- * durably dead to everybody (the index may kill its entry).
+ * durably dead to everybody (the index may kill its entry).  rel, if not NULL,
+ * is told to SSI, and the version found is locked.
  */
 extern NvmVersion *nvm_chain_search(Relation rel, NvmRelState *state,
 									uint64 root, Snapshot snapshot,

@@ -533,13 +533,12 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 					 errmsg("tuple to be locked was already moved to another partition due to concurrent update")));
 
 		InitDirtySnapshot(dirty);
-		if (!nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
-							ItemPointerGetOffsetNumber(tid)))
+		/* else the update that led here was undone */
+		if (nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
+						  ItemPointerGetOffsetNumber(tid)) != begin)
 			return TM_Deleted;
 		v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
 					 ItemPointerGetOffsetNumber(tid));
-		if (nvm_load(&v->begin) != begin)
-			return TM_Deleted;	/* the update that led here was undone */
 
 		if (nvm_version_visible(NULL, v, &dirty))
 		{
@@ -623,8 +622,8 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		NvmVersion *v;
 		uint64		end;
 
-		if (!nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
-							ItemPointerGetOffsetNumber(tid)))
+		if (nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
+						  ItemPointerGetOffsetNumber(tid)) == 0)
 			return TM_Deleted;
 		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
 		if (result == TM_Ok && elsewhere != 0 &&

@@ -72,8 +72,9 @@ nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 	if (nkeys > 0)
 		scan->base.rs_key = (ScanKey) palloc(sizeof(ScanKeyData) * nkeys);
 
-	/* one lock for all that a serializable transaction may read here */
-	if (snapshot != NULL)
+	/* before the blocks are counted; others lock what they find, row by row */
+	if (snapshot != NULL &&
+		(flags & (SO_TYPE_SEQSCAN | SO_TYPE_SAMPLESCAN | SO_TYPE_TIDRANGESCAN)) != 0)
 		PredicateLockRelation(rel, snapshot);
 
 	nvm_scan_init(scan, key);

@@ -54,7 +54,7 @@ const TableAmRoutine nvm_tableam_routine = {
 	.scan_getnextslot_tidrange = nvm_scan_getnextslot_tidrange,
 
 	.parallelscan_estimate = table_block_parallelscan_estimate,
-	.parallelscan_initialize = table_block_parallelscan_initialize,
+	.parallelscan_initialize = nvm_parallelscan_initialize,
 	.parallelscan_reinitialize = table_block_parallelscan_reinitialize,
 
 	.index_fetch_begin = nvm_index_fetch_begin,

@@ -14,9 +14,9 @@
 #include "postgres.h"
 
 #include "compat/nvm_compat_am.h"
-#include "storage/predicate.h"
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
+#include "table/nvm_serializable.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -25,12 +25,8 @@
 static NvmVersion *
 nvm_version_at(NvmRelState *state, uint32 blk, uint32 off)
 {
-	NvmVersion *v;
-
-	if (!nvm_tid_exists(state, blk, off))
-		return NULL;
-	v = nvm_cell(state, blk, off);
-	return nvm_begin_is_version(nvm_load(&v->begin)) ? v : NULL;
+	return nvm_begin_is_version(nvm_tid_begin(state, blk, off)) ?
+		nvm_cell(state, blk, off) : NULL;
 }
 
 bool
@@ -41,11 +37,15 @@ nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 	uint32		blk = ItemPointerGetBlockNumber(tid);
 	uint32		off = ItemPointerGetOffsetNumber(tid);
 	NvmVersion *v = nvm_version_at(state, blk, off);
+	bool		visible;
 
-	PredicateLockRelation(rel, snapshot);
 	nvm_count_block(rel);
 
-	if (v == NULL || !nvm_version_visible(rel, v, snapshot))
+	if (v == NULL)
+		return false;
+	visible = nvm_version_visible(NULL, v, snapshot);
+	nvm_ssi_version(rel, v, visible, tid, snapshot);
+	if (!visible)
 		return false;
 
 	nvm_slot_set(slot, state, RelationGetRelid(rel), v, blk, off);

@@ -20,9 +20,9 @@
 #include "compat/nvm_compat.h"
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
-#include "storage/predicate.h"
 #include "storage/procarray.h"
 #include "table/nvm_modify.h"
+#include "table/nvm_serializable.h"
 #include "table/nvm_table.h"
 #include "utils/datum.h"
 #include "utils/snapmgr.h"
@@ -62,11 +62,9 @@ nvm_version_to_change(Relation rel, NvmRelState *state, ItemPointer tid)
 	uint32		off = ItemPointerGetOffsetNumber(tid);
 	NvmVersion *v;
 
-	if (!nvm_tid_exists(state, blk, off))
+	if (!nvm_begin_is_version(nvm_tid_begin(state, blk, off)))
 		return NULL;
 	v = nvm_cell(state, blk, off);
-	if (!nvm_begin_is_version(nvm_load(&v->begin)))
-		return NULL;
 	if (unlikely(!nvm_version_is_sound(v)) && nvm_begin_is_version(nvm_load(&v->begin)))
 		nvm_version_damaged(rel, blk, off);
 	return v;
@@ -368,7 +366,6 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	changed_attrs(rel, v, slot, new_root, &key_changed);
 	*lockmode = key_changed ? LockTupleExclusive : LockTupleNoKeyExclusive;
 	nvm_new_form(rel, slot, &nv);
@@ -400,6 +397,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
 
+	nvm_ssi_ended(rel, otid, &roottid);
 	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
 	NvmCountUpdate(rel, !*new_root);
 	return TM_Ok;

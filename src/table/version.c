@@ -79,6 +79,35 @@ nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
+ * The begin word of the area that starts at (blk, off); 0 if there is none, or
+ * if it is free or retired.
+ *
+ * A retired area can be freed at any moment and its cells handed out anew, so
+ * that (blk, off) is in the middle of a larger area.  Hence begin is read
+ * first, then the bit: an area that is not retired when the bit is read stays
+ * as long as our snapshot, for a later retirement carries an xid that the
+ * snapshot holds back.
+ */
+uint64
+nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off)
+{
+	NvmBlock   *block;
+	uint64		begin;
+
+	if (off < NVM_FIRST_CELL || off >= NVM_CELLS || blk >= nvm_rel_nblocks(state))
+		return 0;
+	block = nvm_block(state, blk);
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return 0;
+	begin = nvm_load(&nvm_cell(state, blk, off)->begin);
+	if (begin == 0 ||
+		(NVM_STAMP_IS_SPECIAL(begin) && NVM_STAMP_SLOT(begin) == NVM_STAMP_RETIRED) ||
+		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) == 0)
+		return 0;
+	return begin;
+}
+
+/*
  * Checksum of what never changes in a version: its length and flags, the
  * root's TID, the number of attributes, t_hoff, the null bitmap and the data.
  * Left out are transaction and command ids and the bits that a running
