@@ -4,8 +4,8 @@
 # usage: check.sh [--long] [--keep] [TIER...]
 #	--long	more crash images and longer runs
 #	--keep	keep the work directory
-#	tiers	lint media crashimage build install headers regress isolation
-#			pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#	tiers	lint media crashimage build install headers likeheap regress
+#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
@@ -13,7 +13,7 @@
 # Ends with "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
 
-all_tiers="lint media crashimage build install headers regress isolation pgtap tap"
+all_tiers="lint media crashimage build install headers likeheap regress isolation pgtap tap"
 long=0 keep=0 tiers=
 for arg; do
 	case $arg in
@@ -206,6 +206,15 @@ tier_install() {
 tier_headers() {
 	scripts/check_headers.sh >"$log" 2>&1
 	echo "$(grep -c ': ok$' "$log")" "$(grep -c ': FAILED$' "$log")" "$(grep -c ': skipped' "$log")"
+}
+
+# the expected files of the next tier are what heap gives
+tier_likeheap() {
+	local status=0
+	mkdir -p "$work/tmp/likeheap"
+	scripts/check_like_heap.sh "$work/tmp/likeheap" >"$log" 2>&1 || status=$?
+	count_pg_regress $status
+	cp "$work"/tmp/likeheap/{regression.diffs,postmaster.log} "$work/log/likeheap.d/" 2>/dev/null
 }
 
 tier_regress() {
