@@ -31,9 +31,13 @@
 #if PG_VERSION_NUM >= 180000
 #define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot, Size extra
 #define NvmMinimalFromHeap(tuple)	minimal_tuple_from_heap_tuple((tuple), extra)
+#define NvmFormMinimal(slot) \
+	heap_form_minimal_tuple((slot)->tts_tupleDescriptor, (slot)->tts_values, (slot)->tts_isnull, extra)
 #else
 #define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot
 #define NvmMinimalFromHeap(tuple)	minimal_tuple_from_heap_tuple(tuple)
+#define NvmFormMinimal(slot) \
+	heap_form_minimal_tuple((slot)->tts_tupleDescriptor, (slot)->tts_values, (slot)->tts_isnull)
 #endif
 
 /* slots: is_current_xact_tuple exists since 17 */

@@ -24,6 +24,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "compat/nvm_compat_am.h"
+#include "storage/procarray.h"
 #include "table/nvm_large.h"
 #include "table/nvm_slot.h"
 #include "table/nvm_space.h"
@@ -116,7 +117,9 @@ tts_nvm_getsomeattrs(TupleTableSlot *slot, int natts)
 }
 
 /*
- * xmax as heap would show it: who ended the version, or who locks its row.
+ * xmax as heap would show it: who ended the version, or who locks its row.  A
+ * locker that has finished is shown no more: the lock word stays with the row
+ * when it is updated, and a new version must not look locked by it.
  */
 static TransactionId
 nvm_slot_xmax(NvmTupleTableSlot *nslot)
@@ -135,8 +138,13 @@ nvm_slot_xmax(NvmTupleTableSlot *nslot)
 		return InvalidTransactionId;
 	lock = nvm_load(nvm_lock_word(nvm_cell(nslot->state, NVM_REF_BLOCK(rootref),
 										   NVM_REF_OFFSET(rootref))));
-	return NVM_LOCK_INC(lock) == (uint16) NvmPool->incarnation ?
-		NVM_LOCK_XID(lock) : InvalidTransactionId;
+	if (lock == 0 || NVM_LOCK_INC(lock) != (uint16) NvmPool->incarnation)
+		return InvalidTransactionId;
+	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI) &&
+		!TransactionIdIsCurrentTransactionId(NVM_LOCK_XID(lock)) &&
+		!TransactionIdIsInProgress(NVM_LOCK_XID(lock)))
+		return InvalidTransactionId;
+	return NVM_LOCK_XID(lock);
 }
 
 static Datum
@@ -194,6 +202,16 @@ tts_nvm_is_current_xact_tuple(TupleTableSlot *slot)
 }
 
 /*
+ * Has the slot a tuple, and one that may be handed out as it is?
+ */
+static inline bool
+nvm_slot_has_plain_tuple(NvmTupleTableSlot *nslot)
+{
+	return nslot->base.tuple != NULL &&
+		!(nvm_slot_in_pool(nslot) && HeapTupleHasExternal(nslot->base.tuple));
+}
+
+/*
  * A copy of the slot's tuple in the current memory context that needs nothing
  * of the pool, and whose header shows what the system columns show.
  */
@@ -205,8 +223,7 @@ nvm_slot_form_copy(TupleTableSlot *slot)
 	HeapTuple	copy;
 	NvmVersion *v = nslot->version;
 
-	if (tuple != NULL &&
-		!(nvm_slot_in_pool(nslot) && HeapTupleHasExternal(tuple)))
+	if (nvm_slot_has_plain_tuple(nslot))
 		copy = heap_copytuple(tuple);
 	else
 	{
@@ -239,30 +256,42 @@ nvm_slot_form_copy(TupleTableSlot *slot)
 	return copy;
 }
 
+/*
+ * Give the slot a tuple of its own.  What was assembled of several runs stays
+ * until the slot is cleared: values of its columns may have been handed out.
+ */
 static void
-tts_nvm_materialize(TupleTableSlot *slot)
+nvm_slot_own_tuple(TupleTableSlot *slot)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
-	MemoryContext oldcontext;
-	HeapTuple	copy;
+	MemoryContext oldcontext = MemoryContextSwitchTo(slot->tts_mcxt);
 
-	Assert(!TTS_EMPTY(slot));
-
-	if (TTS_SHOULDFREE(slot))
-		return;
-
-	oldcontext = MemoryContextSwitchTo(slot->tts_mcxt);
-	copy = nvm_slot_form_copy(slot);
+	nslot->base.tuple = nvm_slot_form_copy(slot);
 	MemoryContextSwitchTo(oldcontext);
-
-	nvm_slot_reset(slot);
-	nslot->base.tuple = copy;
 	nslot->version = NULL;
 
 	/* values may point into what the tuple was made of */
 	slot->tts_nvalid = 0;
 	nslot->base.off = 0;
 	slot->tts_flags |= TTS_FLAG_SHOULDFREE;
+}
+
+static void
+tts_nvm_materialize(TupleTableSlot *slot)
+{
+	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
+
+	Assert(!TTS_EMPTY(slot));
+
+	if (TTS_SHOULDFREE(slot))
+		return;
+
+	nvm_slot_own_tuple(slot);
+	if (nslot->large_cxt != NULL)
+	{
+		MemoryContextDelete(nslot->large_cxt);
+		nslot->large_cxt = NULL;
+	}
 }
 
 static void
@@ -299,9 +328,8 @@ tts_nvm_get_heap_tuple(TupleTableSlot *slot)
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
 	Assert(!TTS_EMPTY(slot));
-	if (nslot->base.tuple == NULL ||
-		(nvm_slot_in_pool(nslot) && HeapTupleHasExternal(nslot->base.tuple)))
-		tts_nvm_materialize(slot);
+	if (!nvm_slot_has_plain_tuple(nslot))
+		nvm_slot_own_tuple(slot);
 
 	return nslot->base.tuple;
 }
@@ -313,10 +341,17 @@ tts_nvm_copy_heap_tuple(TupleTableSlot *slot)
 	return nvm_slot_form_copy(slot);
 }
 
+/* the slot stays as it is, and what it holds outside its tuple is copied once */
 static MinimalTuple
 tts_nvm_copy_minimal_tuple(NVM_COPY_MINIMAL_ARGS)
 {
-	return NvmMinimalFromHeap(tts_nvm_get_heap_tuple(slot));
+	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
+
+	Assert(!TTS_EMPTY(slot));
+	if (nvm_slot_has_plain_tuple(nslot))
+		return NvmMinimalFromHeap(nslot->base.tuple);
+	slot_getallattrs(slot);
+	return NvmFormMinimal(slot);
 }
 
 const TupleTableSlotOps TTSOpsNvm = {
