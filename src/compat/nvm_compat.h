@@ -53,12 +53,15 @@ typedef RelFileNode NvmLocator;
 #define NvmGucFree(ptr)			free(ptr)
 #endif
 
-/* latestCompletedXid; caller holds ProcArrayLock */
+/* nextXid and what goes with it; varsup.c says which lock is for which */
 #if PG_VERSION_NUM >= 170000
-#define NvmLatestCompletedXid()	(TransamVariables->latestCompletedXid)
+#define NvmXidVars				TransamVariables
 #else
-#define NvmLatestCompletedXid()	(ShmemVariableCache->latestCompletedXid)
+#define NvmXidVars				ShmemVariableCache
 #endif
+
+/* caller holds ProcArrayLock */
+#define NvmLatestCompletedXid()	(NvmXidVars->latestCompletedXid)
 
 /*
  * Fast-path relation locks of this process: slot n holds relation

@@ -92,7 +92,9 @@ typedef struct NvmPoolHeader
 	uint64_t	nonce;				/* drawn at each open; the incarnation file has
 									 * the same */
 	uint64_t	birth;				/* birth time of the file in ns, 0 if unknown */
-	uint8_t		reserved[48];		/* zero, checked */
+	uint64_t	xid_promise;		/* full transaction ids from here on are in no row
+									 * written since the last clean start */
+	uint8_t		reserved[40];		/* zero, checked */
 	uint32_t	reserved2;			/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;
@@ -153,8 +155,11 @@ typedef struct NvmIncarnationRecord
 #define NVM_DIR_EXTENT_UNITS	8	/* 64 kB, 512 entries */
 #define NVM_DIRS_PER_EXTENT		512
 
-/* a large value's run of units; longer values are chained */
-#define NVM_LARGE_MAX_UNITS		4096	/* 32 MB */
+/*
+ * A large value's run of units; longer values are chained.  Two of the longest
+ * fill a chunk.
+ */
+#define NVM_LARGE_MAX_UNITS		((NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS) / 2)	/* 4092: 32 MB */
 
 /*
  * Directory entry: one for each storage (relfilenumber) ever created and not

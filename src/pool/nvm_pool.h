@@ -52,6 +52,7 @@ typedef struct NvmPoolShared
 								 * or run without the library since */
 	bool		medium_is_volatile;
 	uint64		open_usec;		/* what opening took: map, validate, scan */
+	pg_atomic_uint64 xid_promise;	/* the header's; raised under header_lock */
 
 	LWLock	   *header_lock;	/* header writes */
 	LWLock	   *extent_lock;	/* extent map, free bitmap, growth */
@@ -103,6 +104,13 @@ nvm_pool_require(void)
 	if (unlikely(NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN))
 		nvm_pool_require_slow();
 }
+
+/*
+ * Make the header say that no full transaction id >= wanted is in a row,
+ * durably, unless it promises more than `xid` already.  Returns what it says.
+ * Takes header_lock.  Cannot fail.
+ */
+extern uint64 nvm_pool_promise_xids(uint64 xid, uint64 wanted);
 
 /* did incarnation `inc` end in a crash (or is too old to tell)? */
 extern bool nvm_incarnation_crashed(uint32 inc);

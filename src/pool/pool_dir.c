@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
+#include "storage/block.h"
 
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped."
@@ -386,7 +387,7 @@ nvm_rel_open(uint32 dir)
 	if (pg_atomic_read_u32(&rel->opened) == 0)
 	{
 		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
-		uint32		nblocks = (uint32) nvm_rel_units(rel);
+		uint64		nblocks = nvm_rel_units(rel);
 
 		while (nextents > 0)
 		{
@@ -402,7 +403,8 @@ nvm_rel_open(uint32 dir)
 				break;
 			nextents--;
 		}
-		pg_atomic_write_u32(&rel->nblocks, nblocks);
+		/* the last extent may go beyond the last block that there can be */
+		pg_atomic_write_u32(&rel->nblocks, (uint32) Min(nblocks, MaxBlockNumber));
 		pg_write_barrier();
 		pg_atomic_write_u32(&rel->opened, 1);
 	}

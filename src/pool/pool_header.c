@@ -216,3 +216,23 @@ nvm_header_write(NvmPoolHeader *h)
 	nvm_drain("pool-header-second");
 	END_CRIT_SECTION();
 }
+
+/*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_pool_promise_xids(uint64 xid, uint64 wanted)
+{
+	uint64		promise;
+
+	LWLockAcquire(NvmPool->header_lock, LW_EXCLUSIVE);
+	promise = nvm_dram->header.xid_promise;
+	if (xid >= promise)
+	{
+		promise = nvm_dram->header.xid_promise = wanted;
+		nvm_header_write(&nvm_dram->header);
+		pg_atomic_write_u64(&NvmPool->xid_promise, promise);
+	}
+	LWLockRelease(NvmPool->header_lock);
+	return promise;
+}

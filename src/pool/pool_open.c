@@ -290,6 +290,7 @@ open_pool(void)
 	NvmPool->ncrashed = header.ncrashed;
 	NvmPool->crashed_floor = header.crashed_floor;
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
+	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
 	NvmPool->status = NVM_POOL_OPEN;
 	nvm_dir_reset_after_start(!NvmPool->data_clean);
 	return true;
@@ -326,6 +327,7 @@ nvm_pool_shmem_startup(void)
 		return;
 
 	memset(NvmPool, 0, sizeof(NvmPoolShared));
+	pg_atomic_init_u64(&NvmPool->xid_promise, 0);
 	NvmPool->header_lock = &pool_locks[0].lock;
 	NvmPool->extent_lock = &pool_locks[1].lock;
 	NvmPool->dir_lock = &pool_locks[2].lock;

@@ -50,6 +50,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 
+	nvm_undo_reserve();
 	MultiXactIdSetOldestMember();
 	result = nvm_wait_for_row(rel, v, tid, rootv, &roottid, rlock, cid,
 							  LockTupleExclusive, wait, XLTW_Delete, &have_tuplock);

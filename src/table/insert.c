@@ -37,12 +37,14 @@ nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv)
 }
 
 /*
- * Find a place, and write down that it must be given back if we abort.
+ * Find a place, and write down that it must be given back if we abort.  Room
+ * for that first: cells that nobody knows of would stay used until a restart.
  */
 void
 nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 			  BlockNumber near)
 {
+	nvm_undo_reserve();
 	nv->v = nvm_space_alloc(rel, cache, nv->cells, root, near, &nv->blk, &nv->off);
 	nvm_undo_add(NVM_UNDO_INSERT, cache->dir, nv->blk, nv->off);
 }

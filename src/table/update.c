@@ -21,6 +21,7 @@
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
 #include "storage/procarray.h"
+#include "table/nvm_large.h"
 #include "table/nvm_modify.h"
 #include "table/nvm_serializable.h"
 #include "table/nvm_table.h"
@@ -159,7 +160,17 @@ attr_unchanged(TupleDesc desc, HeapTuple old, TupleTableSlot *slot, int attnum)
 	if (oldnull || newnull)
 		return oldnull && newnull;
 	if (att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(oldval)))
+	{
+		bool		single = nvm_large_is_single(oldval);
+		bool		equal;
+
 		oldval = nvm_large_datum(oldval, CurrentMemoryContext);
+		equal = oldval == newval ||
+			datumIsEqual(oldval, newval, att->attbyval, att->attlen);
+		if (!single)
+			pfree(DatumGetPointer(oldval));
+		return equal;
+	}
 	return oldval == newval || datumIsEqual(oldval, newval, att->attbyval, att->attlen);
 }
 
@@ -369,6 +380,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	changed_attrs(rel, v, slot, new_root, &key_changed);
 	*lockmode = key_changed ? LockTupleExclusive : LockTupleNoKeyExclusive;
 	nvm_new_form(rel, slot, &nv);
+	nvm_undo_reserve();
 	MultiXactIdSetOldestMember();
 
 	result = nvm_wait_for_row(rel, v, otid, rootv, &roottid, rlock, cid, *lockmode,

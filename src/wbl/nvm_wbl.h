@@ -185,6 +185,13 @@ typedef enum NvmUndoKind
 extern void nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off);
 
 /*
+ * Make room for some row entries of the current subtransaction: the next few
+ * nvm_undo_add do not ERROR, nor write to a file.  Called before a row lock or
+ * cells are taken.
+ */
+extern void nvm_undo_reserve(void);
+
+/*
  * How the upper layer undoes and collects; registered by table/ at load.
  *
  * undo_range: take back what subtransaction `xid` with stamp `stamp` did to

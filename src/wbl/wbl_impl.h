@@ -83,6 +83,11 @@ extern void nvm_commit_abandon(NvmStamp stamp);
 
 extern void nvm_recovery_analyse(void);
 
+/* ---- wbl_xid.c ---- */
+
+extern TransactionId nvm_xid_promise(FullTransactionId fxid);
+extern void nvm_xid_keep_promise(void);
+
 /* ---- wbl_horizon.c ---- */
 
 extern uint64 nvm_horizon_oldest(void);

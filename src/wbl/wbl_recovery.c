@@ -420,6 +420,7 @@ nvm_wbl_resolve_slow(void)
 	NVM_FAILPOINT("resolve-begin");
 	nvm_resolve_slots(&count);
 	nvm_dir_walk(nvm_resolve_dir, &count);
+	nvm_xid_keep_promise();		/* last: the above compares with the next xid */
 	NvmWbl->resolve_usec = elapsed_usec(start);
 	pg_write_barrier();
 	pg_atomic_write_u32(&NvmWbl->resolved, 1);

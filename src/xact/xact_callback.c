@@ -45,6 +45,7 @@ typedef struct NvmXact
 {
 	NvmStamp	stamp;			/* 0: it has written no nvm data */
 	NvmXactClass class;
+	TransactionId promised;		/* xids below it may be in rows: wbl_xid.c */
 	bool		locked_rows;	/* the mark of a row lock does not outlive a restart */
 	/* WAL records of this process before the transaction, and those since that
 	 * are no change of data: aborts of subtransactions, assignments of xids */
@@ -79,10 +80,10 @@ nvm_xact_stamp(void)
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot change nvm tables during a parallel operation")));
 	nvm_wbl_resolve();
-	/* it reads catalogs; when the undo log spills, row locks are held */
+	/* it reads catalogs; when the undo log spills, that would be too late */
 	if (temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
 		PrepareTempTablespaces();
-	(void) GetTopTransactionId();
+	xact.promised = nvm_xid_promise(GetTopFullTransactionId());
 	xact.stamp = nvm_slot_next_stamp();
 	return xact.stamp;
 }
@@ -114,11 +115,13 @@ nvm_xact_current_xid(void)
 	TransactionId xid = GetCurrentTransactionIdIfAny();
 	int64		before;
 
-	if (likely(TransactionIdIsValid(xid)))
+	if (likely(TransactionIdIsValid(xid) &&
+			   TransactionIdPrecedes(xid, xact.promised)))
 		return xid;
 	before = pgWalUsage.wal_records;
 	xid = GetCurrentTransactionId();
 	xact.records_harmless += pgWalUsage.wal_records - before;
+	xact.promised = nvm_xid_promise(GetCurrentFullTransactionId());
 	return xid;
 }
 
@@ -156,6 +159,7 @@ static void
 nvm_xact_reset(void)
 {
 	xact.stamp = NVM_STAMP_NONE;
+	xact.promised = InvalidTransactionId;
 	xact.class = NVM_XACT_OPEN;
 	xact.locked_rows = false;
 	xact.records_before = pgWalUsage.wal_records;

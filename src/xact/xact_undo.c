@@ -49,6 +49,9 @@ StaticAssertDecl(sizeof(NvmUndoEntry) == 16, "undo entries are packed");
 #define UNDO_CHUNK_BYTES		(UNDO_CHUNK * sizeof(NvmUndoEntry))
 #define UNDO_CHUNKS_PER_SEGMENT (1024 * 1024 * 1024 / UNDO_CHUNK_BYTES)
 #define UNDO_INITIAL			64
+/* entries that nvm_undo_reserve makes room for */
+#define UNDO_ROOM				8
+#define UNDO_MAX				(UNDO_CHUNK + UNDO_ROOM)
 /* kept from one transaction to the next */
 #define UNDO_KEEP				4096
 /* longer logs are not played by an abort: the gap collector takes over */
@@ -100,12 +103,12 @@ static int	max_marks = 0;
 static bool doomed = false;
 
 /*
- * Make room for one more element in an array of TopMemoryContext.
+ * Make room for more elements, up to `limit`, in an array of TopMemoryContext.
  */
 static void *
-undo_grow(void *array, int *max, int initial, Size size)
+undo_grow(void *array, int *max, int initial, int limit, Size size)
 {
-	int			newmax = (*max == 0) ? initial : *max * 2;
+	int			newmax = (*max == 0) ? initial : Min(*max * 2, limit);
 
 	if (array == NULL)
 		array = MemoryContextAlloc(TopMemoryContext, newmax * size);
@@ -124,7 +127,7 @@ undo_mark(int level)
 	if (level <= 1 || (nmarks > 0 && marks[nmarks - 1].level >= level))
 		return;
 	if (nmarks == max_marks)
-		marks = undo_grow(marks, &max_marks, 16, sizeof(NvmUndoMark));
+		marks = undo_grow(marks, &max_marks, 16, PG_INT32_MAX, sizeof(NvmUndoMark));
 	marks[nmarks].level = level;
 	marks[nmarks].nrows = nspilled + nentries;
 	marks[nmarks].ndirs = ndirs;
@@ -173,10 +176,10 @@ undo_seek(uint64 entry)
 }
 
 /*
- * Move the entries in memory, a whole chunk, to the file.  The file belongs to
- * the top-level transaction, so that it is open while abort callbacks run,
- * also those of subtransactions.  Nothing is left in its buffer, so that
- * closing it cannot fail.
+ * Move the first entries in memory, a whole chunk, to the file.  The file
+ * belongs to the top-level transaction, so that it is open while abort
+ * callbacks run, also those of subtransactions.  Nothing is left in its
+ * buffer, so that closing it cannot fail.
  */
 static void
 undo_spill(void)
@@ -184,7 +187,7 @@ undo_spill(void)
 	ResourceOwner owner = CurrentResourceOwner;
 	MemoryContext context;
 
-	Assert(nentries == UNDO_CHUNK);
+	Assert(nentries >= UNDO_CHUNK);
 	if (spill == NULL)
 	{
 		PrepareTempTablespaces();
@@ -205,7 +208,24 @@ undo_spill(void)
 	BufFileWrite(spill, entries, UNDO_CHUNK_BYTES);
 	undo_seek(0);
 	nspilled += UNDO_CHUNK;
-	nentries = 0;
+	nentries -= UNDO_CHUNK;
+	memmove(entries, entries + UNDO_CHUNK, nentries * sizeof(NvmUndoEntry));
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_undo_reserve(void)
+{
+	undo_mark(GetCurrentTransactionNestLevel());
+	if (likely(capacity - nentries >= UNDO_ROOM))
+		return;
+	if (capacity < UNDO_MAX)
+		entries = undo_grow(entries, &capacity, UNDO_INITIAL, UNDO_MAX,
+							sizeof(NvmUndoEntry));
+	else
+		undo_spill();
 }
 
 /*
@@ -225,7 +245,7 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	if (kind == NVM_UNDO_DIR_CREATE || kind == NVM_UNDO_DIR_END)
 	{
 		if (ndirs == max_dirs)
-			dirs = undo_grow(dirs, &max_dirs, 16, sizeof(NvmUndoDir));
+			dirs = undo_grow(dirs, &max_dirs, 16, PG_INT32_MAX, sizeof(NvmUndoDir));
 		dirs[ndirs].kind = kind;
 		dirs[ndirs].dir = dir;
 		dirs[ndirs].level = level;
@@ -253,11 +273,8 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	}
 	if (undo_storage_is_new(dir, level))
 		return;
-	if (nentries == UNDO_CHUNK)
-		undo_spill();
-	if (nentries == capacity)
-		entries = undo_grow(entries, &capacity, UNDO_INITIAL, sizeof(NvmUndoEntry));
-
+	if (unlikely(nentries == capacity))
+		nvm_undo_reserve();
 	last = &entries[nentries];
 	last->kind_dir = UNDO_MAKE(kind, dir);
 	last->blk = blk;

@@ -11,6 +11,10 @@
  *	nvm_patch POOL extents					mapoffset unitoffset units kind owner arg
  *	nvm_patch POOL blocks					offset dir blkno of each table block in use
  *	nvm_patch POOL slots					slot offset0 offset1 state counter
+ *	nvm_patch POOL grow DIR NBLOCKS			give storage DIR that many blocks, all but
+ *											the last one never used, in chunks appended
+ *											to the (sparse) file; the server must have
+ *											been stopped cleanly
  *
  * COPY is 0, 1 or both.  Offsets are bytes from the start of the file.  Works
  * from the headers of src/media alone, so that it shows what the format says
@@ -48,7 +52,7 @@ static const HeaderField header_fields[] = {
 	FIELD(nchunks), FIELD(incarnation), FIELD(clean), FIELD(wal_position),
 	FIELD(unit_size), FIELD(chunk_units), FIELD(max_slots), FIELD(pg_major),
 	FIELD(created), FIELD(device), FIELD(inode), FIELD(birth), FIELD(ncrashed),
-	FIELD(crashed_floor), FIELD(reserved2), FIELD(crc)
+	FIELD(crashed_floor), FIELD(xid_promise), FIELD(reserved2), FIELD(crc)
 };
 
 static int	pool_fd;
@@ -102,6 +106,20 @@ crc32c(const void *data, size_t len)
 			crc = (crc >> 1) ^ ((crc & 1) ? 0x82F63B78 : 0);
 	}
 	return ~crc;
+}
+
+/* the checks of the pool: over uuid, place and data; fewer bits are folded */
+static uint32_t
+check(const NvmPoolHeader *h, uint64_t place, const void *data, size_t len, int bits)
+{
+	uint8_t		buf[16 + 8 + 16];
+	uint32_t	crc;
+
+	memcpy(buf, h->uuid, 16);
+	memcpy(buf + 16, &place, 8);
+	memcpy(buf + 24, data, len);
+	crc = crc32c(buf, 24 + len);
+	return bits >= 32 ? crc : (crc ^ (crc >> 16)) & ((UINT32_C(1) << bits) - 1);
 }
 
 static uint64_t
@@ -248,6 +266,74 @@ walk_extents(int blocks)
 	}
 }
 
+/*
+ * See above.  Extents are laid one behind the other in new chunks.
+ */
+static void
+grow(uint32_t dir, uint64_t nblocks)
+{
+	NvmPoolHeader h;
+	NvmBlock	block = {0};
+	uint64_t	covered = 0;
+	uint64_t	unit = 0;
+	uint32_t	index = 0;
+	uint32_t	id[3];
+
+	get(&h, sizeof(h), NVM_HEADER_OFFSET(0));
+	/* what it has */
+	for (uint64_t c = 0; c < h.nchunks; c++)
+	{
+		static uint64_t map[NVM_CHUNK_SIZE / NVM_UNIT_SIZE];
+
+		get(map, sizeof(map), c * NVM_CHUNK_SIZE);
+		for (uint32_t u = c == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS; u < NVM_UNITS_PER_CHUNK;)
+		{
+			if (NVM_EXT_KIND(map[u]) == NVM_EXT_TABLE && NVM_EXT_OWNER(map[u]) == dir)
+			{
+				covered += extent_units(map[u]);
+				index++;
+			}
+			u += map[u] == 0 ? 1 : extent_units(map[u]);
+		}
+	}
+
+	for (uint64_t end = h.nchunks * NVM_UNITS_PER_CHUNK, next = end; covered < nblocks; index++)
+	{
+		uint32_t	n = table_extent_units(index);
+		uint64_t	word = ((uint64_t) NVM_EXT_TABLE << 12) | ((uint64_t) dir << 15) |
+			((uint64_t) index << 35);
+
+		if (next + n > end)
+		{
+			next = end + NVM_MAP_UNITS;
+			end += NVM_UNITS_PER_CHUNK;
+			h.nchunks++;
+		}
+		unit = next;
+		next += n;
+		word |= check(&h, unit, &word, sizeof(word), 12);
+		put(&word, sizeof(word), (end - NVM_UNITS_PER_CHUNK) * NVM_UNIT_SIZE +
+			unit % NVM_UNITS_PER_CHUNK * sizeof(word));
+		covered += n;
+		/* the last block is in this extent */
+		if (covered >= nblocks)
+			unit += nblocks - 1 - (covered - n);
+	}
+	errno = 0;
+	if (unit == 0 || ftruncate(pool_fd, (off_t) (h.nchunks * NVM_CHUNK_SIZE)) != 0)
+		fail("grow");
+
+	block.magic = id[0] = NVM_BLOCK_MAGIC;
+	block.dir = id[1] = dir;
+	block.blkno = id[2] = (uint32_t) (nblocks - 1);
+	block.alloc_inc = h.incarnation;
+	block.used[0] = (1 << NVM_FIRST_CELL) - 1;
+	block.check = check(&h, unit * NVM_UNIT_SIZE, id, sizeof(id), 32);
+	put(&block, NVM_BLOCK_HEADER_SIZE, unit * NVM_UNIT_SIZE);
+	set_field(0, "nchunks", h.nchunks);
+	set_field(1, "nchunks", h.nchunks);
+}
+
 static void
 show_slots(void)
 {
@@ -272,7 +358,7 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots ...\n");
+		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots|grow ...\n");
 		return 2;
 	}
 	if ((pool_fd = open(argv[1], O_RDWR)) < 0)
@@ -296,6 +382,8 @@ main(int argc, char **argv)
 		walk_extents(1);
 	else if (strcmp(command, "slots") == 0)
 		show_slots();
+	else if (strcmp(command, "grow") == 0 && argc == 5)
+		grow((uint32_t) number(argv[3]), number(argv[4]));
 	else
 	{
 		errno = 0;
