@@ -51,6 +51,30 @@ REVOKE ALL ON FUNCTION nvm.check(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.check_pool() FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------
+-- When tables or the pool are gone
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION nvm.drop_orphans(OUT database oid, OUT tablespace oid,
+                                 OUT relfilenode oid, OUT bytes bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_drop_orphans'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.drop_orphans() IS
+'drop storages of the pool whose table or database was dropped while the pool was not available; one row each';
+
+CREATE FUNCTION nvm.reset_pool(force bool DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_reset_pool'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.reset_pool(bool) IS
+'give up a pool that is lost, and the rows of all nvm tables: the next start of the server makes a new one';
+
+REVOKE ALL ON FUNCTION nvm.drop_orphans() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.reset_pool(bool) FROM PUBLIC;
+
+-- ---------------------------------------------------------------------------
 -- Views
 -- ---------------------------------------------------------------------------
 
@@ -119,9 +143,7 @@ SELECT i.id, d.datname AS database,
               ON c.relfilenode = i.relfilenode
              AND c.relkind IN ('r', 'm')
              AND c.relpersistence = i.persistence
-             AND i.tablespace = CASE WHEN c.reltablespace <> 0
-                                     THEN c.reltablespace
-                                     ELSE d.dattablespace END;
+             AND c.reltablespace = i.tablespace;
 
 COMMENT ON VIEW nvm.relations IS
 'storages in the pool: what they belong to and what they take; rows and versions are estimates';

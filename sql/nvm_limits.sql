@@ -22,7 +22,7 @@ SELECT count(*) FROM t;
 PREPARE TRANSACTION 'reader';
 ROLLBACK PREPARED 'reader';
 
--- rows do not follow a table to another tablespace; a new table may name one
+-- rows do not follow a table to another tablespace, but the table may be said to be there
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE nvm_regress_space LOCATION '';
 ALTER TABLE t SET TABLESPACE nvm_regress_space;

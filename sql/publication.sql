@@ -38,7 +38,44 @@ DROP PUBLICATION pub1;
 CREATE SCHEMA nvm_pub_empty;
 CREATE PUBLICATION pub FOR TABLES IN SCHEMA nvm_pub_empty;
 DROP PUBLICATION pub;
-DROP SCHEMA nvm_pub_empty;
+
+-- a table that comes under a publication later: as a partition of one that is published by name
+CREATE TABLE pp (a int) PARTITION BY LIST (a);
+CREATE TABLE pp1 PARTITION OF pp FOR VALUES IN (1) PARTITION BY LIST (a);
+CREATE PUBLICATION pub FOR TABLE pp;
+CREATE TABLE pp2 PARTITION OF pp FOR VALUES IN (2) USING nvm;
+CREATE TABLE pp11 PARTITION OF pp1 FOR VALUES IN (1) USING nvm;
+CREATE TABLE pp2 PARTITION OF pp FOR VALUES IN (2) USING heap;
+ALTER TABLE pp2 SET ACCESS METHOD nvm;
+CREATE TABLE pp3 (a int) USING nvm;
+ALTER TABLE pp ATTACH PARTITION pp3 FOR VALUES IN (3);
+CREATE TABLE pp4 (a int) PARTITION BY LIST (a);
+CREATE TABLE pp41 PARTITION OF pp4 DEFAULT USING nvm;
+ALTER TABLE pp ATTACH PARTITION pp4 FOR VALUES IN (4);
+CREATE UNLOGGED TABLE pp5 PARTITION OF pp FOR VALUES IN (5) USING nvm;
+ALTER TABLE pp5 SET LOGGED;
+SELECT tableoid::regclass FROM pp;
+SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('pp'::regclass, 'pp1'::regclass) ORDER BY 1;
+DROP TABLE pp, pp3, pp4;
+DROP PUBLICATION pub;
+-- by its schema, or because all are published: a warning
+CREATE TABLE roamer (a int) USING nvm;
+CREATE PUBLICATION pub FOR TABLES IN SCHEMA nvm_pub_empty;
+CREATE TABLE nvm_pub_empty.new (a int) USING nvm;
+CREATE TABLE nvm_pub_empty.copied USING nvm AS SELECT 1 AS a;
+CREATE TABLE nvm_pub_empty.heap (a int) USING heap;
+CREATE UNLOGGED TABLE nvm_pub_empty.unlogged (a int) USING nvm;
+ALTER TABLE nvm_pub_empty.heap SET ACCESS METHOD nvm;
+ALTER TABLE roamer SET SCHEMA nvm_pub_empty;
+ALTER TABLE nvm_pub_empty.unlogged SET LOGGED;
+DROP PUBLICATION pub;
+CREATE PUBLICATION pub FOR ALL TABLES;
+CREATE TABLE anywhere (a int) USING nvm;
+CREATE TABLE anywhere_heap (a int) USING heap;
+CREATE TEMP TABLE anywhere_temp (a int) USING nvm;
+CREATE MATERIALIZED VIEW anywhere_mv USING nvm AS SELECT 1 AS a;
+DROP PUBLICATION pub;
+DROP SCHEMA nvm_pub_empty CASCADE;
 
 DROP SCHEMA nvm_pub CASCADE;
 DROP TABLE tt;

@@ -16,6 +16,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "table/nvm_am.h"
+#include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/guc.h"
 #include "wbl/nvm_wbl.h"
@@ -56,6 +57,8 @@ nvm_shmem_startup(void)
 	nvm_pool_shmem_startup();
 	nvm_table_shmem_startup();
 	nvm_wbl_shmem_startup();
+	if (!IsUnderPostmaster && nvm_pool_settle_reset())
+		nvm_wbl_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -67,7 +70,10 @@ _PG_init(void)
 	 * library must be preloaded: the pool is mapped by the postmaster.
 	 */
 	if (!process_shared_preload_libraries_in_progress)
+	{
+		nvm_ddl_refuse_upgrade();
 		return;
+	}
 
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();

@@ -126,6 +126,8 @@ sub slurp_schema
 {
 	return <<'SQL';
 CREATE EXTENSION pg_nvm;
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE crash_space LOCATION '';
 -- one row for each transaction, with what it must have left elsewhere; no
 -- index here and on hist, or no transaction would be of nvm data alone
 CREATE TABLE ack (client int, n int, nhist int DEFAULT 0, mixed bool DEFAULT false,
@@ -264,7 +266,7 @@ BEGIN
 	END LOOP;
 	RETURN QUERY SELECT 'nvm.check_pool: ' || f::text FROM nvm.check_pool() f;
 	RETURN QUERY SELECT format('storage %s (relation file %s, %s blocks) belongs to nobody', id, relfilenode, blocks)
-		FROM nvm.relations WHERE relation IS NULL AND NOT ended;
+		FROM nvm.relations WHERE relation IS NULL AND NOT ended AND coalesce(database, current_database()) = current_database();
 END $$;
 
 -- the contents of everything
@@ -456,6 +458,13 @@ sub txn_ddl
 	{
 		$sql = "TRUNCATE $rel;\nINSERT INTO $rel SELECT i FROM generate_series(1, 20) i;\n";
 		$rows = 20;
+	}
+	elsif ($kind eq 'move')
+	{
+		# what was created before, with its large values
+		$sql = "SET LOCAL client_min_messages = warning;\nALTER TABLE $rel SET TABLESPACE crash_space;\n"
+		  . "UPDATE $rel SET b = b || 'm' WHERE a % 5 = 0;\n";
+		$rows = 502;
 	}
 	elsif ($kind eq 'rewrite')
 	{

@@ -176,7 +176,7 @@ typedef struct NvmDirEntry
 {
 	uint64_t	end;
 	uint32_t	database;			/* (i) */
-	uint32_t	tablespace;			/* (i) */
+	uint32_t	tablespace;			/* (i) 0: the database's default */
 	uint64_t	relnumber;			/* (i) */
 	uint64_t	creation_id;		/* (i) distinguishes uses of one relnumber */
 	uint32_t	kind;				/* (i) */

@@ -92,6 +92,20 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the p
  */
 extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
 
+/*
+ * Ask for a new, empty pool at the next start: at once durable, whatever
+ * becomes of the transaction.  Unless forced, ERROR if the pool is open or
+ * could be opened once a setting or a permission is corrected, and given up
+ * only if it cannot be opened at that start.
+ */
+extern void nvm_pool_request_reset(bool force);
+
+/*
+ * In the postmaster, after all layers have looked at the pool: carries out or
+ * forgets a request.  True if there is a new pool, which they have not seen.
+ */
+extern bool nvm_pool_settle_reset(void);
+
 /* sizes in units; lock-free, approximate */
 extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
 

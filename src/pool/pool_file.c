@@ -36,14 +36,13 @@ static char *pool_dir = NULL;
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped"
 #define START_NEW_HINT \
-	"To give up all nvm tables and start with an empty pool, remove the file \"" \
-	NVM_INCARNATION_FILE "\" from the data directory"
+	"To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server"
 
 /*
  * Compute the names.  A relative directory is one in the data directory.
  */
-static void
-set_names(void)
+void
+nvm_file_names(void)
 {
 	char		dir[MAXPGPATH];
 
@@ -152,6 +151,29 @@ lock_file(int fd)
 }
 
 /*
+ * Open and lock the file that is there, if that is not done.  Returns false
+ * after refusing the pool.
+ */
+bool
+nvm_file_lock_existing(void)
+{
+	if (nvm_pool_fd >= 0)
+		return true;
+	nvm_pool_fd = open(nvm_pool_path, O_RDWR | O_CLOEXEC);
+	if (nvm_pool_fd < 0)
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "The file system may be mounted read-only.",
+						  "could not open NVM pool \"%s\": %m", nvm_pool_path);
+	if (!lock_file(nvm_pool_fd))
+	{
+		close(nvm_pool_fd);
+		nvm_pool_fd = -1;
+		return false;
+	}
+	return true;
+}
+
+/*
  * Make the file under a temporary name: one chunk of zeroes, both copies of
  * the header; it gets its name when it is complete.
  */
@@ -226,7 +248,7 @@ nvm_file_open(bool known, bool *created)
 	if (nvm_pool_fd >= 0)
 		return true;
 
-	set_names();
+	nvm_file_names();
 	if (!prepare_directory(known))
 		return false;
 	if (lstat(nvm_pool_path, &st) != 0)
@@ -252,18 +274,7 @@ nvm_file_open(bool known, bool *created)
 	if (!check_owner_and_mode("file", nvm_pool_path, &st, 0600))
 		return false;
 
-	nvm_pool_fd = open(nvm_pool_path, O_RDWR | O_CLOEXEC);
-	if (nvm_pool_fd < 0)
-		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
-						  "The file system may be mounted read-only.",
-						  "could not open NVM pool \"%s\": %m", nvm_pool_path);
-	if (!lock_file(nvm_pool_fd))
-	{
-		close(nvm_pool_fd);
-		nvm_pool_fd = -1;
-		return false;
-	}
-	return true;
+	return nvm_file_lock_existing();
 }
 
 /*

@@ -70,6 +70,8 @@ extern void nvm_dram_free_locked(void *ptr, Size size);
 /* pool_file.c */
 extern int	nvm_pool_fd;
 extern char *nvm_pool_path;
+extern void nvm_file_names(void);
+extern bool nvm_file_lock_existing(void);
 extern bool nvm_file_open(bool known, bool *created);
 extern void nvm_file_unlock(void);
 extern bool nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what);
@@ -94,6 +96,19 @@ extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists
 extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,
 								  const ControlFileData *control);
+
+/* pool_reset.c */
+typedef enum NvmResetRequest
+{
+	NVM_RESET_NONE,
+	NVM_RESET_LOST,				/* if the pool cannot be opened */
+	NVM_RESET_FORCE
+} NvmResetRequest;
+
+extern NvmResetRequest nvm_reset_requested(void);
+extern bool nvm_reset_forget(void);
+extern bool nvm_reset_before_open(void);
+extern bool nvm_reset_after_refusal(void);
 
 /* pool_open.c: returns false, so that callers can "return nvm_refuse(...)" */
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);

@@ -311,6 +311,43 @@ pool_at_exit(int code, Datum arg)
 	}
 }
 
+static void
+pool_init(void)
+{
+	memset(NvmPool, 0, sizeof(NvmPoolShared));
+	pg_atomic_init_u64(&NvmPool->xid_promise, 0);
+	NvmPool->header_lock = &pool_locks[0].lock;
+	NvmPool->extent_lock = &pool_locks[1].lock;
+	NvmPool->dir_lock = &pool_locks[2].lock;
+}
+
+/*
+ * Open the pool, or refuse it.
+ */
+static void
+pool_start(uint64 start)
+{
+	if (!open_pool())
+		return;
+	on_shmem_exit(pool_at_exit, Int32GetDatum(MyProcPid));
+	NvmPool->open_usec = now_usec() - start;
+}
+
+/*
+ * Let go of a pool that was refused.
+ */
+static void
+pool_leave(void)
+{
+	if (pool_mapped)
+	{
+		nvm_pmem_unmap();
+		pool_mapped = false;
+	}
+	nvm_pool_base = NULL;
+	nvm_file_unlock();
+}
+
 /*
  * Attach to, or in the postmaster make and open, the pool.  Called by the
  * shmem_startup hook, which holds AddinShmemInitLock.
@@ -326,25 +363,41 @@ nvm_pool_shmem_startup(void)
 	if (found)
 		return;
 
-	memset(NvmPool, 0, sizeof(NvmPoolShared));
-	pg_atomic_init_u64(&NvmPool->xid_promise, 0);
-	NvmPool->header_lock = &pool_locks[0].lock;
-	NvmPool->extent_lock = &pool_locks[1].lock;
-	NvmPool->dir_lock = &pool_locks[2].lock;
+	pool_init();
+	if (nvm_reset_before_open())
+		pool_start(start);
+	if (NvmPool->status != NVM_POOL_OPEN)
+		pool_leave();
+}
 
-	if (!open_pool())
+/*
+ * See nvm_pool.h.  A request that did not ask for force is over once the pool
+ * could be opened.
+ */
+bool
+nvm_pool_settle_reset(void)
+{
+	uint64		start = now_usec();
+
+	if (NvmPool->status == NVM_POOL_OPEN)
 	{
-		if (pool_mapped)
-		{
-			nvm_pmem_unmap();
-			pool_mapped = false;
-		}
-		nvm_pool_base = NULL;
-		nvm_file_unlock();
-		return;
+		if (nvm_reset_requested() != NVM_RESET_NONE && nvm_reset_forget())
+			ereport(LOG,
+					(errmsg("the request to give up NVM pool \"%s\" was dropped, because it could be opened",
+							nvm_pool_path)));
+		return false;
 	}
-	on_shmem_exit(pool_at_exit, Int32GetDatum(MyProcPid));
-	NvmPool->open_usec = now_usec() - start;
+	pool_leave();
+	if (!nvm_reset_after_refusal())
+	{
+		pool_leave();
+		return false;
+	}
+	pool_init();
+	pool_start(start);
+	if (NvmPool->status != NVM_POOL_OPEN)
+		pool_leave();
+	return NvmPool->status == NVM_POOL_OPEN;
 }
 
 /*

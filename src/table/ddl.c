@@ -30,7 +30,7 @@
 #include "miscadmin.h"
 #include "storage/smgr.h"
 #include "table/nvm_am.h"
-#include "table/nvm_table.h"
+#include "table/nvm_ddl.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
@@ -50,6 +50,55 @@ nvm_ddl_end_storage(uint32 dir)
 }
 
 /*
+ * Make a storage of the current transaction: an entry of the directory, and
+ * the undo of it.
+ */
+uint32
+nvm_ddl_make_storage(const NvmStorageKey *key, uint32 flags, uint32 temp_owner)
+{
+	uint32		dir = nvm_dir_create(key, flags, temp_owner, nvm_xact_stamp());
+
+	PG_TRY();
+	{
+		nvm_undo_add(NVM_UNDO_DIR_CREATE, dir, 0, 0);
+	}
+	PG_CATCH();
+	{
+		/* out of memory: nobody else would know that it has to go */
+		nvm_storage_reclaim(dir);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return dir;
+}
+
+/*
+ * Make a storage for rel at *newlocator, with its empty main fork.
+ */
+static uint32
+ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
+						  char persistence)
+{
+	NvmStorageKey key;
+	SMgrRelation srel;
+	uint32		flags = 0;
+	uint32		owner = 0;
+
+	srel = RelationCreateStorage(*newlocator, persistence, true);
+	smgrclose(srel);
+
+	if (persistence == RELPERSISTENCE_UNLOGGED)
+		flags |= NVM_DIR_UNLOGGED;
+	else if (persistence == RELPERSISTENCE_TEMP)
+	{
+		flags |= NVM_DIR_TEMP;
+		owner = (uint32) rel->rd_backend;
+	}
+	nvm_storage_key(rel, newlocator, &key);
+	return nvm_ddl_make_storage(&key, flags, owner);
+}
+
+/*
  * Make a storage for rel at *newlocator, and end the one that rel leaves, if
  * any: TRUNCATE and the like come here with the old locator still in rel.
  */
@@ -60,11 +109,9 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 {
 	NvmLocator	oldlocator = NvmRelLocator(rel);
 	NvmStorageKey key;
-	SMgrRelation srel;
-	uint32		flags = 0;
-	uint32		owner = 0;
 	uint32		dir;
 
+	nvm_ddl_refuse_upgrade();
 	nvm_table_require();
 
 	/* as heap does: nobody older can put rows in here */
@@ -79,31 +126,7 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 		if (dir != 0)
 			nvm_ddl_end_storage(dir);
 	}
-
-	srel = RelationCreateStorage(*newlocator, persistence, true);
-	smgrclose(srel);
-
-	if (persistence == RELPERSISTENCE_UNLOGGED)
-		flags |= NVM_DIR_UNLOGGED;
-	else if (persistence == RELPERSISTENCE_TEMP)
-	{
-		flags |= NVM_DIR_TEMP;
-		owner = (uint32) rel->rd_backend;
-	}
-
-	nvm_storage_key(rel, newlocator, &key);
-	dir = nvm_dir_create(&key, flags, owner, nvm_xact_stamp());
-	PG_TRY();
-	{
-		nvm_undo_add(NVM_UNDO_DIR_CREATE, dir, 0, 0);
-	}
-	PG_CATCH();
-	{
-		/* out of memory: nobody else would know that it has to go */
-		nvm_storage_reclaim(dir);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	(void) ddl_make_relation_storage(rel, newlocator, persistence);
 }
 
 /*
@@ -132,17 +155,26 @@ nvm_relation_nontransactional_truncate(Relation rel)
 }
 
 /*
- * ALTER TABLE ... SET TABLESPACE.
+ * ALTER TABLE ... SET TABLESPACE: the relation gets a file number in the other
+ * tablespace, and indexes and open snapshots rely on the TIDs that there are.
+ * So the storage is copied as it is, within the pool.
  */
 void
 nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot move nvm table \"%s\" to another tablespace",
+	uint32		from = nvm_rel_cache(rel)->dir;
+	uint32		to;
+
+	to = ddl_make_relation_storage(rel, newlocator, rel->rd_rel->relpersistence);
+	nvm_storage_copy(from, to);
+	nvm_ddl_end_storage(from);
+	RelationDropStorage(rel);
+	nvm_rel_cache_drop(rel);
+
+	ereport(NOTICE,
+			(errmsg("rows of nvm table \"%s\" stay in the persistent-memory pool",
 					RelationGetRelationName(rel)),
-			 errdetail("The rows of nvm tables are in the persistent-memory pool, whatever their tablespace."),
-			 errhint("Create a table in the other tablespace and copy the rows with INSERT ... SELECT.")));
+			 errdetail("The tablespace is recorded in the catalogs; no row is moved to it.")));
 }
 
 /*
@@ -232,73 +264,4 @@ nvm_ddl_created_relation(Oid relid)
 		AlterTableCreateToastTable(relid, (Datum) 0, AccessExclusiveLock);
 		CommandCounterIncrement();
 	}
-}
-
-/*
- * For nvm_dir_walk: the live storages of a database (in a tablespace, unless
- * that is 0).  Collects ids if asked to, else counts those that outlive a
- * session.
- */
-typedef struct DdlDatabaseWalk
-{
-	Oid			database;
-	Oid			tablespace;
-	bool		collect;
-	List	   *ids;
-	uint32		permanent;
-} DdlDatabaseWalk;
-
-static void
-ddl_database_entry(uint32 id, NvmDirEntry *entry, void *arg)
-{
-	DdlDatabaseWalk *walk = (DdlDatabaseWalk *) arg;
-
-	if (entry->begin == 0 || entry->end != 0 ||
-		entry->database != walk->database ||
-		(OidIsValid(walk->tablespace) && entry->tablespace != walk->tablespace) ||
-		nvm_stamp_in_gap(entry->begin))
-		return;
-	if (walk->collect)
-		walk->ids = lappend_int(walk->ids, (int) id);
-	else if ((entry->flags & NVM_DIR_TEMP) == 0)
-		walk->permanent++;
-}
-
-/*
- * Database `database` was dropped by the current transaction: so are its
- * storages.
- *
- * This is called when dropdb has come to its end, not from its OAT_DROP,
- * which precedes the check that nobody is connected: a session could create
- * tables after it and leave.  If we crash in between, the database is
- * one that can only be dropped again, and then we get here.
- */
-void
-nvm_ddl_drop_database(Oid database)
-{
-	DdlDatabaseWalk walk = {.database = database,.collect = true};
-	ListCell   *lc;
-
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
-		return;
-
-	nvm_table_require();
-	nvm_dir_walk(ddl_database_entry, &walk);
-	foreach(lc, walk.ids)
-		nvm_ddl_end_storage((uint32) lfirst_int(lc));
-	list_free(walk.ids);
-}
-
-/*
- * Has the database nvm tables (in that tablespace)?
- */
-bool
-nvm_ddl_database_in_use(Oid database, Oid tablespace)
-{
-	DdlDatabaseWalk walk = {.database = database,.tablespace = tablespace};
-
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
-		return false;
-	nvm_dir_walk(ddl_database_entry, &walk);
-	return walk.permanent > 0;
 }

@@ -3,10 +3,10 @@
  * ddl_hooks.c
  *	  Where DDL reaches us although it does not ask the access method.
  *
- * Dropping a relation calls no access method, hence object_access_hook.
- * Commands that copy or remove the files of a whole database call nothing at
- * all, hence ProcessUtility_hook: the pool is not among those files.  Nor does
- * CREATE RULE when it turns a table into a view.
+ * Dropping a relation calls no access method, nor does CREATE DATABASE, hence
+ * object_access_hook.  DROP DATABASE calls that too early (ddl_database.c), and
+ * CREATE RULE not at all when it turns a table into a view, hence
+ * ProcessUtility_hook.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -21,17 +21,23 @@
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "miscadmin.h"
 #include "table/nvm_am.h"
-#include "table/nvm_table.h"
+#include "table/nvm_ddl.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
+/* the template of the CREATE DATABASE that is running, or NULL */
+static const char *createdb_template = NULL;
+
+/* the database of the DROP DATABASE that is running */
+static Oid	dropdb_database = InvalidOid;
+
 /*
- * object_access_hook: relations come and go.
+ * object_access_hook: relations and databases come and go.
  */
 static void
 ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
@@ -39,6 +45,14 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, classId, objectId, subId, arg);
+
+	/* its template is locked by now: the name means what it meant to createdb */
+	if (classId == DatabaseRelationId && access == OAT_POST_CREATE &&
+		createdb_template != NULL)
+		nvm_ddl_copy_database(createdb_template,
+							  get_database_oid(createdb_template, false), objectId);
+	if (classId == DatabaseRelationId && access == OAT_DROP)
+		dropdb_database = objectId;
 
 	if (classId != RelationRelationId || subId != 0)
 		return;
@@ -74,50 +88,52 @@ ddl_option(List *options, const char *name)
 }
 
 /*
- * Refuse a template whose rows are not in the files that are copied.
+ * See nvm_ddl.h.  The old cluster's pool is of no use to the new one: relation
+ * files are all that pg_upgrade carries over.
  */
-static void
-ddl_refuse_template(const char *dbname, Oid database)
+void
+nvm_ddl_refuse_upgrade(void)
 {
-	if (nvm_ddl_database_in_use(database, InvalidOid))
+	if (IsBinaryUpgrade)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot copy database \"%s\", because it has nvm tables",
-						dbname),
-				 errdetail("The rows of nvm tables are in the persistent-memory pool, not in the files of the database."),
-				 errhint("Create the database from another template and copy the tables with pg_dump.")));
+				 errmsg("pg_upgrade does not carry nvm tables over"),
+				 errdetail("Their rows are in the persistent-memory pool, not in files of the old cluster."),
+				 errhint("Save the nvm tables with pg_dump, DROP EXTENSION pg_nvm in each database of the old cluster, and restore the tables after the upgrade.")));
 }
 
 /*
- * ALTER DATABASE ... SET TABLESPACE moves files by their names; the directory
- * of the pool would go on looking for the tables at the old place.
+ * LOAD: pg_upgrade --check tries all libraries of the old cluster that way.
  */
 static void
-ddl_refuse_move(const char *dbname)
+ddl_load(const char *filename)
 {
-	HeapTuple	tuple;
-	Oid			database = get_database_oid(dbname, true);
-	Oid			tablespace;
+	const char *base = last_dir_separator(filename);
 
-	if (!OidIsValid(database))
-		return;
-	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
-	if (!HeapTupleIsValid(tuple))
-		return;
-	tablespace = ((Form_pg_database) GETSTRUCT(tuple))->dattablespace;
-	ReleaseSysCache(tuple);
-
-	if (nvm_ddl_database_in_use(database, tablespace))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot move database \"%s\" to another tablespace, because it has nvm tables",
-						dbname),
-				 errdetail("The rows of nvm tables are in the persistent-memory pool, whatever the tablespace."),
-				 errhint("Create a database in the other tablespace and copy the tables with pg_dump.")));
+	base = base ? base + 1 : filename;
+	if (strcmp(base, "pg_nvm") == 0 || strcmp(base, "pg_nvm.so") == 0)
+		nvm_ddl_refuse_upgrade();
 }
 
 /*
- * ProcessUtility_hook: commands on whole databases.
+ * The rest of the chain.
+ */
+static void
+ddl_next_process_utility(PlannedStmt *pstmt, const char *queryString,
+						 bool readOnlyTree, ProcessUtilityContext context,
+						 ParamListInfo params, QueryEnvironment *queryEnv,
+						 DestReceiver *dest, QueryCompletion *qc)
+{
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context,
+								 params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
+}
+
+/*
+ * ProcessUtility_hook
  */
 static void
 ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
@@ -126,57 +142,46 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *stmt = pstmt->utilityStmt;
-	Oid			template = InvalidOid;
-	const char *template_name = NULL;
-	Oid			dropped = InvalidOid;
 	Oid			relid = InvalidOid;
 	uint32		dir = 0;
 
-	switch (nodeTag(stmt))
+	if (IsA(stmt, CreatedbStmt))
 	{
-		case T_CreatedbStmt:
-			template_name = ddl_option(((CreatedbStmt *) stmt)->options, "template");
-			if (template_name == NULL)
-				template_name = "template1";
-			template = get_database_oid(template_name, true);
-			if (OidIsValid(template))
-				ddl_refuse_template(template_name, template);
-			break;
-		case T_AlterDatabaseStmt:
-			if (ddl_option(((AlterDatabaseStmt *) stmt)->options, "tablespace") != NULL)
-				ddl_refuse_move(((AlterDatabaseStmt *) stmt)->dbname);
-			break;
-		case T_DropdbStmt:
-			dropped = get_database_oid(((DropdbStmt *) stmt)->dbname, true);
-			break;
-		case T_RuleStmt:
-			/* before 16, an ON SELECT rule may make a view of a table */
-			if (((RuleStmt *) stmt)->event == CMD_SELECT)
-			{
-				relid = RangeVarGetRelid(((RuleStmt *) stmt)->relation,
-										 AccessExclusiveLock, true);
-				if (OidIsValid(relid))
-					dir = nvm_ddl_storage(relid);
-			}
-			break;
-		default:
-			break;
+		const char *template = ddl_option(((CreatedbStmt *) stmt)->options, "template");
+
+		createdb_template = template ? template : "template1";
+		PG_TRY();
+		{
+			ddl_next_process_utility(pstmt, queryString, readOnlyTree, context,
+									 params, queryEnv, dest, qc);
+		}
+		PG_FINALLY();
+		{
+			createdb_template = NULL;
+		}
+		PG_END_TRY();
+		return;
 	}
 
-	if (prev_ProcessUtility_hook)
-		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context,
-								 params, queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	if (IsA(stmt, DropdbStmt))
+		dropdb_database = InvalidOid;
+	else if (IsA(stmt, LoadStmt))
+		ddl_load(((LoadStmt *) stmt)->filename);
+	else if (IsA(stmt, RuleStmt) && ((RuleStmt *) stmt)->event == CMD_SELECT)
+	{
+		/* before 16, an ON SELECT rule may make a view of a table */
+		relid = RangeVarGetRelid(((RuleStmt *) stmt)->relation,
+								 AccessExclusiveLock, true);
+		if (OidIsValid(relid))
+			dir = nvm_ddl_storage(relid);
+	}
+
+	ddl_next_process_utility(pstmt, queryString, readOnlyTree, context,
+							 params, queryEnv, dest, qc);
 
 	nvm_ddl_check_publication(stmt);
-
-	/* a session that was still connected may have created one meanwhile */
-	if (OidIsValid(template))
-		ddl_refuse_template(template_name, template);
-	if (OidIsValid(dropped))
-		nvm_ddl_drop_database(dropped);
+	if (IsA(stmt, DropdbStmt) && OidIsValid(dropdb_database))
+		nvm_ddl_drop_database(dropdb_database);
 	if (dir != 0)
 	{
 		CommandCounterIncrement();

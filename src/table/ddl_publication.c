@@ -7,8 +7,10 @@
  * subscriber would get the initial copy and then silently nothing.  Naming an
  * nvm table (or a table with an nvm partition or child) in a publication is
  * refused; one that only falls under FOR ALL TABLES or FOR TABLES IN SCHEMA is
- * warned of.  Both look at what the command has made, so that PostgreSQL's own
- * complaints come first.
+ * warned of.  The same when a table comes under a publication that there is:
+ * as a new table, as a partition, by its schema, or by becoming an nvm table.
+ * All look at what the command has made, so that PostgreSQL's own complaints
+ * come first.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -19,10 +21,13 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_publication.h"
 #include "nodes/parsenodes.h"
 #include "table/nvm_am.h"
-#include "table/nvm_table.h"
+#include "table/nvm_ddl.h"
 #include "utils/lsyscache.h"
 
 /* names that a warning lists */
@@ -107,32 +112,104 @@ publication_check_others(const char *pubname, Oid pubid)
 }
 
 /*
- * A table that has become nvm's and is in a publication by name.
+ * An nvm table and the publications that it comes under, as itself or as a
+ * partition: by name, or else by schema or because they have all.
  */
 static void
-publication_check_moved(RangeVar *relation)
+publication_check_table(Oid relid)
 {
-	Oid			relid = RangeVarGetRelid(relation, NoLock, true);
-	List	   *pubids;
+	List	   *names = GetRelationPublications(relid);
+	List	   *others = GetAllTablesPublications();
+	List	   *relids = list_make1_oid(relid);
+	ListCell   *lc;
 
-	if (!OidIsValid(relid) || !publication_is_nvm(relid))
-		return;
-	pubids = GetRelationPublications(relid);
-	if (pubids != NIL)
-		publication_refuse(GetPublication(linitial_oid(pubids))->name, relid);
+	if (get_rel_relispartition(relid))
+		relids = list_concat(relids, get_partition_ancestors(relid));
+	foreach(lc, relids)
+	{
+		names = list_concat_unique_oid(names, GetRelationPublications(lfirst_oid(lc)));
+		others = list_concat_unique_oid(others,
+										GetSchemaPublications(get_rel_namespace(lfirst_oid(lc))));
+	}
+	if (names != NIL)
+		publication_refuse(GetPublication(linitial_oid(names))->name, relid);
+	foreach(lc, others)
+		ereport(WARNING,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("publication \"%s\" does not publish changes of nvm table \"%s\"",
+						GetPublication(lfirst_oid(lc))->name, get_rel_name(relid)),
+				 errdetail(PUBLICATION_DETAIL)));
 }
 
-static bool
-publication_sets_access_method(AlterTableStmt *stmt)
+/*
+ * A relation that the command has made, changed or moved, and what is below
+ * it.
+ */
+static void
+publication_check_relation(Oid relid)
+{
+	ListCell   *lc;
+
+	if (!OidIsValid(relid))
+		return;
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	{
+		Oid			child = lfirst_oid(lc);
+
+		/* what is not permanent is never published */
+		if (get_rel_relkind(child) == RELKIND_RELATION &&
+			get_rel_persistence(child) == RELPERSISTENCE_PERMANENT &&
+			publication_is_nvm(child))
+			publication_check_table(child);
+	}
+}
+
+static Oid
+publication_created(RangeVar *relation)
+{
+	return get_relname_relid(relation->relname,
+							 RangeVarGetCreationNamespace(relation));
+}
+
+/*
+ * What an ALTER TABLE may have brought under a publication.
+ */
+static void
+publication_check_alter(AlterTableStmt *stmt)
 {
 	ListCell   *lc;
 
 	foreach(lc, stmt->cmds)
 	{
-		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_SetAccessMethod)
-			return true;
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		RangeVar   *relation = NULL;
+
+		if (cmd->subtype == AT_SetAccessMethod || cmd->subtype == AT_SetLogged)
+			relation = stmt->relation;
+		else if (cmd->subtype == AT_AttachPartition)
+			relation = castNode(PartitionCmd, cmd->def)->name;
+		if (relation != NULL)
+		{
+			CommandCounterIncrement();
+			publication_check_relation(RangeVarGetRelid(relation, NoLock, true));
+		}
 	}
-	return false;
+}
+
+/*
+ * A publication that a command has made or changed.
+ */
+static void
+publication_check(const char *pubname)
+{
+	Oid			pubid;
+
+	CommandCounterIncrement();
+	pubid = get_publication_oid(pubname, true);
+	if (!OidIsValid(pubid))
+		return;
+	publication_check_named(pubname, pubid);
+	publication_check_others(pubname, pubid);
 }
 
 /*
@@ -141,31 +218,38 @@ publication_sets_access_method(AlterTableStmt *stmt)
 void
 nvm_ddl_check_publication(Node *stmt)
 {
-	const char *pubname = NULL;
-	Oid			pubid;
-
-	if (IsA(stmt, CreatePublicationStmt))
-		pubname = ((CreatePublicationStmt *) stmt)->pubname;
-	else if (IsA(stmt, AlterPublicationStmt))
+	switch (nodeTag(stmt))
 	{
-		AlterPublicationStmt *alter = (AlterPublicationStmt *) stmt;
+		case T_CreatePublicationStmt:
+			publication_check(((CreatePublicationStmt *) stmt)->pubname);
+			break;
+		case T_AlterPublicationStmt:
+			if (((AlterPublicationStmt *) stmt)->options == NIL &&
+				((AlterPublicationStmt *) stmt)->action != AP_DropObjects)
+				publication_check(((AlterPublicationStmt *) stmt)->pubname);
+			break;
+		case T_AlterTableStmt:
+			publication_check_alter((AlterTableStmt *) stmt);
+			break;
+		case T_CreateStmt:
+			CommandCounterIncrement();
+			publication_check_relation(publication_created(((CreateStmt *) stmt)->relation));
+			break;
+		case T_CreateTableAsStmt:
+			CommandCounterIncrement();
+			publication_check_relation(publication_created(((CreateTableAsStmt *) stmt)->into->rel));
+			break;
+		case T_AlterObjectSchemaStmt:
+			if (((AlterObjectSchemaStmt *) stmt)->objectType == OBJECT_TABLE)
+			{
+				RangeVar   *moved = copyObject(((AlterObjectSchemaStmt *) stmt)->relation);
 
-		if (alter->options == NIL && alter->action != AP_DropObjects)
-			pubname = alter->pubname;
+				CommandCounterIncrement();
+				moved->schemaname = ((AlterObjectSchemaStmt *) stmt)->newschema;
+				publication_check_relation(RangeVarGetRelid(moved, NoLock, true));
+			}
+			break;
+		default:
+			break;
 	}
-	else if (IsA(stmt, AlterTableStmt) &&
-			 publication_sets_access_method((AlterTableStmt *) stmt))
-	{
-		CommandCounterIncrement();
-		publication_check_moved(((AlterTableStmt *) stmt)->relation);
-	}
-	if (pubname == NULL)
-		return;
-
-	CommandCounterIncrement();
-	pubid = get_publication_oid(pubname, true);
-	if (!OidIsValid(pubid))
-		return;
-	publication_check_named(pubname, pubid);
-	publication_check_others(pubname, pubid);
 }

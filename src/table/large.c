@@ -241,14 +241,30 @@ nvm_large_set_make(NvmRelState *state)
 }
 
 /*
- * Allocate a run for `bytes` bytes and put its header's stamp there, in the
- * same hold of the extend lock: without a stamp it would pass for a leak.
+ * Allocate a run and put its header's stamp there, in the same hold of the
+ * extend lock: without a stamp it would pass for a leak.
+ */
+uint64
+nvm_large_new_run(NvmRelState *state, uint32 nunits, NvmStamp stamp)
+{
+	LWLock	   *lock = nvm_rel_extend_lock(state);
+	uint64		offset;
+
+	LWLockAcquire(lock, LW_SHARED);
+	offset = nvm_large_alloc(state->dir, nunits);
+	nvm_store(&large_header(offset)->stamp, stamp);
+	nvm_flush(large_header(offset), sizeof(NvmLargeHeader));
+	LWLockRelease(lock);
+	return offset;
+}
+
+/*
+ * A run for `bytes` bytes that the set gives back if no version comes of it.
  */
 static uint64
 large_new_run(NvmLargeSet *set, Size bytes)
 {
 	uint32		nunits = (bytes + sizeof(NvmLargeHeader) + NVM_UNIT_SIZE - 1) / NVM_UNIT_SIZE;
-	LWLock	   *lock = nvm_rel_extend_lock(set->state);
 	uint64		offset;
 
 	if (set->nruns == set->maxruns)
@@ -256,13 +272,8 @@ large_new_run(NvmLargeSet *set, Size bytes)
 		set->runs = repalloc(set->runs, 2 * set->maxruns * sizeof(uint64));
 		set->maxruns *= 2;
 	}
-
-	LWLockAcquire(lock, LW_SHARED);
-	offset = nvm_large_alloc(set->state->dir, nunits);
+	offset = nvm_large_new_run(set->state, nunits, set->stamp);
 	set->runs[set->nruns++] = offset;
-	nvm_store(&large_header(offset)->stamp, set->stamp);
-	nvm_flush(large_header(offset), sizeof(NvmLargeHeader));
-	LWLockRelease(lock);
 	return offset;
 }
 
@@ -355,16 +366,51 @@ large_trailer(const NvmVersion *v, const char **offsets)
 	return count;
 }
 
+/*
+ * Word i of the list of values outside, or 0.
+ */
+static uint64
+large_word(const NvmVersion *v, int i)
+{
+	const char *words = NULL;
+	uint64		word;
+
+	if (i >= large_trailer(v, &words))
+		return 0;
+	memcpy(&word, words + i * sizeof(uint64), sizeof(word));
+	return word;
+}
+
 uint64
 nvm_large_head(const NvmVersion *v, int i)
 {
-	const char *offsets = NULL;
-	uint64		offset;
+	return NVM_LARGE_OFFSET(large_word(v, i));
+}
 
-	if (i >= large_trailer(v, &offsets))
-		return 0;
-	memcpy(&offset, offsets + i * sizeof(uint64), sizeof(offset));
-	return offset;
+/*
+ * See nvm_large.h.
+ */
+bool
+nvm_large_repoint(NvmVersion *v, int i, uint64 to)
+{
+	uint64		word = large_word(v, i);
+	uint32		place = NVM_LARGE_PLACE(word);
+	const char *words = NULL;
+	char	   *standin;
+	uint64		from;
+
+	if (i >= large_trailer(v, &words) || place < v->tuple.hoff + VARHDRSZ_EXTERNAL ||
+		(const char *) &v->tuple + place + sizeof(uint64) > words)
+		return false;
+	standin = (char *) &v->tuple + place;
+	memcpy(&from, standin, sizeof(from));
+	if (from != NVM_LARGE_OFFSET(word) ||
+		!VARATT_IS_EXTERNAL(standin - VARHDRSZ_EXTERNAL))
+		return false;
+	memcpy(standin, &to, sizeof(to));
+	word = to | place;
+	memcpy(unconstify(char *, words) + i * sizeof(uint64), &word, sizeof(word));
+	return true;
 }
 
 /*

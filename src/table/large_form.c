@@ -175,6 +175,7 @@ large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
 	NvmLargeSet *set = nvm_large_set_make(nvm_rel(rel));
 	uint64	   *heads = palloc(sizeof(uint64) * nout);
 	int			n = 0;
+	bool		null;
 	HeapTuple	formed;
 	HeapTuple	tuple;
 	char	   *trailer;
@@ -198,6 +199,15 @@ large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
 	tuple->t_data = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
 	tuple->t_len = formed->t_len + NVM_LARGE_TRAILER(nout);
 	memcpy(tuple->t_data, formed->t_data, formed->t_len);
+
+	/* where in the tuple each stand-in holds its offset */
+	n = 0;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (out[i] != NULL)
+			heads[n++] |= VARDATA_EXTERNAL(DatumGetPointer(heap_getattr(formed, i + 1, desc, &null))) -
+				(char *) formed->t_data;
+	}
 	trailer = (char *) tuple->t_data + formed->t_len;
 	memcpy(trailer, heads, sizeof(uint64) * nout);
 	memcpy(trailer + sizeof(uint64) * nout, &count, sizeof(count));

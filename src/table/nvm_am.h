@@ -141,13 +141,4 @@ extern void nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 									   BlockNumber *pages, double *tuples,
 									   double *allvisfrac);
 
-/* ---- ddl.c and ddl_publication.c for ddl_hooks.c ---- */
-
-extern uint32 nvm_ddl_storage(Oid relid);
-extern void nvm_ddl_end_storage(uint32 dir);
-extern void nvm_ddl_created_relation(Oid relid);
-extern void nvm_ddl_drop_database(Oid database);
-extern bool nvm_ddl_database_in_use(Oid database, Oid tablespace);
-extern void nvm_ddl_check_publication(Node *stmt);
-
 #endif							/* NVM_AM_H */

@@ -13,10 +13,16 @@
 #include "table/nvm_table.h"
 
 /*
- * Bytes at the end of a tuple with NVM_VF_LARGE, beyond its columns: the pool
- * offsets of the n values it has outside, and n in 2 bytes.  Not aligned.
+ * Bytes at the end of a tuple with NVM_VF_LARGE, beyond its columns: a word
+ * for each of the n values it has outside, and n in 2 bytes.  Not aligned.
+ *
+ * The word is the pool offset of the value, a multiple of NVM_UNIT_SIZE, plus
+ * the place in the tuple where the value's stand-in holds that offset: so that
+ * a copy of the tuple can be led to copies of its values without a catalog.
  */
 #define NVM_LARGE_TRAILER(n)	((n) * sizeof(uint64) + sizeof(uint16))
+#define NVM_LARGE_OFFSET(word)	((word) & ~(uint64) (NVM_UNIT_SIZE - 1))
+#define NVM_LARGE_PLACE(word)	((uint32) ((word) & (NVM_UNIT_SIZE - 1)))
 
 extern NvmLargeSet *nvm_large_set_make(NvmRelState *state);
 extern uint64 nvm_large_write(NvmLargeSet *set, const char *value, Size total,
@@ -27,6 +33,13 @@ extern bool nvm_large_is_single(Datum stored);
 
 /* pool offset of the version's i-th value outside, or 0 if there is none */
 extern uint64 nvm_large_head(const NvmVersion *v, int i);
+
+/* lead the version's i-th value to pool offset `to`; false if its stand-in is
+ * not where it should be.  The version's checksum is the caller's. */
+extern bool nvm_large_repoint(NvmVersion *v, int i, uint64 to);
+
+/* a run of n units for storage `state`, whose header has the stamp already */
+extern uint64 nvm_large_new_run(NvmRelState *state, uint32 nunits, NvmStamp stamp);
 
 /* what is wrong with the version's i-th value outside, or NULL */
 extern const char *nvm_large_verify(NvmRelState *state, const NvmVersion *v,

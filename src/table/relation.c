@@ -61,13 +61,17 @@ nvm_relation_is_nvm(Relation rel)
  * The directory key of a storage.  Relation file numbers are unique in a
  * database and tablespace except for temporary relations, which several
  * backends may give the same number: for them the backend is part of the key.
+ *
+ * The database's default tablespace is 0, as in pg_class: so that it may
+ * change without us, by ALTER DATABASE and in a copy of the database.
  */
 void
 nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 {
 	memset(key, 0, sizeof(*key));
 	key->database = NvmLocatorDb(*locator);
-	key->tablespace = NvmLocatorSpc(*locator);
+	key->tablespace = NvmLocatorSpc(*locator) == MyDatabaseTableSpace ?
+		InvalidOid : NvmLocatorSpc(*locator);
 	key->relnumber = NvmLocatorRel(*locator);
 	if (RelationUsesLocalBuffers(rel))
 		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
@@ -93,11 +97,11 @@ nvm_rel_cache_slow(Relation rel)
 	if (dir == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("table \"%s\" has no storage in the persistent-memory pool",
+				 errmsg("rows of nvm table \"%s\" are lost",
 						RelationGetRelationName(rel)),
-				 errdetail("The pool has no entry for database %u, tablespace %u, file number %u.",
-						   key.database, key.tablespace, (unsigned) key.relnumber),
-				 errhint("The pool may have been created anew, or restored from an older copy than the data directory. Restore the two together, or drop the table.")));
+				 errdetail("The persistent-memory pool has no storage for database %u, tablespace %u, file number %u: it was made anew, or is not the one that the table was made in.",
+						   key.database, NvmLocatorSpc(locator), (unsigned) key.relnumber),
+				 errhint("TRUNCATE the table to use it again, empty, or DROP it; or restore the pool and the data directory together from a backup taken while the server was stopped.")));
 
 	state = nvm_rel_open(dir);
 

@@ -140,6 +140,7 @@ extern void nvm_wbl_define_settings(void);
 extern Size nvm_wbl_shmem_size(void);
 extern int	nvm_wbl_num_lwlocks(void);
 extern void nvm_wbl_shmem_startup(void);	/* after nvm_pool_shmem_startup */
+extern void nvm_wbl_shmem_init(void);	/* again, for another pool */
 extern void nvm_wbl_register_workers(void);
 extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
 

@@ -78,23 +78,32 @@ nvm_wbl_num_lwlocks(void)
 }
 
 /*
- * Make the shared memory and, if the pool is open, find out what the last stop
- * left: nvm_recovery_analyse.  Runs in the postmaster, at its start and when it
- * reinitialises after the crash of a child.  Caller holds AddinShmemInitLock.
+ * Attach to the shared memory, or make it.  Caller holds AddinShmemInitLock.
  */
 void
 nvm_wbl_shmem_startup(void)
 {
 	bool		found;
-	LWLockPadded *locks;
 
 	NvmWbl = ShmemInitStruct("pg_nvm wbl", sizeof(NvmWblShared), &found);
 	nvm_slots = ShmemInitStruct("pg_nvm commit slots",
 								mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState)), &found);
 	nvm_frozen = ShmemInitStruct("pg_nvm frozen",
 								 mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64)), &found);
-	if (found)
-		return;
+	if (!found)
+		nvm_wbl_shmem_init();
+}
+
+/*
+ * Initialise the shared memory and, if the pool is open, find out what the
+ * last stop left: nvm_recovery_analyse.  Runs in the postmaster, at its start,
+ * when it reinitialises after the crash of a child, and when a pool that was
+ * given up has been replaced by a new one.
+ */
+void
+nvm_wbl_shmem_init(void)
+{
+	LWLockPadded *locks;
 
 	memset(NvmWbl, 0, sizeof(NvmWblShared));
 	nvm_walwriter_init();

@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * pool_reset.c
+ *	  Giving up a lost pool: nvm.reset_pool() and what the next start does.
+ *
+ * Only the postmaster can map a pool, before it forks.  So a session does no
+ * more than leave a request, a file in the data directory, and the next start
+ * carries it out:
+ *
+ *	- "lost": the pool is not available, begin with a new one.  The start tries
+ *	  the pool all the same; if it can be opened now (somebody has mounted the
+ *	  device), the request is dropped.
+ *	- "force": the pool is to be given up whatever its state.
+ *
+ * Nothing is deleted: the file gets another name beside it.  The steps, each
+ * durable before the next, and what a crash after it leads to:
+ *
+ *	0. request				the next start begins with 1
+ *	1. pool renamed			the same; there is nothing to rename
+ *	2. incarnation file		the same; nothing to remove.  Not before 1: a pool
+ *	   removed				that is there without it is another one's
+ *	3. request removed		a data directory that knows of no pool: one is made
+ *	4. new pool
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "common/file_perm.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/pool_impl.h"
+#include "storage/fd.h"
+
+#define NVM_RESET_FILE			"pg_nvm_reset"
+
+static const char *const reset_texts[] = {
+	[NVM_RESET_NONE] = "",
+	[NVM_RESET_LOST] = "pg_nvm reset 1 lost\n",
+	[NVM_RESET_FORCE] = "pg_nvm reset 1 force\n"
+};
+
+/*
+ * Is a refusal for this reason one that a new pool may answer?  Others are
+ * settings and permissions that can be corrected, or another server's lock.
+ */
+static bool
+reset_answers(int sqlerrcode)
+{
+	return sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ||
+		sqlerrcode == ERRCODE_DATA_CORRUPTED ||
+		sqlerrcode == ERRCODE_FEATURE_NOT_SUPPORTED;
+}
+
+/*
+ * What the data directory asks for.
+ */
+NvmResetRequest
+nvm_reset_requested(void)
+{
+	char		text[64] = {0};
+	int			fd = open(NVM_RESET_FILE, O_RDONLY | O_CLOEXEC);
+	ssize_t		n;
+
+	if (fd < 0)
+		return NVM_RESET_NONE;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	for (int i = NVM_RESET_LOST; n > 0 && i <= NVM_RESET_FORCE; i++)
+	{
+		if (strcmp(text, reset_texts[i]) == 0)
+			return i;
+	}
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" is not a request to make a new NVM pool, and is ignored",
+					NVM_RESET_FILE)));
+	return NVM_RESET_NONE;
+}
+
+/*
+ * See nvm_pool.h.  In a session.
+ */
+void
+nvm_pool_request_reset(bool force)
+{
+	const char *temp = NVM_RESET_FILE ".new";
+	const char *text = reset_texts[force ? NVM_RESET_FORCE : NVM_RESET_LOST];
+	int			fd;
+
+	if (NvmPool == NULL)
+		nvm_pool_require_slow();
+	if (!force && NvmPool->status == NVM_POOL_OPEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("the NVM pool is open and in use"),
+				 errhint("To lose the rows of all nvm tables of all databases, call nvm.reset_pool(force => true).")));
+	if (!force && !reset_answers(NvmPool->refusal_errcode))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the NVM pool is not available, but not lost"),
+				 errdetail("At server start: %s.", NvmPool->refusal),
+				 errhint("%s To lose the rows of all nvm tables of all databases, call nvm.reset_pool(force => true).",
+						 NvmPool->refusal_hint)));
+
+	fd = OpenTransientFile(temp, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+	errno = fd < 0 ? errno : ENOSPC;
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t) strlen(text))
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s\": %m", temp)));
+	if (CloseTransientFile(fd) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not close file \"%s\": %m", temp)));
+	NVM_FAILPOINT("reset-request");
+	(void) durable_rename(temp, NVM_RESET_FILE, ERROR);
+	NVM_FAILPOINT("reset-requested");
+}
+
+/*
+ * The request is not, or no longer, wanted.  In the postmaster.
+ */
+bool
+nvm_reset_forget(void)
+{
+	return durable_unlink(NVM_RESET_FILE, LOG) == 0;
+}
+
+/*
+ * Give the pool file another name.  It is locked, so that no other server
+ * loses its pool.  Returns false after refusing the pool.
+ */
+static bool
+reset_move_pool(void)
+{
+	struct stat st;
+	char		aside[MAXPGPATH];
+
+	if (lstat(nvm_pool_path, &st) != 0)
+	{
+		if (errno == ENOENT)
+			return true;
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+						  "could not access NVM pool \"%s\": %m", nvm_pool_path);
+	}
+	if (S_ISREG(st.st_mode) && !nvm_file_lock_existing())
+		return false;
+	for (int i = 1;; i++)
+	{
+		snprintf(aside, sizeof(aside), "%s.old.%d", nvm_pool_path, i);
+		if (lstat(aside, &st) != 0)
+			break;
+	}
+	if (durable_rename(nvm_pool_path, aside, LOG) != 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+						  "could not rename NVM pool \"%s\": %m", nvm_pool_path);
+	ereport(LOG,
+			(errmsg("NVM pool \"%s\" was given up by nvm.reset_pool()", nvm_pool_path),
+			 errhint("The file was renamed to \"%s\". Remove it when it is not needed.",
+					 aside)));
+	return true;
+}
+
+/*
+ * Carry a request out, up to where a new pool can be made.  The pool is not
+ * open.  In the postmaster.  Returns false after refusing the pool; the
+ * request stays.
+ */
+static bool
+reset_execute(void)
+{
+	if (access("standby.signal", F_OK) == 0)
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "nvm tables are not replicated by physical replication. Query them on the primary.",
+						  "this server is a standby");
+	nvm_file_names();
+	if (!reset_move_pool())
+		return false;
+	nvm_file_unlock();
+	NVM_FAILPOINT("reset-moved");
+	if (access(NVM_INCARNATION_FILE, F_OK) == 0 &&
+		durable_unlink(NVM_INCARNATION_FILE, LOG) != 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the data directory.",
+						  "could not remove file \"%s\": %m", NVM_INCARNATION_FILE);
+	NVM_FAILPOINT("reset-unbound");
+	if (!nvm_reset_forget())
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the data directory.",
+						  "could not remove file \"%s\": %m", NVM_RESET_FILE);
+	NVM_FAILPOINT("reset-forgotten");
+	return true;
+}
+
+/*
+ * Before the pool is opened: a forced request.  Returns false after refusing
+ * the pool.
+ */
+bool
+nvm_reset_before_open(void)
+{
+	return nvm_reset_requested() != NVM_RESET_FORCE || reset_execute();
+}
+
+/*
+ * After the pool was refused, by this layer or one above: should it be given
+ * up now?  If true, what made it unusable is out of the way.
+ */
+bool
+nvm_reset_after_refusal(void)
+{
+	return nvm_reset_requested() == NVM_RESET_LOST &&
+		reset_answers(NvmPool->refusal_errcode) && reset_execute();
+}

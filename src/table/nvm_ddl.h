@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_ddl.h
+ *	  DDL: what ddl*.c and storage_copy.c share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_DDL_H
+#define NVM_DDL_H
+
+#include "nodes/parsenodes.h"
+#include "table/nvm_table.h"
+
+/* ---- ddl.c ---- */
+
+extern uint32 nvm_ddl_storage(Oid relid);
+extern uint32 nvm_ddl_make_storage(const NvmStorageKey *key, uint32 flags,
+								   uint32 temp_owner);
+extern void nvm_ddl_end_storage(uint32 dir);
+extern void nvm_ddl_created_relation(Oid relid);
+
+/* ---- ddl_hooks.c ---- */
+
+/* ERROR in a server that pg_upgrade has started */
+extern void nvm_ddl_refuse_upgrade(void);
+
+/* ---- ddl_database.c ---- */
+
+extern void nvm_ddl_copy_database(const char *template_name, Oid template, Oid database);
+extern void nvm_ddl_drop_database(Oid database);
+
+/* ---- ddl_publication.c ---- */
+
+extern void nvm_ddl_check_publication(Node *stmt);
+
+/* ---- storage_copy.c ---- */
+
+extern void nvm_storage_copy(uint32 from, uint32 to);
+
+#endif							/* NVM_DDL_H */
