@@ -68,7 +68,8 @@ typedef struct NvmBlock
 	uint16_t	flags;
 	uint16_t	ended;			/* volatile hint: versions ended since last pruned */
 	uint32_t	check;			/* CRC-32C over magic, dir, blkno and uuid */
-	uint8_t		retired[8];		/* volatile hints: cells of RETIRED areas, 0 none */
+	uint8_t		retired[8];		/* volatile hints: cells of RETIRED areas, 0 none;
+								 * the last: there may be more */
 	uint64_t	starts[4];		/* bit per cell: an area starts here */
 	uint64_t	used[4];		/* bit per cell: belongs to an area.  A cache of
 								 * starts + ncells, rebuilt by sanitize */

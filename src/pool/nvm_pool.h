@@ -171,8 +171,7 @@ struct NvmRelState
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
 	pg_atomic_uint64 dead;		/* versions made dead since the last VACUUM */
 	pg_atomic_uint64 live;		/* estimate of live rows */
-	pg_atomic_uint32 fsm_seg_made;	/* bitmask of fsm[] segments present */
-	uint8	   *fsm[NVM_RELMAP_SEGS];	/* free cells / 1 per block, 0 = none; segment
+	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 };
 

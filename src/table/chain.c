@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "pmem/nvm_pmem.h"
 #include "storage/proc.h"
 #include "table/nvm_serializable.h"
@@ -266,7 +267,7 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 				   NvmStamp stamp, uint32 kind)
 {
 	NvmBlock   *block = nvm_block(state, blk);
-	uint64		fxid = U64FromFullTransactionId(ReadNextFullTransactionId());
+	FullTransactionId fxid;
 	LWLock	   *lock = NULL;
 
 	/*
@@ -275,23 +276,39 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 	 * the new version.  While we hold the horizon below fxid nobody can: we do
 	 * not in VACUUM, and no more in an abort, whose xid is gone.
 	 */
-	if (!TransactionIdIsValid(MyProc->xid) || (MyProc->statusFlags & PROC_IN_VACUUM))
+	if (!TransactionIdIsValid(MyProc->xid) ||
+		(MyProc->statusFlags & (PROC_IN_VACUUM | PROC_IN_LOGICAL_DECODING)) != 0)
 	{
 		lock = nvm_alloc_lock(state->dir, blk);
 		LWLockAcquire(lock, LW_EXCLUSIVE);
+		fxid = ReadNextFullTransactionId();
+	}
+	else
+	{
+		/*
+		 * A snapshot taken before our xid was assigned has an xmin no newer
+		 * than it, and one taken since has it among the running.  The next
+		 * xid would be right as well, but passes later.
+		 */
+		fxid = GetTopFullTransactionIdIfAny();
 	}
 
 	/* begin goes first: who reads an xid checks begin afterwards */
-	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, fxid & NVM_STAMP_COUNTER_MASK));
+	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, U64FromFullTransactionId(fxid) &
+										NVM_STAMP_COUNTER_MASK));
 	pg_write_barrier();
 	if (NvmVersionCells(v) > 1)
 		*NvmRetiredBy(v) = stamp;
 	if (lock != NULL)
 		LWLockRelease(lock);
 	nvm_flush(&v->begin, sizeof(uint64));
-	if (kind == NVM_STAMP_RETIRED)
+	if (kind != NVM_STAMP_DEAD)
 	{
-		block->retired[off % lengthof(block->retired)] = off;
+		if (kind == NVM_STAMP_RETIRED)
+			nvm_block_note_retired(block, off);
+		else
+			block->retired[NVM_RETIRED_MORE] = 1;	/* its tail */
+		nvm_freemap_promising(state, blk);
 		/* whoever needs a block may search the table once more */
 		if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
 			pg_atomic_write_u32(&state->hint_free_blocks, 1);
@@ -373,6 +390,10 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur),
 											 NvmVersionCells(rootv)));
 		nvm_flush(&rootv->next, sizeof(uint64));
+		/* nor may a search from the newest version find them any more */
+		nvm_store(&ref_version(state, cur)->link,
+				  NVM_REF_MAKE(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
+							   (uint16) NvmPool->incarnation));
 		if (!stub)
 		{
 			nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),

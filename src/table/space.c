@@ -19,7 +19,11 @@
 #include "table/nvm_table.h"
 #include "utils/snapmgr.h"
 
-/* blocks looked at in one search for room before the relation is extended */
+/* headers looked at in one search for a block with room */
+#define SEARCH_LOOKS		256
+/* blocks that one look passes over at most, by the free map */
+#define SEARCH_WINDOW		4096
+/* blocks tried before the relation is extended */
 #define SEARCH_BLOCKS		16
 /* free cells that make a block worth a note by VACUUM */
 #define NOTE_CELLS			8
@@ -223,6 +227,7 @@ sanitize_block(NvmBlock *block)
 {
 	uint32		off = NVM_FIRST_CELL - 1;
 	uint64		used[4] = {(1 << NVM_FIRST_CELL) - 1, 0, 0, 0};
+	bool		more = false;
 
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
@@ -237,6 +242,9 @@ sanitize_block(NvmBlock *block)
 			clear_start(block, off);
 		else
 			set_bits(used, off, ncells);
+		if (nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_RETIRED) ||
+			(nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_STUB) && ncells > 1))
+			more = true;
 	}
 	keep_lost_areas(block, used);
 	for (uint32 cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
@@ -246,6 +254,7 @@ sanitize_block(NvmBlock *block)
 	}
 	memcpy(block->used, used, sizeof(used));
 	memset(block->retired, 0, sizeof(block->retired));
+	block->retired[NVM_RETIRED_MORE] = more;
 	block->ended = 0;
 	if (nvm_incarnation_crashed(block->alloc_inc))
 		block->flags |= NVM_BLOCK_SUSPECT;
@@ -335,7 +344,9 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		{
 			/* later, then: the hint keeps the block in the search */
 			if (from == off)
-				block->retired[off % lengthof(block->retired)] = off;
+				nvm_block_note_retired(block, off);
+			else
+				block->retired[NVM_RETIRED_MORE] = 1;
 			continue;
 		}
 
@@ -364,6 +375,7 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 			clear_bits(block->used, area[i], ncells[i]);
 		}
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
+		nvm_freemap_promising(state, block->blkno);
 	}
 	if (locked && !mine)
 		LWLockRelease(rowlock);
@@ -378,11 +390,11 @@ take_retired(NvmBlock *block, uint32 cells)
 {
 	struct GlobalVisState *vistest = NULL;
 
-	if (*(uint64 *) block->retired == 0)
+	if (!nvm_block_has_retired(block))
 		return 0;
-	for (int i = 0; i < (int) lengthof(block->retired); i++)
+	for (int i = 0; i < NVM_RETIRED_HINTS; i++)
 	{
-		uint32		off = block->retired[i];
+		uint8		off = nvm_load_hint(block, i);
 		NvmVersion *v;
 		uint64		begin;
 
@@ -392,7 +404,7 @@ take_retired(NvmBlock *block, uint32 cells)
 		begin = nvm_load(&v->begin);
 		if (!nvm_begin_is(begin, NVM_STAMP_RETIRED))
 		{
-			block->retired[i] = 0;
+			nvm_block_forget_retired(block, i, off);
 			continue;
 		}
 		if (NvmVersionCells(v) < cells || NvmVersionCells(v) > cells + 2 ||
@@ -402,7 +414,7 @@ take_retired(NvmBlock *block, uint32 cells)
 			vistest = GlobalVisTestFor(NULL);
 		if (!retired_is_free(v, begin, vistest))
 			continue;
-		block->retired[i] = 0;
+		nvm_block_forget_retired(block, i, off);
 		/* RETIRED and 0 are both "no version" to whoever finds them */
 		nvm_store(&v->begin, 0);
 		return off;
@@ -412,7 +424,8 @@ take_retired(NvmBlock *block, uint32 cells)
 
 /*
  * Try to allocate in one block.  If a retired area can be taken as it is, no
- * fence is needed; otherwise, where `reclaim` is set, areas are freed first.
+ * fence is needed; otherwise, where `reclaim` is set and the block's hints
+ * promise something, areas are freed first.
  */
 NvmVersion *
 nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
@@ -444,7 +457,8 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	else
 	{
 		cell = find_run(block, cells);
-		if (cell == 0 && reclaim && nvm_space_reclaim(state, block) >= cells)
+		if (cell == 0 && reclaim && nvm_block_has_retired(block) &&
+			nvm_space_reclaim(state, block) >= cells)
 			cell = find_run(block, cells);
 		if (cell == 0)
 		{
@@ -462,34 +476,50 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 }
 
 /*
- * A block with room that VACUUM, or the start of this incarnation, promised.
+ * A block that may have room, among those that the relation had a moment ago.
+ * Searches begin where the last one stopped; after one round without anything
+ * being retired meanwhile there are none until something is.
  */
 static bool
 search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
 {
 	uint32		nblocks = nvm_rel_nblocks(state);
-	uint32		promised = pg_atomic_read_u32(&state->hint_free_blocks);
+	bool		wrapped = false;
 
-	for (int i = 0; i < SEARCH_BLOCKS && promised > 0 && nblocks > 0; i++)
+	if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
+		return false;
+	for (int i = 0; i < SEARCH_LOOKS; i++)
 	{
-		uint32		b = pg_atomic_fetch_add_u32(&state->hint_next, 1);
+		uint32		from = pg_atomic_read_u32(&state->hint_next);
+		uint32		window = Min(nblocks, from + SEARCH_WINDOW);
+		uint32		b = nvm_freemap_next(state, from, window, cells);
 		NvmBlock   *block;
 
-		if (b >= nblocks)
+		if (from >= nblocks)
 		{
-			/* once round: whatever was promised has been offered */
+			/*
+			 * Once round: whatever was promised has been offered.  What was
+			 * too young at the front may have come of age meanwhile.
+			 */
 			pg_atomic_write_u32(&state->hint_next, 0);
 			pg_atomic_write_u32(&state->hint_free_blocks, 0);
-			return false;
+			if (wrapped)
+				return false;
+			wrapped = true;
+			continue;
 		}
+		if (!pg_atomic_compare_exchange_u32(&state->hint_next, &from,
+											b < window ? b + 1 : b) || b >= window)
+			continue;
 		block = nvm_block(state, b);
 		if (block->magic != NVM_BLOCK_MAGIC ||
 			block->alloc_inc != NvmPool->incarnation ||
-			free_cells(block) >= cells || *(uint64 *) block->retired != 0)
+			find_run(block, cells) != 0 || nvm_block_has_retired(block))
 		{
 			*blk = b;
 			return true;
 		}
+		nvm_freemap_disappointed(state, b, cells);
 	}
 	return false;
 }
@@ -549,6 +579,14 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 
 	Assert(cells >= 2 && cells <= NVM_BLOCK_CELLS);
 
+	/*
+	 * The tail that a root leaves when it becomes a stub is one cell shorter
+	 * than the row.  Who expects updates, and says so by a fillfactor, gets a
+	 * cell more, so that a version of the row's size fits into the tail.
+	 */
+	if (root && cells < NVM_BLOCK_CELLS && RelationGetFillFactor(rel, 100) < 100)
+		cells++;
+
 	if (near != InvalidBlockNumber)
 	{
 		v = nvm_space_alloc_in(state, near, cells, root, false, off);
@@ -565,9 +603,12 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 			*blk = next_target(state, target, cells, tries < SEARCH_BLOCKS, &fresh);
 		else
 			(*blk)--;
-		v = nvm_space_alloc_in(state, *blk, cells, root, tries > 0 && !fresh, off);
+		v = nvm_space_alloc_in(state, *blk, cells, root, !fresh, off);
 		if (v != NULL)
 			return v;
+		if (!fresh && !nvm_block_has_retired(nvm_block(state, *blk)) &&
+			(nvm_block(state, *blk)->flags & NVM_BLOCK_SUSPECT) == 0)
+			nvm_freemap_disappointed(state, *blk, cells);
 	}
 }
 
