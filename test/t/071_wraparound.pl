@@ -21,6 +21,8 @@ my $node = NvmTest->new('wrap');
 $node->init;
 $node->append_conf('postgresql.conf', <<CONF);
 autovacuum = off
+# nor against wraparound
+autovacuum_freeze_max_age = 2000000000
 nvm.horizon_naptime = 50ms
 max_prepared_transactions = 10
 CONF
@@ -53,6 +55,8 @@ sub freeze_all
 	my ($name) = @_;
 	command_ok([ 'vacuumdb', '-q', '--all', '--freeze', '--maintenance-db', $node->connstr('postgres') ],
 		"$name: all databases are frozen");
+	# after a crash the limits are those of the last checkpoint
+	$node->safe_psql('postgres', 'CHECKPOINT');
 	return;
 }
 
@@ -112,19 +116,21 @@ sub age { return $node->safe_psql('postgres', "SELECT age(relfrozenxid) FROM pg_
 work();
 compare('at first');
 
-# Nine times nearly a quarter of 2^32, in one run of the server: more than twice
-# around.  What is frozen on the way is all that VACUUM must have done.
+# Nearly a quarter of 2^32 at a time, in one run of the server: once around, and
+# in the long run twice.  What is frozen on the way is all that VACUUM must have done.
 my $start = $node->safe_psql('postgres', $next);
 my $reader;
-foreach my $i (1 .. 9)
+my $moves = NvmTest::is_long() ? 9 : 5;
+foreach my $i (1 .. $moves)
 {
 	my $name = "move $i";
 
 	move_on(1_000_000_000);
+	cmp_ok(age('n'), '>', 900_000_000, "$name: the nvm table has aged");
 	# old rows and lock marks, before anybody has cleaned up
 	compare("$name, before VACUUM");
 	work();
-	if ($i == 4)
+	if ($i == 2)
 	{
 		# VACUUM does not pass a snapshot
 		$reader = $node->session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM n');
@@ -137,22 +143,22 @@ foreach my $i (1 .. 9)
 		$reader->sql('COMMIT');
 		$reader->drop;
 	}
-	if ($i == 6)
+	if ($i == 3)
 	{
 		# nor a transaction that has written and goes on
-		my $writer = $node->session('BEGIN', "INSERT INTO n VALUES (-6, 6, 'open')", "INSERT INTO h VALUES (-6, 6, 'open')");
+		my $writer = $node->session('BEGIN', "INSERT INTO n VALUES (-600000006, 6, 'open')", "INSERT INTO h VALUES (-600000006, 6, 'open')");
 		my $xid = $writer->sql('SELECT pg_current_xact_id()::xid');
 		$node->safe_psql('postgres', 'VACUUM FREEZE n');
 		is($node->safe_psql('postgres', "SELECT age(relfrozenxid) >= age('$xid'::xid) FROM pg_class WHERE relname = 'n'"),
-			't', "$name: relfrozenxid stays behind a writer");
+			't', "$name: relfrozenxid stays behind a writer")
+		  or diag($node->safe_psql('postgres', "SELECT relfrozenxid, '$xid' FROM pg_class WHERE relname = 'n'"));
 		$writer->sql('COMMIT');
 		$writer->drop;
 	}
-	cmp_ok(age('n'), '>', 900_000_000, "$name: the nvm table has aged");
 	freeze_all($name);
 	cmp_ok(age('n'), '<', 1_000_000, "$name: and is young again");
 	compare($name);
-	if ($i == 7)
+	if ($i == 4)
 	{
 		# a crash on the far side
 		$node->crash;
@@ -160,17 +166,17 @@ foreach my $i (1 .. 9)
 		compare("$name, after a crash");
 	}
 }
-cmp_ok($node->safe_psql('postgres', $next) - $start, '>', 2 * (1 << 32), 'twice around');
-$node->check_clean('twice around');
+cmp_ok($node->safe_psql('postgres', $next) - $start, '>', int($moves / 4) * (1 << 32), 'around');
+$node->check_clean('around');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.gaps'), '0', 'no gap is left');
 
 # Autovacuum against wraparound comes by itself, also where it is switched off.
 $node->safe_psql('postgres', 'ALTER TABLE n SET (autovacuum_enabled = off)');
-$node->append_conf('postgresql.conf', <<CONF);
-autovacuum_naptime = 1s
-autovacuum_freeze_max_age = 100000
-autovacuum_multixact_freeze_max_age = 10000
-CONF
+$node->set_conf(
+	'autovacuum' => 'on',
+	'autovacuum_naptime' => '1s',
+	'autovacuum_freeze_max_age' => '100000',
+	'autovacuum_multixact_freeze_max_age' => '10000');
 $node->restart;
 move_on(5_000_000);
 cmp_ok(age('n'), '>', 1_000_000, 'due for autovacuum against wraparound');
@@ -179,7 +185,8 @@ ok($node->poll_query_until('postgres', "SELECT bool_and(age(relfrozenxid) < 1000
 compare('after autovacuum');
 
 # Multixacts: as their counter passes 2^31 and 2^32.
-foreach my $mxid (2147483647 - 2000, 4294967295 - 2000)
+$node->set_conf('autovacuum' => 'off', 'autovacuum_multixact_freeze_max_age' => 2000000000);
+foreach my $mxid (2147483647 - 2000, 3221225472, 4294967295 - 2000)
 {
 	my $aligned = int($mxid / 2048) * 2048;
 
@@ -197,6 +204,8 @@ foreach my $mxid (2147483647 - 2000, 4294967295 - 2000)
 	close $fh;
 	system_or_bail('pg_resetwal', '-f', '-m', "$aligned,$aligned", '-D', $node->data_dir);
 	$node->start;
+	# all databases are so old that no multixact may be made
+	freeze_all("at multixact $aligned");
 	work();
 	# through the edge
 	my $one = $node->session;
