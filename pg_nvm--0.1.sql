@@ -165,13 +165,51 @@ CREATE VIEW nvm.activity AS SELECT * FROM nvm.activity_info();
 COMMENT ON VIEW nvm.activity IS
 'counters since the server started: commits, decisions made durable by other backends, progress of the gap collector';
 
+CREATE FUNCTION nvm.transactions_info(
+    OUT slot int, OUT counter bigint, OUT pid int, OUT xid xid8, OUT state text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_transactions_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.transactions_info() IS
+'transactions with nvm data that are not decided, without what PostgreSQL knows of them';
+
+CREATE VIEW nvm.transactions AS
+SELECT i.slot, i.counter, i.pid, i.xid, i.state, p.gid,
+       coalesce(p.prepared, a.xact_start) AS since
+  FROM nvm.transactions_info() i
+       LEFT JOIN pg_catalog.pg_prepared_xacts p
+              ON i.state = 'prepared' AND p.transaction = pg_catalog.xid(i.xid)
+       LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = i.pid;
+
+COMMENT ON VIEW nvm.transactions IS
+'open stamps: transactions that have written nvm data and are running, ending or prepared';
+
+CREATE FUNCTION nvm.stat_wbl_info(
+    OUT commits bigint, OUT mixed_commits bigint, OUT aborts bigint,
+    OUT prepared bigint, OUT helped bigint,
+    OUT flushes bigint, OUT fences bigint, OUT bytes bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_stat_wbl_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.stat_wbl_info() IS 'the row of view nvm.stat_wbl';
+
+CREATE VIEW nvm.stat_wbl AS SELECT * FROM nvm.stat_wbl_info();
+
+COMMENT ON VIEW nvm.stat_wbl IS
+'write-behind logging since the server started: transactions by their end, and what writing ones have flushed';
+
 -- Names of directories and of other databases' tables are for monitoring.
 REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.gaps_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.relations_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
+REVOKE ALL ON nvm.transactions, nvm.stat_wbl FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -180,4 +218,7 @@ GRANT EXECUTE ON FUNCTION nvm.recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.gaps_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.relations_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
+GRANT SELECT ON nvm.transactions, nvm.stat_wbl TO pg_monitor;

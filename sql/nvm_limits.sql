@@ -12,15 +12,6 @@ SET search_path = nvm_limits, public;
 CREATE TABLE t (id int PRIMARY KEY, s text);
 INSERT INTO t VALUES (1, 'one');
 
--- two-phase commit is refused for transactions that wrote nvm tables, and the work undone
-BEGIN;
-UPDATE t SET s = 'prepared';
-PREPARE TRANSACTION 'nvm';
-SELECT * FROM t;
-BEGIN;
-SELECT count(*) FROM t;
-PREPARE TRANSACTION 'reader';
-ROLLBACK PREPARED 'reader';
 
 -- rows do not follow a table to another tablespace, but the table may be said to be there
 SET allow_in_place_tablespaces = on;

@@ -144,11 +144,14 @@ ALTER TABLE large ALTER body SET STORAGE EXTERNAL;
 CREATE TABLE filler (id int, pad text) USING nvm;
 CREATE TABLE ddl (client int, n int, rel text, rows int) USING nvm;
 CREATE TABLE heap_ack (client int, n int, drawn bigint, PRIMARY KEY (client, n)) USING heap;
+-- rows that prepared transactions lock: the first one all, and one of their own
+CREATE TABLE lockrow (id int PRIMARY KEY) USING nvm;
 CREATE TABLE heap_saw (client int, n int) USING heap;
 CREATE SEQUENCE seq;
 
 INSERT INTO acct SELECT i, 1000, 0, repeat('p', 250) FROM generate_series(1, 200) i;
 INSERT INTO kv SELECT i, i FROM generate_series(1, 100) i;
+INSERT INTO lockrow SELECT generate_series(1, 30);
 INSERT INTO filler SELECT i, repeat('f', 300) FROM generate_series(1, 4000) i;
 
 CREATE FUNCTION noise(n int) RETURNS text LANGUAGE sql AS
@@ -325,6 +328,7 @@ sub make_base
 	$node->append_conf('postgresql.conf', <<CONF);
 max_connections = 20
 max_worker_processes = 6
+max_prepared_transactions = 10
 shared_buffers = 8MB
 min_wal_size = 2MB
 max_wal_size = 64MB
@@ -494,6 +498,43 @@ sub txn_ddl_abort
 	  . "INSERT INTO ddl_never_$c VALUES (0, noise(30000));\n"
 	  . "TRUNCATE hist;\nINSERT INTO hist VALUES (-$c, $n, 1, 1);\n"
 	  . "DROP TABLE ix;\nALTER TABLE kv ALTER k TYPE bigint;\nROLLBACK;\n";
+}
+
+=pod
+
+=item NvmCrash::txn_prepared(client, n, HOW, SQL)
+
+Likewise a transaction under PREPARE TRANSACTION, which then is ended: HOW is
+'commit' or 'rollback', or is left to verify() to end: 'left-commit',
+'left-rollback'.  It holds row locks, and runs SQL besides.  n is at most 20,
+and no two that are left have the same one.
+
+=cut
+
+sub txn_prepared
+{
+	my ($c, $n, $how, $sql, %traces) = @_;
+	my $who  = $how =~ /rollback/ ? -$c : $c;
+	my $gid  = "${who}_$n";
+	my $own  = 10 + $n;
+	my $nddl = $traces{nddl} // 0;
+	my $end  = uc($how =~ s/^left-//r) . ' PREPARED';
+	my $left = $how =~ /^left/;
+	my $out  = join '', map { my $id = 3 * $n + $_; my $d = $_ == 2 ? -3 : $_ + 1;
+		"UPDATE acct SET balance = balance + $d WHERE id = $id;\n"
+		  . "INSERT INTO hist VALUES ($who, $n, $id, $d);\n" } 0 .. 2;
+
+	return "BEGIN;\nINSERT INTO ack (client, n, nhist, mixed, drawn, nddl) "
+	  . "VALUES ($who, $n, 3, true, nextval('seq'), $nddl);\n$out"
+	  . "SELECT id FROM lockrow WHERE id = 1 FOR KEY SHARE \\g /dev/null\n"
+	  . "SAVEPOINT a;\nSELECT id FROM lockrow WHERE id = $own FOR UPDATE \\g /dev/null\nRELEASE a;\n"
+	  . "INSERT INTO heap_ack VALUES ($who, $n, currval('seq'));\n"
+	  . "INSERT INTO ix SELECT $who, $n, i, $n + i FROM generate_series(1, 3) i;\n"
+	  . "UPDATE kv SET k = k + $n WHERE id = $n;\nUPDATE kv SET k = k - $n WHERE id = $n + 50;\n"
+	  . ($sql // '')
+	  . "PREPARE TRANSACTION '$gid';\n\\echo prepared $who $n" . ($left ? ' left' : '') . "\n"
+	  . ($left ? '' : "$end '$gid';\n"
+		. ($who > 0 ? "\\echo ack $c $n\n" : "\\echo rolled back $who $n\n"));
 }
 
 # ------------------------------------------------------------- rigs
@@ -826,6 +867,9 @@ sub end_session
 	foreach my $line (split /\n/, slurp_file($s->{out}))
 	{
 		$self->{acked}{$1}{$2} = 1 if $line =~ /^ack (\d+) (\d+)$/;
+		$self->{prepared}{"$1_$2"} = $3 if $line =~ /^prepared (-?\d+) (\d+)( left)?$/;
+		delete $self->{prepared}{"$1_$2"}
+		  if $line =~ /^(?:ack|rolled back) (-?\d+) (\d+)$/;
 	}
 	my $err = slurp_file($s->{err});
 	# 2: the connection was lost
@@ -921,6 +965,49 @@ sub new_empty
 	}, $class;
 }
 
+# Prepared transactions: those that must be there are, with their row locks.
+# Ends them.
+sub _end_prepared
+{
+	my ($self) = @_;
+	my (@problems, %there, %free);
+	my ($out, $status, $err) = $self->psql("SELECT 'gid ' || gid FROM pg_prepared_xacts;\n"
+		  . "SELECT 'free ' || id FROM lockrow WHERE EXISTS (SELECT FROM pg_prepared_xacts) "
+		  . "FOR UPDATE SKIP LOCKED;\n"
+		  . "SELECT 'view ' || gid FROM nvm.transactions WHERE state = 'prepared';\n"
+		  . "SELECT 'finding ' || c FROM nvm.check_pool() c;\n");
+	push @problems, "prepared transactions: $err" if $status != 0;
+	my %view;
+	foreach my $line (split /\n/, $out)
+	{
+		if    ($line =~ /^gid (\S+)$/)    { $there{$1} = 1; }
+		elsif ($line =~ /^free (\d+)$/)   { $free{$1}  = 1; }
+		elsif ($line =~ /^view (\S+)$/)   { $view{$1}  = 1; }
+		elsif ($line =~ /^finding (.*)$/) { push @problems, "nvm.check_pool, with prepared ones: $1"; }
+	}
+	push @problems, 'prepared: ' . join(' ', sort keys %there) . '; nvm.transactions has ' . join(' ', sort keys %view)
+	  if join(' ', sort keys %there) ne join(' ', sort keys %view);
+	foreach my $gid (sort keys %{ $self->{prepared} })
+	{
+		my ($c, $n) = split /_/, $gid;
+		next if $there{$gid};
+		push @problems, "prepared transaction $gid is lost" if $self->{prepared}{$gid};
+		# its COMMIT PREPARED was under way
+		$self->{acked}{$c}{$n} = 1 if $c > 0;
+	}
+	foreach my $gid (sort keys %there)
+	{
+		my ($c, $n) = split /_/, $gid;
+		push @problems, "row lock $_ of prepared transaction $gid is lost"
+		  foreach grep { $free{$_} } 1, 10 + $n;
+		($out, $status, $err) = $self->psql(($c > 0 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$gid';\n");
+		push @problems, "prepared transaction $gid cannot be ended: $err" if $status != 0;
+		$self->{acked}{$c}{$n} = 1 if $c > 0;
+	}
+	delete $self->{prepared};
+	return @problems;
+}
+
 =pod
 
 =item $rig->verify(collect => 0|1)
@@ -936,7 +1023,8 @@ tells the contents.
 sub verify
 {
 	my ($self, %params) = @_;
-	my (@problems, %there);
+	my %there;
+	my @problems = $self->_end_prepared;
 	my ($out, $status, $err) = $self->psql(($params{collect} ? "CALL wait_for_collector();\n" : '')
 		  . "SELECT 'problem ' || v FROM verify() v;\n"
 		  . "SELECT 'there ' || client || ' ' || n FROM ack;\n"

@@ -66,6 +66,7 @@ use Test::More;
 *large     = \&NvmCrash::txn_large;
 *ddl       = \&NvmCrash::txn_ddl;
 *ddl_abort = \&NvmCrash::txn_ddl_abort;
+*prepared  = \&NvmCrash::txn_prepared;
 
 # Names that no scenario reaches, and why.
 our %unreachable = (
@@ -115,6 +116,29 @@ sub body
 	$sql =~ s/^(?:BEGIN|COMMIT|ROLLBACK);\n//mg;
 	$sql =~ s/^\\echo.*\n//mg;
 	return $sql;
+}
+
+# a prepared transaction that makes, empties and drops tables
+sub prepared_ddl
+{
+	my ($c, $n, $how) = @_;
+	my $who = $how =~ /rollback/ ? -$c : $c;
+
+	return prepared($c, $n, $how,
+		"INSERT INTO ddl VALUES ($who, $n, 'ddl_$c', 20), ($who, $n, 'ddl_b$c', -1), ($who, $n, 'ddl_n$c', 1);\n"
+		  . "TRUNCATE ddl_$c;\nINSERT INTO ddl_$c SELECT i FROM generate_series(1, 20) i;\nDROP TABLE ddl_b$c;\n"
+		  . "CREATE TABLE ddl_n$c (a int PRIMARY KEY, b text) USING nvm;\nINSERT INTO ddl_n$c VALUES (1, noise(20000));\n",
+		nddl => 3);
+}
+
+# what that one is about
+sub tables_for_ddl
+{
+	my ($c) = @_;
+	return ddl($c, 1, 'create')
+	  . "BEGIN;\nINSERT INTO ack (client, n, nddl) VALUES ($c, 2, 1);\n"
+	  . "INSERT INTO ddl VALUES ($c, 2, 'ddl_b$c', 1);\nCREATE TABLE ddl_b$c (a int) USING nvm;\n"
+	  . "INSERT INTO ddl_b$c VALUES (1);\nCOMMIT;\n\\echo ack $c 2\n";
 }
 
 sub open_sessions
@@ -279,6 +303,54 @@ sub all
 			prelude => { sessions => [ open_sessions() ] },
 			sessions => sub {
 				return one($_[0], nvm(1, 3), mixed(1, 4), "VACUUM acct;\nVACUUM kv;\nVACUUM ix;\n", mixed(1, 5));
+			},
+		},
+		{   # the keeper must not be there first
+			name     => 'prepare',
+			setting  => { 'nvm.horizon_naptime' => 60000 },
+			sessions => sub {
+				return one($_[0], prepared(1, 1, 'commit'), prepared(1, 2, 'rollback'), nvm(1, 2),
+					prepared(1, 3, 'commit'), prepared(1, 4, 'rollback'));
+			},
+		},
+		{   name     => 'prepare-ddl',
+			setting  => { 'nvm.horizon_naptime' => 60000 },
+			before   => tables_for_ddl(1),
+			sessions => sub {
+				return one($_[0], prepared_ddl(1, 3, 'rollback'), prepared_ddl(1, 3, 'commit'));
+			},
+		},
+		{   name    => 'prepared-restart',
+			before  => mixed(2, 1) . tables_for_ddl(3),
+			prelude => {
+				sessions => [
+					{   sql => prepared(61, 1, 'left-commit')
+						  . prepared(61, 2, 'left-rollback')
+						  . prepared_ddl(3, 3, 'left-commit')
+						  . left_open(53, '')->{sql}
+					}
+				]
+			},
+		},
+		{   name    => 'prepared-ended',
+			setting => { 'nvm.horizon_naptime' => 60000 },
+			before  => tables_for_ddl(3),
+			prelude => {
+				sessions => [
+					{   sql => prepared(61, 1, 'left-commit')
+						  . prepared(62, 2, 'left-rollback')
+						  . prepared_ddl(3, 3, 'left-commit')
+						  . left_open(53, '')->{sql}
+					}
+				]
+			},
+			sessions => sub {
+				# from here on they may have been ended
+				return one("\\echo prepared 61 1\n\\echo prepared -62 2\n\\echo prepared 3 3\n", $_[0],
+					"COMMIT PREPARED '61_1';\n\\echo ack 61 1\n",
+					"ROLLBACK PREPARED '-62_2';\n\\echo rolled back -62 2\n",
+					"COMMIT PREPARED '3_3';\n\\echo ack 3 3\n",
+					prepared(4, 4, 'commit'));
 			},
 		},
 		{   name     => 'slots',

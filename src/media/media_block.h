@@ -93,6 +93,10 @@ typedef struct NvmBlock
 #define NVM_NEXT_OTHER_ROOT		0x0200	/* next is a row of its own: an indexed column
 										 * changed; index readers stop here */
 #define NVM_NEXT_MOVED			0x0400	/* row moved to another partition */
+#define NVM_NEXT_KEYS			0x0800	/* it was ended by a change of key columns or a
+										 * delete, which excludes FOR KEY SHARE; beside
+										 * end, because it must outlive a restart with a
+										 * prepared transaction */
 
 /* NvmVersion.flags: immutable once begin is set, covered by crc */
 #define NVM_VF_ROOT				0x0001	/* index entries may lead here */

@@ -104,6 +104,9 @@ nvm_describe_extent(char *buf, uint32_t size, uint64_t word)
 		case NVM_EXT_DIR:
 			snprintf(buf, size, "directory extent %u", arg);
 			break;
+		case NVM_EXT_LOCKS:
+			snprintf(buf, size, "row locks of commit slot %u, %u units", owner - 1, arg);
+			break;
 		default:
 			snprintf(buf, size, "unknown kind %u, word %016" PRIx64,
 					 (unsigned) NVM_EXT_KIND(word), word);
@@ -138,9 +141,10 @@ nvm_describe_slot(char *buf, uint32_t size, const NvmSlotCopy *copy)
 	uint32_t	state = NVM_WORD_STATE(copy->word);
 	int			n;
 
-	n = snprintf(buf, size, "%s(%" PRIu64 "), xid %" PRIu64 ", gaps",
+	n = snprintf(buf, size, "%s(%" PRIu64 "), xid %" PRIu64 ", locks at unit %" PRIu64 ", gaps",
 				 state < sizeof(states) / sizeof(states[0]) ? states[state] : "unknown state",
-				 NVM_WORD_COUNTER(copy->word), NVM_FIELD_VALUE(copy->xid));
+				 NVM_WORD_COUNTER(copy->word), NVM_FIELD_VALUE(copy->xid),
+				 NVM_FIELD_VALUE(copy->locks));
 	for (int i = 0; i < NVM_SLOT_GAPS && n > 0 && (uint32_t) n < size; i++)
 	{
 		if (copy->gap[i] != 0)
@@ -182,7 +186,8 @@ nvm_describe_version(char *buf, uint32_t size, const NvmVersion *v)
 			 nvm_describe_stamp(end, sizeof(end), v->end),
 			 NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next),
 			 hi & NVM_NEXT_OTHER_ROOT ? " another root" : "",
-			 hi & NVM_NEXT_MOVED ? " moved" : "", (unsigned) NVM_NEXT_CELLS(hi),
+			 hi & NVM_NEXT_MOVED ? " moved" : hi & NVM_NEXT_KEYS ? " keys" : "",
+			 (unsigned) NVM_NEXT_CELLS(hi),
 			 NVM_REF_BLOCK(v->link), NVM_REF_OFFSET(v->link), v->lock, v->len, v->flags,
 			 v->tuple.xmin, v->tuple.xend, v->crc);
 	return buf;

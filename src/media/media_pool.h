@@ -128,16 +128,18 @@ typedef struct NvmIncarnationRecord
  *
  *	bits  0..11		check: CRC over the rest, the unit number and the uuid
  *	bits 12..14		kind
- *	bits 15..34		owner: directory id (20 bits)
+ *	bits 15..34		owner: directory id (20 bits); for NVM_EXT_LOCKS the number of
+ *					the commit slot plus 1
  *	bits 35..58		argument (24 bits): for NVM_EXT_TABLE the extent's index in
- *					its relation, which fixes its size; for NVM_EXT_LARGE the
- *					number of units; for NVM_EXT_DIR the index
+ *					its relation, which fixes its size; for NVM_EXT_LARGE and
+ *					NVM_EXT_LOCKS the number of units; for NVM_EXT_DIR the index
  *	bits 59..63		zero, reserved
  */
 #define NVM_EXT_FREE			0
 #define NVM_EXT_TABLE			1
 #define NVM_EXT_LARGE			2
 #define NVM_EXT_DIR				3
+#define NVM_EXT_LOCKS			4	/* NvmLockList, media_slot.h */
 
 #define NVM_EXT_CHECK(w)		((uint32_t) ((w) & 0xFFF))
 #define NVM_EXT_KIND(w)			((uint32_t) (((w) >> 12) & 0x7))
@@ -160,6 +162,9 @@ typedef struct NvmIncarnationRecord
  * fill a chunk.
  */
 #define NVM_LARGE_MAX_UNITS		((NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS) / 2)	/* 4092: 32 MB */
+
+/* an extent of a list of row locks; longer lists are chained */
+#define NVM_LOCKS_MAX_UNITS		128 /* 1 MB, 65534 locks */
 
 /*
  * Directory entry: one for each storage (relfilenumber) ever created and not

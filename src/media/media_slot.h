@@ -56,9 +56,11 @@
  *	UNUSED		never used; the whole word is zero
  *	IDLE		decided, and no transaction can be running: the owner left
  *	DECIDED		decided; counter + 1 may be running
- *	PREPARED	the transaction `xid` of a mixed class was about to ask
- *				pg_xact; nothing above the counter has been handed out
- *	TWOPHASE	like PREPARED, for a transaction under PREPARE TRANSACTION
+ *	PREPARED	the transaction `xid`, of a mixed class or under PREPARE
+ *				TRANSACTION, was about to ask pg_xact; nothing above the
+ *				counter has been handed out
+ *	TWOPHASE	the same, and the WAL record of PREPARE TRANSACTION is durable:
+ *				until `xid` is finished it is in progress, across restarts
  */
 #define NVM_SLOT_UNUSED			0
 #define NVM_SLOT_IDLE			1
@@ -85,12 +87,42 @@
  */
 typedef struct NvmSlotCopy
 {
-	uint64_t	xid;			/* field: full xid of a PREPARED transaction, or 0 */
+	uint64_t	xid;			/* field: full xid of a PREPARED or TWOPHASE
+								 * transaction, or stale */
 	uint64_t	gap[NVM_SLOT_GAPS]; /* fields: loser counters, or 0 */
 	uint64_t	statement;		/* field: reserved for statements persisted */
-	uint64_t	reserved;		/* zero, checked */
+	uint64_t	locks;			/* field: first unit of the list of row locks of a
+								 * transaction under PREPARE TRANSACTION, or 0 */
 	uint64_t	word;			/* stored last of what changes together */
 } NvmSlotCopy;
+
+/*
+ * The row locks of a transaction under PREPARE TRANSACTION: extents of kind
+ * NVM_EXT_LOCKS, each with this header and `count` items, chained from the
+ * slot's `locks`.  They are durable before the slot's word says PREPARED, and
+ * mean nothing if the word does not name the header's stamp.
+ */
+typedef struct NvmLockList
+{
+	uint64_t	stamp;
+	uint32_t	next;			/* first unit of the next extent, or 0 */
+	uint32_t	count;
+	uint32_t	crc;			/* CRC-32C over header and items, crc taken as 0,
+								 * uuid and unit */
+	uint32_t	reserved[3];	/* zero, checked */
+} NvmLockList;
+
+typedef struct NvmLockItem
+{
+	uint32_t	dir;			/* storage */
+	uint32_t	block;			/* the row's root */
+	uint16_t	offset;
+	uint16_t	mode;			/* LockTupleMode */
+	uint32_t	reserved;		/* zero, checked */
+} NvmLockItem;
+
+#define NVM_LOCK_LIST_HEADER	32
+#define NVM_LOCK_ITEM_SIZE		16
 
 typedef struct NvmSlot
 {

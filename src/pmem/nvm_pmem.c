@@ -32,6 +32,7 @@ NvmPersistMethod nvm_persist_in_force = NVM_PERSIST_AUTO;
 
 uint64		nvm_pmem_flushes = 0;
 uint64		nvm_pmem_drains = 0;
+uint64		nvm_pmem_bytes = 0;
 
 /* the reservation of address space, and the pool's mapping inside it */
 static char *map_reserved;
@@ -254,6 +255,7 @@ void
 nvm_flush(const void *addr, Size len)
 {
 	nvm_pmem_flushes++;
+	nvm_pmem_bytes += len;
 	if (likely(nvm_persist_in_force == NVM_PERSIST_PMEM))
 		nvm_libpmem_flush(addr, len);
 	else

@@ -80,6 +80,7 @@ nvm_persist(const void *addr, Size len, const char *name)
 /* calls of this process, for statistics */
 extern uint64 nvm_pmem_flushes;
 extern uint64 nvm_pmem_drains;
+extern uint64 nvm_pmem_bytes;	/* flushed */
 
 /*
  * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.

@@ -53,6 +53,7 @@ typedef struct NvmPoolShared
 	bool		medium_is_volatile;
 	uint64		open_usec;		/* what opening took: map, validate, scan */
 	pg_atomic_uint64 xid_promise;	/* the header's; raised under header_lock */
+	uint32		nlock_lists;	/* extents of row locks that the open found */
 
 	LWLock	   *header_lock;	/* header writes */
 	LWLock	   *extent_lock;	/* extent map, free bitmap, growth */
@@ -240,6 +241,16 @@ extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
  * except that the first NvmLargeHeader is zero.  Durably owned on return. */
 extern uint64 nvm_large_alloc(uint32 dir, uint32 nunits);
 extern void nvm_large_free(uint64 offset);	/* fenced; cannot fail */
+
+/*
+ * Extents of row locks of the transaction in a commit slot.  alloc: first
+ * unit, durably owned, its first line zero; may ERROR.  units: size of the
+ * extent that begins at this unit, 0 if there is none of this slot.  free:
+ * durable on return; cannot fail.
+ */
+extern uint32 nvm_locks_alloc(uint32 slot, uint32 nunits);
+extern uint32 nvm_locks_units(uint32 unit, uint32 slot);
+extern void nvm_locks_free(uint32 unit);
 
 /* call fn for each extent of kind `kind` (0 = all) owned by dir (0 = all) */
 typedef void (*NvmExtentCallback) (uint64 unit, uint64 word, void *arg);

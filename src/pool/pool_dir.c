@@ -426,6 +426,7 @@ find_orphan(uint64 unit, uint64 word, void *arg)
 	OrphanSearch *search = arg;
 
 	if (search->unit == 0 && NVM_EXT_KIND(word) != NVM_EXT_DIR &&
+		NVM_EXT_KIND(word) != NVM_EXT_LOCKS &&
 		nvm_relstates[NVM_EXT_OWNER(word)].dir == 0)
 	{
 		search->unit = unit;

@@ -66,6 +66,7 @@ nvm_extent_word_units(uint64 word)
 		case NVM_EXT_TABLE:
 			return nvm_extent_units(NVM_EXT_ARG(word));
 		case NVM_EXT_LARGE:
+		case NVM_EXT_LOCKS:
 			return NVM_EXT_ARG(word);
 		case NVM_EXT_DIR:
 			return NVM_DIR_EXTENT_UNITS;
@@ -88,14 +89,16 @@ nvm_extent_problem(uint64 word, uint64 unit)
 		return "wrong checksum";
 	if (word >> 59 != 0)
 		return "reserved bits are set";
-	if (kind != NVM_EXT_TABLE && kind != NVM_EXT_LARGE && kind != NVM_EXT_DIR)
+	if (kind < NVM_EXT_TABLE || kind > NVM_EXT_LOCKS)
 		return "unknown kind of extent";
 	units = nvm_extent_word_units(word);
-	if (units == 0 || (kind == NVM_EXT_LARGE && units > NVM_LARGE_MAX_UNITS))
+	if (units == 0 || (kind == NVM_EXT_LARGE && units > NVM_LARGE_MAX_UNITS) ||
+		(kind == NVM_EXT_LOCKS && units > NVM_LOCKS_MAX_UNITS))
 		return "impossible size";
 	if (unit % NVM_UNITS_PER_CHUNK + units > NVM_UNITS_PER_CHUNK)
 		return "extent crosses the end of its chunk";
-	if ((kind == NVM_EXT_DIR) != (NVM_EXT_OWNER(word) == 0))
+	if ((kind == NVM_EXT_DIR) != (NVM_EXT_OWNER(word) == 0) ||
+		(kind == NVM_EXT_LOCKS && NVM_EXT_OWNER(word) > NVM_MAX_SLOTS))
 		return "impossible owner";
 	if (kind == NVM_EXT_DIR && NVM_EXT_ARG(word) >= NVM_DIR_EXTENTS)
 		return "impossible index";
@@ -265,7 +268,8 @@ grow_pool(void)
 
 /*
  * Make an extent: durably owned when this returns its first unit.  Its
- * contents are durably zero, except that of a large value only the header is.
+ * contents are durably zero, except that of a large value or a list of locks
+ * only the first line is.
  * May ERROR before anything is done.
  */
 uint64
@@ -293,8 +297,8 @@ nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 	if (!zero)
 	{
 		char	   *start = NvmPoolPtr(unit * NVM_UNIT_SIZE);
-		Size		len = kind == NVM_EXT_LARGE ? sizeof(NvmLargeHeader) :
-			(Size) nunits * NVM_UNIT_SIZE;
+		Size		len = kind == NVM_EXT_LARGE || kind == NVM_EXT_LOCKS ?
+			sizeof(NvmLargeHeader) : (Size) nunits * NVM_UNIT_SIZE;
 
 		memset(start, 0, len);
 		nvm_flush(start, len);
@@ -485,6 +489,36 @@ nvm_large_free(uint64 offset)
 }
 
 /*
+ * See nvm_pool.h.
+ */
+uint32
+nvm_locks_alloc(uint32 slot, uint32 nunits)
+{
+	if (nunits < 1 || nunits > NVM_LOCKS_MAX_UNITS)
+		elog(ERROR, "invalid size of a list of row locks: %u units", nunits);
+	return (uint32) nvm_extent_alloc(NVM_EXT_LOCKS, slot + 1, nunits, nunits);
+}
+
+uint32
+nvm_locks_units(uint32 unit, uint32 slot)
+{
+	uint64		word = 0;
+
+	if (unit < NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
+		word = load_word(nvm_map_word(unit));
+	if (NVM_EXT_KIND(word) != NVM_EXT_LOCKS || NVM_EXT_OWNER(word) != slot + 1)
+		return 0;
+	return NVM_EXT_ARG(word);
+}
+
+void
+nvm_locks_free(uint32 unit)
+{
+	nvm_extent_release(unit, nvm_extent_word_units(load_word(nvm_map_word(unit))),
+					   "list of row locks");
+}
+
+/*
  * See nvm_pool.h.  Takes no lock, so fn may allocate and free; extents that
  * come or go meanwhile may be seen or not.
  */
@@ -537,6 +571,12 @@ scan_extent(uint64 unit, uint64 word)
 							  nvm_pool_path, arg, nvm_dir_units[arg], (unsigned long long) unit);
 		nvm_dir_units[arg] = (uint32) unit;
 		nvm_dram->ndir_extents++;
+		return true;
+	}
+
+	if (NVM_EXT_KIND(word) == NVM_EXT_LOCKS)
+	{
+		NvmPool->nlock_lists++;
 		return true;
 	}
 
@@ -607,7 +647,7 @@ nvm_extent_scan(uint64 *nowned)
 								  (unsigned long long) word);
 			if (!scan_extent(base + i, word))
 				return false;
-			if (NVM_EXT_KIND(word) != NVM_EXT_DIR)
+			if (NVM_EXT_KIND(word) != NVM_EXT_DIR && NVM_EXT_KIND(word) != NVM_EXT_LOCKS)
 				++*nowned;
 			units = nvm_extent_word_units(word);
 			nvm_bits_set(nvm_used_bits, base + i, units);

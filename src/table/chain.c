@@ -375,6 +375,14 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 			break;				/* never existed: its undoer's business */
 		if (vs != NVM_VAC_DEAD && vs != NVM_VAC_RETIRED)
 			break;
+
+		/*
+		 * A transaction that locks the row must find, also after it was
+		 * prepared and the server restarted, where the row went on.
+		 */
+		if ((NVM_REF_HI(nvm_load(&v->next)) & NVM_NEXT_OTHER_ROOT) &&
+			nvm_row_is_locked(rootv))
+			break;
 		cur = next_in_row(v);
 	}
 	if (cur == first && first != 0)

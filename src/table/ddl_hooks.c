@@ -182,6 +182,12 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	nvm_ddl_check_publication(stmt);
 	if (IsA(stmt, DropdbStmt) && OidIsValid(dropdb_database))
 		nvm_ddl_drop_database(dropdb_database);
+
+	/* PostgreSQL has no callback for these; others wait for the keeper */
+	if (IsA(stmt, TransactionStmt) &&
+		(((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED))
+		nvm_twophase_settle();
 	if (dir != 0)
 	{
 		CommandCounterIncrement();

@@ -242,6 +242,8 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 		v->tuple.infomask |= from->tuple.infomask & HEAP_COMBOCID;
 		v->tuple.infomask2 |= from->tuple.infomask2 & HEAP_KEYS_UPDATED;
 		v->tuple.xend = from->tuple.xend;
+		nvm_store(&v->next, nvm_load(&v->next) |
+				  (nvm_load(&from->next) & ((uint64) NVM_NEXT_KEYS << 48)));
 		nvm_store(&v->end, end);
 		nvm_flush(v, NVM_VERSION_HEADER);
 	}

@@ -11,6 +11,7 @@
 #ifndef NVM_MODIFY_H
 #define NVM_MODIFY_H
 
+#include "access/multixact.h"
 #include "nodes/lockoptions.h"
 #include "storage/lmgr.h"
 #include "table/nvm_space.h"
@@ -69,12 +70,30 @@ extern bool nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mod
 extern void nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
 								bool *have);
 
-/* does the transaction that ended v exclude KEY SHARE lockers? */
+/*
+ * Does the transaction that ended v exclude KEY SHARE lockers?  As next says,
+ * which is as durable as end: the infomask, which says the same, may be lost.
+ */
 static inline LockTupleMode
 nvm_version_end_mode(const NvmVersion *v)
 {
-	return (v->tuple.infomask2 & HEAP_KEYS_UPDATED) ? LockTupleExclusive :
+	return (NVM_REF_HI(v->next) & NVM_NEXT_KEYS) ? LockTupleExclusive :
 		LockTupleNoKeyExclusive;
 }
+
+/* the lock word if it means anything in this incarnation, else 0 */
+extern uint64 nvm_row_lock_word(NvmVersion *root);
+extern MultiXactStatus nvm_lock_status(LockTupleMode mode);
+
+static inline LockTupleMode
+nvm_lock_word_mode(uint64 lock)
+{
+	return (LockTupleMode) ((NVM_LOCK_BITS(lock) & NVM_LOCK_MODE_MASK) - 1);
+}
+
+/* rowlock_prepared.c, for NvmTableOps */
+extern int	nvm_locks_held(uint32 dir, uint32 blk, uint16 off_first,
+						   uint16 off_last, NvmLockItem *items);
+extern void nvm_restore_lock(const NvmLockItem *item, TransactionId xid);
 
 #endif							/* NVM_MODIFY_H */

@@ -237,6 +237,12 @@ extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos);
 extern bool nvm_chain_prune(NvmRelState *state, uint64 root,
 							struct GlobalVisState *vistest, int *nremoved);
 
+/*
+ * Does a running, or prepared, transaction hold a lock on the row?  Caller
+ * holds the row lock.
+ */
+extern bool nvm_row_is_locked(NvmVersion *root);
+
 /* ---- space (space.c) ---- */
 
 /*

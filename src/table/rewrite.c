@@ -103,8 +103,10 @@ rewrite_wants(RewriteState *rw, NvmVersion *v)
 static void
 rewrite_note_xid(RewriteState *rw, uint64 stamp, TransactionId xid)
 {
-	if (stamp == 0 || nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp) ||
-		!TransactionIdIsNormal(xid))
+	if (stamp == 0 || nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
+		return;
+	xid = nvm_stamp_xid(stamp, xid);
+	if (!TransactionIdIsNormal(xid))
 		return;
 	if (!TransactionIdIsValid(rw->oldest_unfrozen) ||
 		TransactionIdPrecedes(xid, rw->oldest_unfrozen))

@@ -43,8 +43,8 @@ modes_conflict(LockTupleMode a, LockTupleMode b)
 	return DoLockModesConflict(tuplock_mode[a], tuplock_mode[b]);
 }
 
-static inline MultiXactStatus
-mode_status(LockTupleMode mode)
+MultiXactStatus
+nvm_lock_status(LockTupleMode mode)
 {
 	switch (mode)
 	{
@@ -63,8 +63,8 @@ mode_status(LockTupleMode mode)
 /*
  * The lock word if it means anything, else 0.
  */
-static uint64
-current_lock(NvmVersion *root)
+uint64
+nvm_row_lock_word(NvmVersion *root)
 {
 	uint64		lock = *nvm_lock_word(root);
 	uint16		inc = (uint16) NvmPool->incarnation;
@@ -80,12 +80,6 @@ current_lock(NvmVersion *root)
 	return lock;
 }
 
-static inline LockTupleMode
-lock_mode(uint64 lock)
-{
-	return (LockTupleMode) ((NVM_LOCK_BITS(lock) & NVM_LOCK_MODE_MASK) - 1);
-}
-
 /*
  * Does a locker other than ourselves keep us from taking `mode`?  Then *xwait
  * is its xid, or the multixact.
@@ -96,7 +90,7 @@ bool
 nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwait,
 					   bool *is_multi)
 {
-	uint64		lock = current_lock(root);
+	uint64		lock = nvm_row_lock_word(root);
 	TransactionId xid = NVM_LOCK_XID(lock);
 	MultiXactMember *members;
 	int			n;
@@ -107,12 +101,12 @@ nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwai
 		return false;
 	*xwait = xid;
 	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
-		return modes_conflict(lock_mode(lock), mode) &&
+		return modes_conflict(nvm_lock_word_mode(lock), mode) &&
 			!TransactionIdIsCurrentTransactionId(xid) &&
 			TransactionIdIsInProgress(xid);
 
 	*is_multi = true;
-	if (!modes_conflict(lock_mode(lock), mode))
+	if (!modes_conflict(nvm_lock_word_mode(lock), mode))
 		return false;
 	n = GetMultiXactIdMembers(xid, &members, false, true);
 	for (int i = 0; i < n && !conflict; i++)
@@ -134,7 +128,7 @@ nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwai
 bool
 nvm_row_locked_by_me(NvmVersion *root)
 {
-	uint64		lock = current_lock(root);
+	uint64		lock = nvm_row_lock_word(root);
 	MultiXactMember *members;
 	int			n;
 	bool		mine = false;
@@ -248,15 +242,28 @@ nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode, bool *hav
 }
 
 /*
- * Add ourselves to the lock word, unless we already hold as much.
+ * Change the lock word for a lock of the current transaction, which is noted
+ * for PREPARE TRANSACTION.  May ERROR before the change.
+ */
+static void
+set_lock_word(NvmRelState *state, uint64 root, uint64 *word, uint64 lock)
+{
+	if (nvm_xact_notes_row_locks())
+		nvm_undo_add(NVM_UNDO_LOCK, state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	*word = lock;
+}
+
+/*
+ * Add ourselves to the lock word of a root, unless we already hold as much.
  *
  * Caller holds the row lock and has found no conflict.
  */
 static void
-add_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
+add_locker(NvmRelState *state, uint64 rootref, LockTupleMode mode, TransactionId xid)
 {
+	NvmVersion *root = nvm_cell(state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref));
 	uint64	   *word = nvm_lock_word(root);
-	uint64		lock = current_lock(root);
+	uint64		lock = nvm_row_lock_word(root);
 	TransactionId old = NVM_LOCK_XID(lock);
 	LockTupleMode strongest = mode;
 	uint16		inc = (uint16) NvmPool->incarnation;
@@ -290,28 +297,28 @@ add_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
 			return;
 		if (alive)
 		{
-			strongest = Max(strongest, lock_mode(lock));
-			multi = MultiXactIdExpand(old, xid, mode_status(mode));
-			*word = NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1));
+			strongest = Max(strongest, nvm_lock_word_mode(lock));
+			multi = MultiXactIdExpand(old, xid, nvm_lock_status(mode));
+			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
 			return;
 		}
 	}
 	else if (TransactionIdIsCurrentTransactionId(old) || TransactionIdIsInProgress(old))
 	{
-		LockTupleMode oldmode = lock_mode(lock);
+		LockTupleMode oldmode = nvm_lock_word_mode(lock);
 
 		if (TransactionIdIsCurrentTransactionId(old) && oldmode >= mode)
 			return;
 		if (old != xid)
 		{
 			/* another locker, or a parent whose weaker lock outlives us */
-			multi = MultiXactIdCreate(old, mode_status(oldmode), xid, mode_status(mode));
+			multi = MultiXactIdCreate(old, nvm_lock_status(oldmode), xid, nvm_lock_status(mode));
 			strongest = Max(mode, oldmode);
-			*word = NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1));
+			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
 			return;
 		}
 	}
-	*word = NVM_LOCK_MAKE(xid, inc, mode + 1);
+	set_lock_word(state, rootref, word, NVM_LOCK_MAKE(xid, inc, mode + 1));
 }
 
 /*
@@ -404,6 +411,8 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 		bool		is_multi = false;
 		bool		mine;
 
+		if (nvm_xact_notes_row_locks())
+			nvm_undo_reserve();
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
 		result = nvm_version_satisfies_update(v, cid, &xwait);
 		if (result == TM_Invisible || result == TM_SelfModified)
@@ -426,7 +435,7 @@ lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
 		if (result == TM_Ok &&
 			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
 		{
-			add_locker(rootv, mode, xid);
+			add_locker(state, root, mode, xid);
 			break;
 		}
 		mine = nvm_row_locked_by_me(rootv);
@@ -469,6 +478,8 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 		uint64		begin;
 		ItemPointerData tid;
 
+		if (nvm_xact_notes_row_locks())
+			nvm_undo_reserve();
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
 		begin = nvm_load(&v->begin);
 		if (nvm_begin_is_version(begin) || nvm_begin_is(begin, NVM_STAMP_STUB))
@@ -493,7 +504,7 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 				nvm_row_locked_against(v, mode, &xwait, &is_multi))
 				result = TM_BeingModified;
 			if (result == TM_Ok)
-				add_locker(v, mode, xid);
+				add_locker(state, root, mode, xid);
 		}
 		LWLockRelease(rlock);
 
@@ -615,7 +626,7 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 	uint64		elsewhere;
 	NvmRelState *state = nvm_rel(rel);
 
-	nvm_xact_note_row_lock();
+	nvm_xact_before_row_lock();
 	tmfd->traversed = false;
 	for (;;)
 	{

@@ -130,7 +130,8 @@ nvm_slot_xmax(NvmTupleTableSlot *nslot)
 	uint64		rootref;
 
 	if (end != 0)
-		return nvm_stamp_in_gap(end) ? InvalidTransactionId : v->tuple.xend;
+		return nvm_stamp_in_gap(end) ? InvalidTransactionId :
+			nvm_stamp_xid(end, v->tuple.xend);
 
 	/* only the newest version of a row is locked; the word is in its root */
 	rootref = nvm_version_root(v);

@@ -241,7 +241,9 @@ nvm_table_register(void)
 	static const NvmTableOps ops = {
 		.undo_range = nvm_undo_range,
 		.collect_block = nvm_collect_block,
-		.collect_large = nvm_collect_large
+		.collect_large = nvm_collect_large,
+		.locks_held = nvm_locks_held,
+		.restore_lock = nvm_restore_lock
 	};
 
 	nvm_wbl_register_table_ops(&ops);

@@ -46,7 +46,7 @@ nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 		ItemPointerSet(&tmfd->ctid, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 	else
 		tmfd->ctid = *tid;
-	tmfd->xmax = v->tuple.xend;
+	tmfd->xmax = nvm_stamp_xid(nvm_load(&v->end), v->tuple.xend);
 	tmfd->cmax = (result == TM_SelfModified) ?
 		HeapTupleHeaderGetCmax(NvmVersionTuple(v)) : InvalidCommandId;
 }
@@ -105,6 +105,8 @@ nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp, TransactionId xid,
 		v->tuple.infomask2 |= HEAP_KEYS_UPDATED;
 	else
 		v->tuple.infomask2 &= ~HEAP_KEYS_UPDATED;
+	if (key_changed)
+		next |= (uint64) NVM_NEXT_KEYS << 48;
 	nvm_store(&v->next, next | ((uint64) cells << 48));
 	NVM_FAILPOINT("update-before-end");
 	nvm_store(&v->end, stamp);

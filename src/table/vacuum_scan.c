@@ -105,6 +105,7 @@ vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
 	if (stamp == 0 || NVM_STAMP_IS_SPECIAL(stamp) ||
 		nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
 		return;
+	xid = nvm_stamp_xid(stamp, xid);
 	if (TransactionIdIsNormal(xid) &&
 		TransactionIdPrecedes(xid, vac->new_frozenxid))
 		vac->new_frozenxid = xid;

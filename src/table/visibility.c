@@ -81,7 +81,7 @@ read_xend(NvmVersion *v, uint64 end, uint64 begin)
 	pg_read_barrier();
 	if (nvm_load(&v->end) != end || nvm_load(&v->begin) != begin)
 		return InvalidTransactionId;
-	return xend;
+	return nvm_stamp_xid(end, xend);
 }
 
 /*
@@ -93,7 +93,7 @@ read_xmin(NvmVersion *v, uint64 begin)
 	TransactionId xmin = *(volatile uint32 *) &v->tuple.xmin;
 
 	pg_read_barrier();
-	return nvm_load(&v->begin) == begin ? xmin : InvalidTransactionId;
+	return nvm_load(&v->begin) == begin ? nvm_stamp_xid(begin, xmin) : InvalidTransactionId;
 }
 
 /* tell SSI of a version that the snapshot reads past */
@@ -315,7 +315,7 @@ nvm_version_satisfies_update(NvmVersion *v, CommandId curcid, TransactionId *xwa
 	}
 	else
 	{
-		TransactionId xmin = v->tuple.xmin;
+		TransactionId xmin = nvm_stamp_xid(begin, v->tuple.xmin);
 
 		if (TransactionIdIsCurrentTransactionId(xmin))
 		{
@@ -336,7 +336,7 @@ nvm_version_satisfies_update(NvmVersion *v, CommandId curcid, TransactionId *xwa
 	}
 	else
 	{
-		xend = v->tuple.xend;
+		xend = nvm_stamp_xid(end, v->tuple.xend);
 		*xwait = xend;
 		if (TransactionIdIsCurrentTransactionId(xend))
 			return HeapTupleHeaderGetCmax(NvmVersionTuple(v)) >= curcid ?
@@ -383,7 +383,8 @@ begin_vacuum_state(NvmVersion *v, uint64 begin, TransactionId *xid)
 	{
 		*xid = xmin;
 		if (TransactionIdIsCurrentTransactionId(xmin) && nvm_load(&v->end) != 0 &&
-			TransactionIdIsCurrentTransactionId(v->tuple.xend))
+			TransactionIdIsCurrentTransactionId(nvm_stamp_xid(nvm_load(&v->end),
+															  v->tuple.xend)))
 			return NVM_VAC_DELETE_IN_PROGRESS;
 		return NVM_VAC_INSERT_IN_PROGRESS;
 	}
@@ -453,7 +454,7 @@ nvm_version_end_state(NvmVersion *v, TransactionId *xend)
 		return NVM_END_NONE;
 	if (nvm_stamp_is_frozen(end))
 		return nvm_stamp_in_gap(end) ? NVM_END_NONE : NVM_END_COMMITTED;
-	*xend = v->tuple.xend;
+	*xend = nvm_stamp_xid(end, v->tuple.xend);
 	if (TransactionIdIsCurrentTransactionId(*xend))
 		return NVM_END_OWN;
 	if (TransactionIdIsInProgress(*xend))

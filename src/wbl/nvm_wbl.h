@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/twophase.h"
 #include "pool/nvm_pool.h"
 #include "storage/latch.h"
 
@@ -24,12 +25,30 @@ typedef uint64 NvmStamp;
 typedef struct NvmSlotState
 {
 	pg_atomic_uint64 durable;	/* counters up to here are decided on media */
-	pg_atomic_uint32 owner;		/* pid of the owning backend, or 0 */
+	pg_atomic_uint32 owner;		/* pid of the owning backend, or 0, or
+								 * NVM_OWNER_PREPARED */
 	uint32		ngaps;			/* changed under wbl_lock; read without */
 	uint64		gap[NVM_SLOT_GAPS];
 	/* sampling for the horizon, by nvm_wbl_advance_frozen alone */
 	uint64		sample_counter;
 	uint64		sample_next_xid;
+	/* the counter handed out last, and its transaction's full xid; open while
+	 * it is above durable.  Stored by the owner. */
+	pg_atomic_uint64 running;
+	pg_atomic_uint64 xid;
+	bool		prepared_dirs;	/* the prepared transaction made or ended storages */
+
+	/*
+	 * The counter of a transaction that was prepared before the last start, or
+	 * 0, and its xid: the xids beside its stamps may not have reached the
+	 * media.  Set by resolving, constant from then on.
+	 */
+	uint64		restored_counter;
+	TransactionId restored_xid;
+	/* what transactions in this slot did, in sum; stored by the owner */
+	uint64		flushes;
+	uint64		drains;
+	uint64		bytes;
 } NvmSlotState;
 
 typedef struct NvmWblShared
@@ -53,6 +72,11 @@ typedef struct NvmWblShared
 	uint64		resolve_usec;
 	pg_atomic_uint64 commits;	/* nvm-only commits in this run */
 	pg_atomic_uint64 mixed_commits;
+	pg_atomic_uint64 prepared;	/* PREPARE TRANSACTIONs in this run */
+	pg_atomic_uint32 ntwophase; /* slots of prepared transactions */
+	pg_atomic_uint64 oldest_twophase;	/* smallest full xid of these */
+	uint32		nrestored;		/* prepared transactions found at the start;
+								 * constant once resolved */
 	pg_atomic_uint64 aborts;
 	pg_atomic_uint64 helped;	/* decisions made durable by another backend */
 	pg_atomic_uint64 collector_blocks;	/* progress of the running sweep */
@@ -87,6 +111,21 @@ nvm_stamp_is_frozen(NvmStamp stamp)
 
 	return slot < NVM_MAX_SLOTS &&
 		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_frozen[slot]);
+}
+
+/*
+ * The xid of a stamp's transaction, for one that is not frozen: xid, which
+ * stands beside the stamp, unless the transaction was prepared before the last
+ * start.  Then it is the top-level one.
+ */
+static inline TransactionId
+nvm_stamp_xid(NvmStamp stamp, TransactionId xid)
+{
+	if (unlikely(NvmWbl->nrestored > 0) &&
+		NVM_STAMP_SLOT(stamp) < NVM_MAX_SLOTS &&
+		nvm_slots[NVM_STAMP_SLOT(stamp)].restored_counter == NVM_STAMP_COUNTER(stamp))
+		return nvm_slots[NVM_STAMP_SLOT(stamp)].restored_xid;
+	return xid;
 }
 
 extern bool nvm_stamp_in_gap_slow(NvmStamp stamp);
@@ -161,7 +200,22 @@ extern TransactionId nvm_xact_current_xid(void);
 
 extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
 extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
-extern void nvm_xact_note_row_lock(void);	/* it cannot be prepared any more */
+
+/*
+ * Before a row is locked, with no lock of ours held: a transaction that is
+ * going to be prepared must be able to tell which rows it has locked
+ * (NVM_UNDO_LOCK).  May ERROR.
+ */
+extern void nvm_xact_before_row_lock(void);
+
+/* is there a use in noting row locks? */
+#define nvm_xact_notes_row_locks()	(max_prepared_xacts > 0)
+
+/*
+ * Prepared transactions that have been finished: persist their outcome.  Cheap
+ * if there are none; holds no lock of ours when called.
+ */
+extern void nvm_twophase_settle(void);
 
 /*
  * Undo log of the current transaction: what to take back on abort.  Kept in
@@ -179,6 +233,7 @@ typedef enum NvmUndoKind
 {
 	NVM_UNDO_INSERT = 1,		/* a version was made at (dir, blk, off) */
 	NVM_UNDO_END,				/* end was set on the version at (dir, blk, off) */
+	NVM_UNDO_LOCK,				/* the row with root (dir, blk, off) was locked */
 	NVM_UNDO_DIR_CREATE,		/* directory entry dir was made */
 	NVM_UNDO_DIR_END			/* directory entry dir was ended */
 } NvmUndoKind;
@@ -210,6 +265,16 @@ typedef struct NvmTableOps
 	uint32		(*collect_block) (uint32 dir, uint32 blk);
 	/* large values whose stamp is in a gap: free them; whole storage */
 	void		(*collect_large) (uint32 dir);
+
+	/*
+	 * Row locks.  locks_held: those that the current transaction holds on
+	 * roots in cells off_first..off_last of a block, at most NVM_CELLS;
+	 * returns their number.  restore_lock: give one to a prepared transaction;
+	 * nobody else uses nvm data.  May ERROR.
+	 */
+	int			(*locks_held) (uint32 dir, uint32 blk, uint16 off_first,
+							   uint16 off_last, NvmLockItem *items);
+	void		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
 } NvmTableOps;
 
 extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);

@@ -57,6 +57,25 @@ nvm_used_slot_problem(uint32 slot)
 		pg_atomic_read_u32(&NvmWbl->resolved) != 0 &&
 		NVM_WORD_STATE(copy[0].word) != NVM_SLOT_IDLE)
 		return "it has no owner, but is not idle";
+	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
+	{
+		bool		prepared = pg_atomic_read_u32(&state->owner) == NVM_OWNER_PREPARED;
+		const char *problem;
+
+		if (NVM_WORD_STATE(copy[0].word) == NVM_SLOT_TWOPHASE)
+		{
+			if (!prepared)
+				return "its transaction is prepared, but it is not kept for it";
+			if (NVM_FIELD_VALUE(copy[0].xid) != pg_atomic_read_u64(&state->xid))
+				return "its transaction id differs from the one in memory";
+			problem = nvm_lock_list_problem(slot, counter,
+											(uint32) NVM_FIELD_VALUE(copy[0].locks));
+			if (problem != NULL)
+				return psprintf("the row locks of its transaction: %s", problem);
+		}
+		else if (copy[0].locks != 0 && NVM_WORD_STATE(copy[0].word) != NVM_SLOT_PREPARED)
+			return "it leads to row locks, but no transaction is prepared";
+	}
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
 		if (NVM_FIELD_VALUE(copy[0].gap[i]) != state->gap[i])
@@ -80,6 +99,34 @@ nvm_unused_slot_problem(uint32 slot)
 	return NULL;
 }
 
+typedef struct NvmCheckLists
+{
+	NvmCheckEmit emit;
+	void	   *arg;
+} NvmCheckLists;
+
+/*
+ * A list of row locks belongs to a slot that is somebody's.
+ */
+static void
+nvm_check_lock_list(uint64 unit, uint64 word, void *arg)
+{
+	NvmCheckLists *lists = (NvmCheckLists *) arg;
+	uint32		slot = NVM_EXT_OWNER(word) - 1;
+
+	for (int look = 0; look < RECHECK_LOOKS; look++)
+	{
+		if (slot < pg_atomic_read_u32(&NvmWbl->slots_used) &&
+			pg_atomic_read_u32(&nvm_slots[slot].owner) != 0)
+			return;
+		if (nvm_locks_units((uint32) unit, slot) == 0)
+			return;				/* freed meanwhile */
+		pg_usleep(RECHECK_USEC);
+	}
+	lists->emit(lists->arg, psprintf("unit " UINT64_FORMAT, unit),
+				psprintf("row locks of commit slot %u, which has no transaction", slot));
+}
+
 /*
  * Report what is wrong with the commit slots.
  */
@@ -88,6 +135,10 @@ nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 {
 	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	uint32		ngaps = 0;
+	NvmCheckLists lists = {emit, arg};
+
+	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
+		nvm_extents_walk(NVM_EXT_LOCKS, 0, nvm_check_lock_list, &lists);
 
 	for (uint32 slot = 0; slot < NVM_MAX_SLOTS; slot++)
 	{

@@ -136,6 +136,9 @@ nvm_commit_abandon(NvmStamp stamp)
  *					Decide it.
  *	PREPARED(c)		mixed; its commit record was flushed before it became
  *					visible, and PREPARED(c) before that.
+ *	TWOPHASE(c)		the same.  But `durable` stays below c, and so does
+ *					frozen[], as long as pg_xact has to be asked after a crash:
+ *					nvm_twophase_settle.
  *	c or above		decided, perhaps not drained yet: flush and drain.
  */
 void
@@ -159,6 +162,8 @@ nvm_stamp_ensure_durable_slow(NvmStamp stamp)
 		nvm_slot_advance_durable(slot, counter);
 		return;
 	}
+	if (decided == counter && NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE)
+		return;
 	if (decided + 1 == counter)
 	{
 		NVM_FAILPOINT("commit-help");

@@ -26,8 +26,12 @@ typedef enum NvmSlotField
 	NVM_FIELD_WORD,
 	NVM_FIELD_XID,
 	NVM_FIELD_STATEMENT,
-	NVM_FIELD_GAP				/* + index */
+	NVM_FIELD_GAP,				/* + index */
+	NVM_FIELD_LOCKS = NVM_FIELD_GAP + NVM_SLOT_GAPS
 } NvmSlotField;
+
+/* NvmSlotState.owner of a slot that belongs to a prepared transaction */
+#define NVM_OWNER_PREPARED		PG_UINT32_MAX
 
 /* settings (wbl_settings.c) */
 extern bool nvm_collect_gaps;
@@ -50,6 +54,7 @@ extern const char *nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy);
 /* store in both copies and flush; the caller drains */
 extern void nvm_slot_store_word(uint32 slot, uint64 word);
 extern void nvm_slot_store_xid(uint32 slot, uint64 fxid);
+extern void nvm_slot_store_locks(uint32 slot, uint32 unit);
 
 /* from -> to in both copies, unless somebody has done it; flushes */
 extern bool nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to);
@@ -67,8 +72,14 @@ extern void nvm_slot_advance_durable(uint32 slot, uint64 counter);
 extern bool nvm_slot_add_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_drop_gap(uint32 slot, uint64 counter);
 
-/* the stamp of a new transaction of this process */
-extern NvmStamp nvm_slot_next_stamp(void);
+/* the stamp of a new transaction of this process, whose xid is fxid */
+extern NvmStamp nvm_slot_next_stamp(uint64 fxid);
+
+/* the slot, and what its transaction did, is no longer this process's */
+extern void nvm_slot_hand_over(void);
+
+/* add what this process has flushed to the sums of its slot */
+extern void nvm_slot_note_work(void);
 
 /* ---- wbl_commit.c ---- */
 
@@ -87,6 +98,36 @@ extern void nvm_recovery_analyse(void);
 
 extern TransactionId nvm_xid_promise(FullTransactionId fxid);
 extern void nvm_xid_keep_promise(void);
+
+/* ---- wbl_twophase.c ---- */
+
+extern void nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks);
+extern void nvm_twophase_hand_over(NvmStamp stamp, bool dirs);
+extern void nvm_twophase_withdraw(NvmStamp stamp);
+extern void nvm_twophase_before_commit_slow(void);
+extern bool nvm_twophase_is_prepared(uint32 slot);
+extern void nvm_twophase_restore(uint32 slot);
+extern void nvm_twophase_restore_locks(void);
+extern bool nvm_twophase_keep_dir(NvmDirEntry *entry);
+
+static inline void
+nvm_twophase_before_commit(void)
+{
+	if (unlikely(pg_atomic_read_u32(&NvmWbl->ntwophase) > 0))
+		nvm_twophase_before_commit_slow();
+}
+
+/* ---- wbl_locklist.c ---- */
+
+extern void nvm_lock_list_begin(NvmStamp stamp);
+extern void nvm_lock_list_add(const NvmLockItem *items, int n);
+extern uint32 nvm_lock_list_end(void);
+extern void nvm_lock_list_discard(void);
+extern void nvm_lock_list_kept(void);
+extern const char *nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit);
+extern void nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid);
+extern void nvm_lock_list_free(uint32 slot, uint32 unit);
+extern void nvm_lock_list_free_orphans(void);
 
 /* ---- wbl_horizon.c ---- */
 

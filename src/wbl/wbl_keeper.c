@@ -4,7 +4,8 @@
  *	  The background workers: what they share, and the keeper.
  *
  * The keeper settles what the last crash left in doubt if nobody else has,
- * advances frozen[], watches nvm.redo_limit and wakes the WAL writer.  The gap collector is in
+ * persists the outcome of prepared transactions likewise, advances frozen[],
+ * watches nvm.redo_limit and wakes the WAL writer.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
  * that they hold up no shutdown, and for good if the pool is not open.
  *
@@ -119,6 +120,7 @@ nvm_keeper_main(Datum main_arg)
 
 	do
 	{
+		nvm_twophase_settle();
 		nvm_wbl_advance_frozen();
 		silent = nvm_horizon_wants_xid() ? silent + 1 : 0;
 		if (silent >= SILENT_ROUNDS)

@@ -31,6 +31,7 @@
 /* what resolving found in the directory */
 typedef struct NvmResolveCount
 {
+	uint32		prepared;		/* still */
 	uint32		committed;
 	uint32		rolled_back;
 	uint32		storages_freed;
@@ -61,12 +62,13 @@ nvm_word_rank(uint64 word)
 		case NVM_SLOT_UNUSED:
 			return 0;
 		case NVM_SLOT_PREPARED:
-		case NVM_SLOT_TWOPHASE:
 			return 1;
-		case NVM_SLOT_IDLE:
+		case NVM_SLOT_TWOPHASE:
 			return 2;
-		default:
+		case NVM_SLOT_IDLE:
 			return 3;
+		default:
+			return 4;
 	}
 }
 
@@ -147,7 +149,7 @@ nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
 		copy->xid = want->xid;
 		memcpy(copy->gap, want->gap, sizeof(copy->gap));
 		copy->statement = want->statement;
-		copy->reserved = 0;
+		copy->locks = want->locks;
 		__atomic_store_n(&copy->word, want->word, __ATOMIC_RELEASE);
 		nvm_flush(copy, sizeof(NvmSlotCopy));
 	}
@@ -244,12 +246,31 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			NvmWbl->indoubt_found++;
 			break;
 		case NVM_SLOT_TWOPHASE:
-			nvm_pool_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
-							psprintf("commit slot %u of the pool holds a prepared transaction", slot),
-							"Open the pool with the version of pg_nvm that wrote it, and finish the transaction.");
-			return false;
+			/* its xid cannot have been reused, whoever has recovered */
+			decided = counter - 1;
+			NvmWbl->indoubt_found++;
+			break;
 		default:
 			break;
+	}
+	if (decided < counter && copy.locks != 0)
+	{
+		const char *problem = nvm_lock_list_problem(slot, counter,
+													(uint32) NVM_FIELD_VALUE(copy.locks));
+
+		if (problem != NULL)
+		{
+			nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+							psprintf("the row locks of the prepared transaction in commit slot %u of the pool are damaged: %s",
+									 slot, problem),
+							"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+			return false;
+		}
+	}
+	if (decided < counter)
+	{
+		pg_atomic_write_u64(&state->running, counter);
+		pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(copy.xid));
 	}
 	pg_atomic_write_u64(&state->durable, decided);
 	pg_atomic_write_u64(&nvm_frozen[slot], decided);
@@ -302,10 +323,10 @@ nvm_recovery_analyse(void)
 }
 
 /*
- * Did the mixed transaction that was prepared in this slot commit?  An xid
- * that is not below the next one was lost with the WAL that assigned it.  One
- * that runs now, because it was handed out a second time, has not committed:
- * every commit waits for us.
+ * Did the transaction in this slot commit, which is not prepared (any more)?
+ * An xid that is not below the next one was lost with the WAL that assigned
+ * it.  One that runs now, because it was handed out a second time, has not
+ * committed: every commit waits for us.
  */
 static bool
 nvm_slot_did_commit(uint32 slot)
@@ -318,9 +339,17 @@ nvm_slot_did_commit(uint32 slot)
 	return TransactionIdDidCommit(XidFromFullTransactionId(fxid));
 }
 
+static inline bool
+nvm_word_asks_pg_xact(uint64 word)
+{
+	return NVM_WORD_STATE(word) == NVM_SLOT_PREPARED ||
+		NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE;
+}
+
 /*
- * Settle the prepared slots: first the gaps, durably, then the words.
- * wbl_lock is held exclusively.
+ * Settle the slots that ask pg_xact: first the gaps, durably, then the words.
+ * What PostgreSQL's recovery has restored as a prepared transaction stays in
+ * progress.  wbl_lock is held exclusively.
  */
 static void
 nvm_resolve_slots(NvmResolveCount *count)
@@ -331,9 +360,14 @@ nvm_resolve_slots(NvmResolveCount *count)
 	{
 		uint64		word = nvm_slot_load_word(slot);
 
-		if (NVM_WORD_STATE(word) != NVM_SLOT_PREPARED)
+		if (!nvm_word_asks_pg_xact(word))
 			continue;
-		if (nvm_slot_did_commit(slot))
+		if (nvm_twophase_is_prepared(slot))
+		{
+			nvm_twophase_restore(slot);
+			count->prepared++;
+		}
+		else if (nvm_slot_did_commit(slot))
 			count->committed++;
 		else
 		{
@@ -344,23 +378,34 @@ nvm_resolve_slots(NvmResolveCount *count)
 						 errmsg("gap list of commit slot %u is full", slot)));
 		}
 	}
-	if (count->committed + count->rolled_back == 0)
+	if (count->committed + count->rolled_back + count->prepared == 0)
 		return;
 
 	nvm_drain("resolve-gaps");
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		uint64		word = nvm_slot_load_word(slot);
+		bool		prepared = pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED;
 
-		if (NVM_WORD_STATE(word) == NVM_SLOT_PREPARED)
-			nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE,
-													NVM_WORD_COUNTER(word)));
+		if (!nvm_word_asks_pg_xact(word))
+			continue;
+		nvm_slot_store_word(slot, nvm_slot_word(slot,
+												prepared ? NVM_SLOT_TWOPHASE : NVM_SLOT_IDLE,
+												NVM_WORD_COUNTER(word)));
+		if (!prepared)
+		{
+			nvm_slot_store_locks(slot, 0);
+			nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
+		}
 	}
 	nvm_drain("resolve-words");
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
-		uint64		counter = NVM_WORD_COUNTER(nvm_slot_load_word(slot));
+		uint64		word = nvm_slot_load_word(slot);
+		uint64		counter = NVM_WORD_COUNTER(word);
 
+		if (NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE)
+			continue;
 		nvm_slot_advance_durable(slot, counter);
 		pg_atomic_write_u64(&nvm_frozen[slot], counter);
 		nvm_slots[slot].sample_counter = counter;
@@ -368,16 +413,18 @@ nvm_resolve_slots(NvmResolveCount *count)
 }
 
 /*
- * A directory entry as the last stop left it.  All its stamps are decided now,
- * and no transaction of this run has touched any: begin in a gap, it never
- * existed; end in a gap, it never ended; ended, its owner was stopped before
- * it freed it.
+ * A directory entry as the last stop left it.  No transaction of this run has
+ * touched any, and its stamps are decided now, except those of prepared
+ * transactions: begin in a gap, it never existed; end in a gap, it never
+ * ended; ended, its owner was stopped before it freed it.
  */
 static void
 nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	NvmResolveCount *count = (NvmResolveCount *) arg;
 
+	if (nvm_twophase_keep_dir(entry))
+		return;
 	if (nvm_stamp_in_gap(entry->begin))
 	{
 		nvm_storage_reclaim(id);
@@ -420,12 +467,17 @@ nvm_wbl_resolve_slow(void)
 	NVM_FAILPOINT("resolve-begin");
 	nvm_resolve_slots(&count);
 	nvm_dir_walk(nvm_resolve_dir, &count);
+	nvm_lock_list_free_orphans();
+	nvm_twophase_restore_locks();
 	nvm_xid_keep_promise();		/* last: the above compares with the next xid */
 	NvmWbl->resolve_usec = elapsed_usec(start);
 	pg_write_barrier();
 	pg_atomic_write_u32(&NvmWbl->resolved, 1);
 	LWLockRelease(NvmWbl->wbl_lock);
 
+	if (count.prepared > 0)
+		ereport(LOG,
+				(errmsg("nvm: %u transactions are prepared", count.prepared)));
 	if (count.committed + count.rolled_back + count.storages_freed + count.ends_cleared > 0)
 		ereport(LOG,
 				(errmsg("nvm: resolved %u transactions in doubt (%u committed), freed %u storages, kept %u that a lost transaction had dropped, in %lu us",

@@ -116,6 +116,9 @@ nvm_wbl_shmem_init(void)
 	pg_atomic_init_u32(&NvmWbl->slots_used, 0);
 	pg_atomic_init_u64(&NvmWbl->commits, 0);
 	pg_atomic_init_u64(&NvmWbl->mixed_commits, 0);
+	pg_atomic_init_u64(&NvmWbl->prepared, 0);
+	pg_atomic_init_u32(&NvmWbl->ntwophase, 0);
+	pg_atomic_init_u64(&NvmWbl->oldest_twophase, PG_UINT64_MAX);
 	pg_atomic_init_u64(&NvmWbl->aborts, 0);
 	pg_atomic_init_u64(&NvmWbl->helped, 0);
 	pg_atomic_init_u64(&NvmWbl->collector_blocks, 0);
@@ -131,6 +134,8 @@ nvm_wbl_shmem_init(void)
 	{
 		pg_atomic_init_u64(&nvm_slots[i].durable, 0);
 		pg_atomic_init_u32(&nvm_slots[i].owner, 0);
+		pg_atomic_init_u64(&nvm_slots[i].running, 0);
+		pg_atomic_init_u64(&nvm_slots[i].xid, 0);
 		pg_atomic_init_u64(&nvm_frozen[i], 0);
 	}
 

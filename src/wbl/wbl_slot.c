@@ -105,9 +105,10 @@ nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy)
 	}
 	if (!nvm_slot_field_valid(slot, NVM_FIELD_STATEMENT, copy->statement))
 		return "its statement counter fails its check";
-	if (copy->reserved != 0)
-		return "its reserved bytes are not zero";
-	if (NVM_WORD_STATE(copy->word) == NVM_SLOT_PREPARED && copy->xid == 0)
+	if (!nvm_slot_field_valid(slot, NVM_FIELD_LOCKS, copy->locks))
+		return "the place of its row locks fails its check";
+	if ((NVM_WORD_STATE(copy->word) == NVM_SLOT_PREPARED ||
+		 NVM_WORD_STATE(copy->word) == NVM_SLOT_TWOPHASE) && copy->xid == 0)
 		return "it is prepared without a transaction id";
 	return NULL;
 }
@@ -139,6 +140,19 @@ nvm_slot_store_xid(uint32 slot, uint64 fxid)
 
 	__atomic_store_n(&s->copy[0].xid, field, __ATOMIC_RELEASE);
 	__atomic_store_n(&s->copy[1].xid, field, __ATOMIC_RELEASE);
+}
+
+/*
+ * Likewise where the row locks of a transaction that is being prepared are.
+ */
+void
+nvm_slot_store_locks(uint32 slot, uint32 unit)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	uint64		field = nvm_slot_field(slot, NVM_FIELD_LOCKS, unit);
+
+	__atomic_store_n(&s->copy[0].locks, field, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->copy[1].locks, field, __ATOMIC_RELEASE);
 }
 
 /*
@@ -389,7 +403,7 @@ nvm_slot_acquire(void)
  * A slot keeps room in its gap list for one more crash.
  */
 NvmStamp
-nvm_slot_next_stamp(void)
+nvm_slot_next_stamp(uint64 fxid)
 {
 	Assert(pg_atomic_read_u32(&NvmWbl->resolved) != 0);
 
@@ -404,5 +418,44 @@ nvm_slot_next_stamp(void)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("commit slot %d has run out of numbers", my_slot)));
 	my_counter++;
+	pg_atomic_write_u64(&nvm_slots[my_slot].xid, fxid);
+	pg_atomic_write_u64(&nvm_slots[my_slot].running, my_counter);
 	return NVM_STAMP_MAKE(my_slot, my_counter);
+}
+
+/*
+ * The slot stays with the transaction that was prepared in it.  The next one
+ * of this process takes another.
+ */
+void
+nvm_slot_hand_over(void)
+{
+	uint32		slot = my_slot;
+
+	Assert(my_slot >= 0);
+	my_slot = -1;
+	pg_atomic_write_u32(&nvm_slots[slot].owner, NVM_OWNER_PREPARED);
+}
+
+/*
+ * Flushes and drains of this process since the last call; those outside of
+ * transactions that write, while there is no slot, wait for the next one.
+ */
+void
+nvm_slot_note_work(void)
+{
+	static uint64 flushes = 0;
+	static uint64 drains = 0;
+	static uint64 bytes = 0;
+	NvmSlotState *state;
+
+	if (my_slot < 0)
+		return;
+	state = &nvm_slots[my_slot];
+	state->flushes += nvm_pmem_flushes - flushes;
+	state->drains += nvm_pmem_drains - drains;
+	state->bytes += nvm_pmem_bytes - bytes;
+	flushes = nvm_pmem_flushes;
+	drains = nvm_pmem_drains;
+	bytes = nvm_pmem_bytes;
 }

@@ -35,7 +35,9 @@ typedef enum NvmXactClass
 {
 	NVM_XACT_OPEN,				/* PRE_COMMIT has not come by */
 	NVM_XACT_NVM_ONLY,
-	NVM_XACT_MIXED
+	NVM_XACT_MIXED,
+	NVM_XACT_TWOPHASE			/* PRE_PREPARE has come by: nothing is written any
+								 * more, and there is no stamp to write it with */
 } NvmXactClass;
 
 /*
@@ -44,9 +46,10 @@ typedef enum NvmXactClass
 typedef struct NvmXact
 {
 	NvmStamp	stamp;			/* 0: it has written no nvm data */
+	NvmStamp	prepared;		/* of class TWOPHASE: its stamp, or 0 */
 	NvmXactClass class;
 	TransactionId promised;		/* xids below it may be in rows: wbl_xid.c */
-	bool		locked_rows;	/* the mark of a row lock does not outlive a restart */
+	bool		locked_rows;	/* it has locked rows, and perhaps written nothing */
 	/* WAL records of this process before the transaction, and those since that
 	 * are no change of data: aborts of subtransactions, assignments of xids */
 	int64		records_before;
@@ -71,6 +74,10 @@ nvm_xact_stamp(void)
 		return xact.stamp;
 
 	nvm_pool_require();
+	if (xact.class == NVM_XACT_TWOPHASE)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot change nvm tables while the transaction is being prepared")));
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
@@ -84,13 +91,26 @@ nvm_xact_stamp(void)
 	if (temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
 		PrepareTempTablespaces();
 	xact.promised = nvm_xid_promise(GetTopFullTransactionId());
-	xact.stamp = nvm_slot_next_stamp();
+	xact.stamp = nvm_slot_next_stamp(U64FromFullTransactionId(GetTopFullTransactionId()));
 	return xact.stamp;
 }
 
+/*
+ * See nvm_wbl.h.
+ */
 void
-nvm_xact_note_row_lock(void)
+nvm_xact_before_row_lock(void)
 {
+	if (likely(xact.locked_rows) && likely(xact.class != NVM_XACT_TWOPHASE))
+		return;
+	if (xact.class == NVM_XACT_TWOPHASE)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot lock rows of nvm tables while the transaction is being prepared")));
+	/* as nvm_xact_stamp: the notes may spill */
+	if (nvm_xact_notes_row_locks() &&
+		temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
+		PrepareTempTablespaces();
 	xact.locked_rows = true;
 }
 
@@ -160,6 +180,7 @@ nvm_xact_reset(void)
 {
 	xact.stamp = NVM_STAMP_NONE;
 	xact.promised = InvalidTransactionId;
+	xact.prepared = NVM_STAMP_NONE;
 	xact.class = NVM_XACT_OPEN;
 	xact.locked_rows = false;
 	xact.records_before = pgWalUsage.wal_records;
@@ -176,6 +197,7 @@ nvm_xact_pre_commit(void)
 {
 	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0) && !RecoveryInProgress())
 		nvm_wbl_resolve_slow();
+	nvm_twophase_before_commit();
 	if (xact.stamp == NVM_STAMP_NONE)
 	{
 		nvm_sequence_flush(false);
@@ -234,7 +256,59 @@ nvm_xact_commit(void)
 	}
 	NVM_FAILPOINT("commit-after-decision");
 	nvm_undo_commit();
+	nvm_slot_note_work();
 	NVM_FAILPOINT("commit-end");
+}
+
+/*
+ * PRE_PREPARE: as PRE_COMMIT of a mixed transaction.  What comes after it in
+ * PrepareTransaction may fail, and then ABORT takes everything back.
+ *
+ * Row locks alone make a transaction a writer: their list hangs on a slot.
+ * Sequences need no rule of their own: PREPARE flushes the WAL.
+ */
+static void
+nvm_xact_pre_prepare(void)
+{
+	uint32		locks;
+
+	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0) && !RecoveryInProgress())
+		nvm_wbl_resolve_slow();
+
+	/* PostgreSQL is about to refuse it by itself */
+	if (max_prepared_xacts == 0 || (MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE))
+		return;
+
+	NVM_FAILPOINT("prepare-begin");
+	nvm_undo_check();
+	if (xact.stamp == NVM_STAMP_NONE && xact.locked_rows)
+		(void) nvm_xact_stamp();
+	if (xact.stamp != NVM_STAMP_NONE)
+	{
+		locks = nvm_undo_save_locks(xact.stamp);
+		xact.prepared = xact.stamp;
+		xact.stamp = NVM_STAMP_NONE;
+		nvm_twophase_prepare(xact.prepared,
+							 U64FromFullTransactionId(GetTopFullTransactionId()), locks);
+	}
+	xact.class = NVM_XACT_TWOPHASE;
+	NVM_FAILPOINT("prepare-after-asking");
+}
+
+/*
+ * PREPARE: the transaction is prepared, durably, and nobody's.  Nothing here
+ * may fail.
+ */
+static void
+nvm_xact_prepare(void)
+{
+	if (xact.prepared == NVM_STAMP_NONE)
+		return;
+
+	NVM_FAILPOINT("prepare-before-hand-over");
+	nvm_slot_note_work();
+	nvm_twophase_hand_over(xact.prepared, nvm_undo_has_dirs());
+	NVM_FAILPOINT("prepare-end");
 }
 
 /*
@@ -245,14 +319,23 @@ nvm_xact_commit(void)
 static void
 nvm_xact_abort(void)
 {
-	if (xact.stamp == NVM_STAMP_NONE)
+	NvmStamp	stamp = xact.stamp;
+
+	if (xact.prepared != NVM_STAMP_NONE)
+	{
+		stamp = xact.prepared;
+		nvm_twophase_withdraw(stamp);
+	}
+	if (stamp == NVM_STAMP_NONE)
 		return;
 
 	NVM_FAILPOINT("abort-begin");
-	if (nvm_undo_abort(xact.stamp))
-		nvm_commit_finish_abort(xact.stamp);
+	if (nvm_undo_abort(stamp))
+		nvm_commit_finish_abort(stamp);
 	else
-		nvm_commit_abandon(xact.stamp);
+		nvm_commit_abandon(stamp);
+	nvm_lock_list_discard();
+	nvm_slot_note_work();
 	pg_atomic_fetch_add_u64(&NvmWbl->aborts, 1);
 	NVM_FAILPOINT("abort-end");
 }
@@ -269,14 +352,7 @@ nvm_xact_callback(XactEvent event, void *arg)
 			nvm_xact_pre_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			nvm_wbl_resolve();
-			/* temporary objects: PostgreSQL is about to refuse it by itself */
-			if ((xact.stamp != NVM_STAMP_NONE || xact.locked_rows) &&
-				!(MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE))
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that has operated on nvm tables"),
-						 errhint("Commit the transaction in one step.")));
+			nvm_xact_pre_prepare();
 			break;
 		case XACT_EVENT_COMMIT:
 			nvm_xact_commit();
@@ -289,6 +365,8 @@ nvm_xact_callback(XactEvent event, void *arg)
 			nvm_xact_reset();
 			break;
 		case XACT_EVENT_PREPARE:
+			nvm_xact_prepare();
+			nvm_undo_reset();
 			nvm_xact_reset();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:

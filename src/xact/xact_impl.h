@@ -27,6 +27,14 @@ extern void nvm_undo_subabort(int level, NvmStamp stamp);
 extern bool nvm_undo_abort(NvmStamp stamp);
 extern void nvm_undo_commit(void);
 extern void nvm_undo_check(void);
+
+/*
+ * PREPARE TRANSACTION.  save_locks: list the row locks that the transaction
+ * holds in the pool, durably; returns what the slot leads to.  Has it made or
+ * ended storages?
+ */
+extern uint32 nvm_undo_save_locks(NvmStamp stamp);
+extern bool nvm_undo_has_dirs(void);
 extern void nvm_undo_reset(void);
 
 /* ---- xact_sequence.c ---- */

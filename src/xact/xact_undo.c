@@ -102,6 +102,9 @@ static int	max_marks = 0;
 /* a subtransaction's entries could not be played: only abort is left */
 static bool doomed = false;
 
+/* some entries are of row locks */
+static bool notes_locks = false;
+
 /*
  * Make room for more elements, up to `limit`, in an array of TopMemoryContext.
  */
@@ -238,7 +241,7 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	TransactionId xid = GetCurrentTransactionIdIfAny();
 	NvmUndoEntry *last;
 
-	Assert(nvm_xact_is_writer());
+	Assert(nvm_xact_is_writer() || kind == NVM_UNDO_LOCK);
 	Assert(TransactionIdIsValid(xid));
 
 	undo_mark(level);
@@ -273,6 +276,8 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	}
 	if (undo_storage_is_new(dir, level))
 		return;
+	if (kind == NVM_UNDO_LOCK)
+		notes_locks = true;
 	if (unlikely(nentries == capacity))
 		nvm_undo_reserve();
 	last = &entries[nentries];
@@ -298,9 +303,11 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 		{
 			NvmUndoEntry *e = &entries[nentries - 1];
 
-			nvm_table_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
-									  e->off_first, e->off_last,
-									  stamp, e->xid);
+			/* a lock goes with its xid */
+			if (UNDO_KIND(e) != NVM_UNDO_LOCK)
+				nvm_table_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
+										  e->off_first, e->off_last,
+										  stamp, e->xid);
 			nentries--;
 			NVM_FAILPOINT("abort-mid-undo");
 		}
@@ -456,6 +463,62 @@ nvm_undo_commit(void)
 }
 
 /*
+ * Add the locks that these entries led to, and that are still held, to the
+ * list on media.  An entry is a range that may cover rows of others.
+ */
+static void
+undo_save_locks(const NvmUndoEntry *e, uint64 n)
+{
+	NvmLockItem items[NVM_CELLS];
+
+	for (; n > 0; n--, e++)
+	{
+		if (UNDO_KIND(e) == NVM_UNDO_LOCK)
+			nvm_lock_list_add(items,
+							  nvm_table_ops->locks_held(UNDO_DIR(e), e->blk,
+														e->off_first, e->off_last,
+														items));
+		if ((n & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * See xact_impl.h.  May ERROR; what was written then goes with the abort.
+ */
+uint32
+nvm_undo_save_locks(NvmStamp stamp)
+{
+	NvmUndoEntry *chunk;
+
+	if (!notes_locks)
+		return 0;
+	nvm_lock_list_begin(stamp);
+	if (nspilled > 0)
+	{
+		chunk = MemoryContextAlloc(TopTransactionContext, UNDO_CHUNK_BYTES);
+		for (uint64 at = 0; at < nspilled; at += UNDO_CHUNK)
+		{
+			undo_seek(at);
+			if (BufFileRead(spill, chunk, UNDO_CHUNK_BYTES) != UNDO_CHUNK_BYTES)
+				ereport(ERROR,
+						(errcode_for_file_access(),
+						 errmsg("could not read undo file: %m")));
+			undo_save_locks(chunk, UNDO_CHUNK);
+		}
+		pfree(chunk);
+	}
+	undo_save_locks(entries, nentries);
+	return nvm_lock_list_end();
+}
+
+bool
+nvm_undo_has_dirs(void)
+{
+	return ndirs > 0;
+}
+
+/*
  * Forget the log.
  */
 void
@@ -476,4 +539,5 @@ nvm_undo_reset(void)
 	dirs_changed();
 	nmarks = 0;
 	doomed = false;
+	notes_locks = false;
 }

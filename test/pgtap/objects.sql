@@ -12,7 +12,7 @@ SELECT results_eq(
 -- functions
 SELECT has_function('nvm', 'nvm_tableam_handler', ARRAY['internal']);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
@@ -31,7 +31,7 @@ SELECT is_empty(
 	  AND proname <> 'nvm_tableam_handler'$$, 'no function looks at the pool in parallel');
 
 -- views
-SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity']);
+SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
@@ -43,14 +43,17 @@ SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relf
 	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions']);
 SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts', 'helped', 'slots_used', 'gaps',
 	'collector_sweeps', 'collector_blocks', 'collector_total', 'gaps_collected', 'commit_record_bytes', 'redo_checkpoints']);
+SELECT columns_are('nvm', 'transactions', ARRAY['slot', 'counter', 'pid', 'xid', 'state', 'gid', 'since']);
+SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts', 'prepared', 'helped', 'flushes',
+	'fences', 'bytes']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
 SELECT isnt(obj_description(oid, 'pg_am'), NULL, 'the access method has a comment') FROM pg_am WHERE amname = 'nvm';
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;

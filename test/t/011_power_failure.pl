@@ -28,7 +28,7 @@ my $base     = NvmCrash::make_base('power');
 my %scenario = map { $_->{name} => $_ } NvmCrashScenarios::all();
 my @work;
 
-sub is_protocol { return $_[0] =~ /^(?:commit|abort|undo|recovery|resolve|gap)-/; }
+sub is_protocol { return $_[0] =~ /^(?:commit|abort|undo|recovery|resolve|gap|prepare|twophase)-/; }
 
 if ($only)
 {

@@ -1,0 +1,331 @@
+/*-------------------------------------------------------------------------
+ *
+ * wbl_twophase.c
+ *	  PREPARE TRANSACTION: a slot that waits for its transaction's outcome.
+ *
+ * PREPARE leaves the slot to the transaction.  COMMIT PREPARED and ROLLBACK
+ * PREPARED tell nobody, so while the slot says TWOPHASE, its stamps follow
+ * PostgreSQL's proc array and pg_xact, like those of any transaction of this
+ * incarnation.  That is right for as long as it takes, but keeps the slot, and
+ * frozen[] back; nvm_twophase_settle persists the outcome and frees the slot:
+ * after the command, by the keeper, or by a commit that might otherwise let
+ * pg_xact be truncated first (wbl/README.md).
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "pmem/nvm_pmem.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+#include "wbl/wbl_impl.h"
+
+/* a transaction that has been finished, for nvm_dir_walk */
+typedef struct NvmOutcome
+{
+	NvmStamp	stamp;
+	bool		committed;
+} NvmOutcome;
+
+/*
+ * PRE_PREPARE: data, row locks and the question, durable before the WAL
+ * record.  locks is durable already: a word must not lead to a torn list.
+ */
+void
+nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+
+	nvm_slot_store_xid(slot, fxid);
+	nvm_slot_store_locks(slot, locks);
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_PREPARED,
+											NVM_STAMP_COUNTER(stamp)));
+	nvm_drain("prepare-asked");
+}
+
+/*
+ * It failed after that: the word that the abort is going to store must not
+ * have a list beside it.  Not flushed; the word is in the same lines.
+ */
+void
+nvm_twophase_withdraw(NvmStamp stamp)
+{
+	nvm_slot_store_locks(NVM_STAMP_SLOT(stamp), 0);
+}
+
+/*
+ * Count the slots of prepared transactions.  wbl_lock is held exclusively.
+ */
+static void
+twophase_recount(void)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint32		n = 0;
+	uint64		oldest = PG_UINT64_MAX;
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		if (pg_atomic_read_u32(&nvm_slots[slot].owner) != NVM_OWNER_PREPARED)
+			continue;
+		n++;
+		oldest = Min(oldest, pg_atomic_read_u64(&nvm_slots[slot].xid));
+	}
+	pg_atomic_write_u64(&NvmWbl->oldest_twophase, oldest);
+	pg_write_barrier();
+	pg_atomic_write_u32(&NvmWbl->ntwophase, n);
+}
+
+/*
+ * The WAL record of PREPARE is durable, the transaction is another process's
+ * in the proc array, and nobody can finish it before we return.  dirs: it has
+ * made or ended storages.  Too late for an ERROR.
+ *
+ * The word changes to TWOPHASE, so that the xid is never again taken for one
+ * that may have been handed out twice.
+ */
+void
+nvm_twophase_hand_over(NvmStamp stamp, bool dirs)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_TWOPHASE,
+											NVM_STAMP_COUNTER(stamp)));
+	nvm_drain("prepare-recorded");
+	nvm_lock_list_kept();
+	nvm_slots[slot].prepared_dirs = dirs;
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	nvm_slot_hand_over();
+	twophase_recount();
+	LWLockRelease(NvmWbl->wbl_lock);
+	pg_atomic_fetch_add_u64(&NvmWbl->prepared, 1);
+}
+
+/* ---- the outcome ---- */
+
+/*
+ * A storage that a finished transaction made or ended.  The collector, or
+ * somebody else's DDL, may have been here before: an entry that has our stamp
+ * while storage_lock is held is the one we mean.
+ */
+static void
+twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	NvmOutcome *outcome = (NvmOutcome *) arg;
+	uint64		begin = __atomic_load_n(&entry->begin, __ATOMIC_ACQUIRE);
+	uint64		end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
+
+	if (begin != outcome->stamp && end != outcome->stamp)
+		return;
+	if (!outcome->committed && begin != outcome->stamp)
+	{
+		nvm_dir_clear_end(id, outcome->stamp);
+		return;
+	}
+	if (outcome->committed && end != outcome->stamp)
+		return;
+
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	if ((outcome->committed ? entry->end : entry->begin) == outcome->stamp)
+		nvm_dir_reclaim(id);
+	LWLockRelease(NvmWbl->storage_lock);
+}
+
+/*
+ * Persist the outcome of the transaction in this slot, which is no longer in
+ * progress: pg_xact knows it, durably.  Cannot fail once it has asked.
+ *
+ * The slot is given back last, so that the list of locks and the directory are
+ * done with by whoever decided.
+ */
+static void
+twophase_settle_slot(uint32 slot)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	uint64		word;
+	uint64		locks;
+	bool		dirs;
+	NvmOutcome	outcome;
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	word = nvm_slot_load_word(slot);
+	if (pg_atomic_read_u32(&state->owner) != NVM_OWNER_PREPARED ||
+		NVM_WORD_STATE(word) != NVM_SLOT_TWOPHASE)
+	{
+		LWLockRelease(NvmWbl->wbl_lock);
+		return;					/* somebody else was faster */
+	}
+	outcome.stamp = NVM_STAMP_MAKE(slot, NVM_WORD_COUNTER(word));
+	outcome.committed = TransactionIdDidCommit((TransactionId) pg_atomic_read_u64(&state->xid));
+	locks = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
+	dirs = state->prepared_dirs;
+
+	if (!outcome.committed)
+	{
+		if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word)))
+			ereport(PANIC,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("gap list of commit slot %u is full", slot)));
+		nvm_drain("twophase-gap");
+	}
+	NVM_FAILPOINT("twophase-before-decision");
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, NVM_WORD_COUNTER(word)));
+	nvm_slot_store_locks(slot, 0);
+	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
+	nvm_drain("twophase-decided");
+	nvm_slot_advance_durable(slot, NVM_WORD_COUNTER(word));
+	LWLockRelease(NvmWbl->wbl_lock);
+
+	nvm_lock_list_free(slot, (uint32) locks);
+	if (dirs)
+		nvm_dir_walk(twophase_settle_dir, &outcome);
+	NVM_FAILPOINT("twophase-before-release");
+
+	pg_atomic_fetch_add_u64(outcome.committed ? &NvmWbl->mixed_commits : &NvmWbl->aborts, 1);
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	state->prepared_dirs = false;
+	pg_atomic_write_u32(&state->owner, 0);
+	twophase_recount();
+	LWLockRelease(NvmWbl->wbl_lock);
+}
+
+/*
+ * See nvm_wbl.h.
+ *
+ * PostgreSQL writes and flushes the outcome, then enters it in pg_xact, then
+ * takes the transaction from the proc array.
+ */
+void
+nvm_twophase_settle(void)
+{
+	uint32		nslots;
+
+	if (NvmWbl == NULL || pg_atomic_read_u32(&NvmWbl->ntwophase) == 0 ||
+		pg_atomic_read_u32(&NvmWbl->resolved) == 0)
+		return;
+
+	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		NvmSlotState *state = &nvm_slots[slot];
+
+		if (pg_atomic_read_u32(&state->owner) != NVM_OWNER_PREPARED)
+			continue;
+		pg_read_barrier();
+		if (!TransactionIdIsInProgress((TransactionId) pg_atomic_read_u64(&state->xid)))
+			twophase_settle_slot(slot);
+	}
+}
+
+/*
+ * PRE_COMMIT while there are prepared transactions: may this one have raised a
+ * relfrozenxid above the xid of one that is finished?  VACUUM takes its cutoff
+ * from a proc array that is newer than its snapshot; all others are bound by
+ * their own xmin, which is no newer than RecentXmin.
+ */
+void
+nvm_twophase_before_commit_slow(void)
+{
+	uint64		oldest = pg_atomic_read_u64(&NvmWbl->oldest_twophase);
+
+	if ((MyProc->statusFlags & PROC_IN_VACUUM) ||
+		TransactionIdPrecedes((TransactionId) oldest, RecentXmin))
+		nvm_twophase_settle();
+}
+
+/* ---- after a restart ---- */
+
+/*
+ * Is the transaction in this slot one that PostgreSQL's recovery restored, and
+ * that nobody has finished yet?  The xid of one that was lost may have been
+ * handed out again, also to a subtransaction; but nothing can have been
+ * prepared in this incarnation before its slots are resolved.
+ */
+bool
+nvm_twophase_is_prepared(uint32 slot)
+{
+	uint64		value = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
+	TransactionId xid = (TransactionId) value;
+
+	if (!FullTransactionIdPrecedes(FullTransactionIdFromU64(value),
+								   ReadNextFullTransactionId()) ||
+		!TransactionIdIsInProgress(xid))
+		return false;
+	for (int i = 0; i < max_prepared_xacts; i++)
+	{
+		if (*(volatile TransactionId *) &PreparedXactProcs[i].xid == xid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Take a slot over for its prepared transaction.  wbl_lock is held
+ * exclusively, and nobody uses nvm data.
+ */
+void
+nvm_twophase_restore(uint32 slot)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+
+	state->restored_counter = NVM_WORD_COUNTER(nvm_slot_load_word(slot));
+	state->restored_xid = (TransactionId) NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
+	state->prepared_dirs = false;	/* nvm_twophase_keep_dir will tell */
+	pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid));
+	pg_atomic_write_u64(&state->running, state->restored_counter);
+	pg_atomic_write_u32(&state->owner, NVM_OWNER_PREPARED);
+	twophase_recount();
+	NvmWbl->nrestored = Max(NvmWbl->nrestored, pg_atomic_read_u32(&NvmWbl->ntwophase));
+}
+
+static bool
+stamp_is_prepared(NvmStamp stamp)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+
+	return stamp != NVM_STAMP_NONE && slot < NVM_MAX_SLOTS &&
+		pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED &&
+		nvm_slots[slot].restored_counter == NVM_STAMP_COUNTER(stamp);
+}
+
+/*
+ * Is the fate of a storage in the hands of a prepared transaction?
+ */
+bool
+nvm_twophase_keep_dir(NvmDirEntry *entry)
+{
+	bool		begin = stamp_is_prepared(entry->begin);
+	bool		end = stamp_is_prepared(entry->end);
+
+	if (begin)
+		nvm_slots[NVM_STAMP_SLOT(entry->begin)].prepared_dirs = true;
+	if (end)
+		nvm_slots[NVM_STAMP_SLOT(entry->end)].prepared_dirs = true;
+	return begin || end;
+}
+
+/*
+ * Give the restored transactions their row locks.  May ERROR; then all is done
+ * again.
+ */
+void
+nvm_twophase_restore_locks(void)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		locks = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
+
+		if (pg_atomic_read_u32(&nvm_slots[slot].owner) != NVM_OWNER_PREPARED ||
+			locks == 0)
+			continue;
+		NVM_FAILPOINT("resolve-locks");
+		nvm_lock_list_restore(slot, (uint32) locks, nvm_slots[slot].restored_xid);
+	}
+}
