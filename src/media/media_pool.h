@@ -94,7 +94,10 @@ typedef struct NvmPoolHeader
 	uint64_t	birth;				/* birth time of the file in ns, 0 if unknown */
 	uint64_t	xid_promise;		/* full transaction ids from here on are in no row
 									 * written since the last clean start */
-	uint8_t		reserved[40];		/* zero, checked */
+	uint64_t	data_inode;			/* st_ino and birth time of the incarnation file at */
+	uint64_t	data_birth;			/* the last open: a copy of the data directory has
+									 * others.  0: not recorded */
+	uint8_t		reserved[24];		/* zero, checked */
 	uint32_t	reserved2;			/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;
@@ -109,6 +112,12 @@ typedef struct NvmPoolHeader
 #define NVM_INCARNATION_MAGIC	UINT64_C(0x31434E494D564E50)	/* "PNVMINC1" */
 #define NVM_INCARNATION_SIZE	512
 
+/* NvmIncarnationRecord.severed: why the data directory has no pool any more */
+#define NVM_SEVERED_NOT			0
+#define NVM_SEVERED_STANDBY		1	/* it was a standby's */
+#define NVM_SEVERED_BACKUP		2	/* it was restored from a base backup */
+#define NVM_SEVERED_OLDER		3	/* it was an older copy */
+
 typedef struct NvmIncarnationRecord
 {
 	uint64_t	magic;
@@ -119,7 +128,7 @@ typedef struct NvmIncarnationRecord
 	uint64_t	next_nonce;
 	uint32_t	incarnation;		/* of the last complete open */
 	uint32_t	next_incarnation;
-	uint32_t	reserved;			/* zero, checked */
+	uint32_t	severed;			/* NVM_SEVERED_* */
 	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
 } NvmIncarnationRecord;
 

@@ -50,7 +50,9 @@ typedef struct NvmPoolShared
 	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
+	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
+	uint8		uuid[16];		/* of the open pool */
 	uint64		open_usec;		/* what opening took: map, validate, scan */
 	pg_atomic_uint64 xid_promise;	/* the header's; raised under header_lock */
 	uint32		nlock_lists;	/* extents of row locks that the open found */
@@ -170,8 +172,7 @@ struct NvmRelState
 													 * insert into, by process number */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
-	pg_atomic_uint64 dead;		/* versions made dead since the last VACUUM */
-	pg_atomic_uint64 live;		/* estimate of live rows */
+	pg_atomic_uint32 told;		/* statistics know what a crash left of it */
 	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 };

@@ -292,23 +292,24 @@ nvm_file_unlock(void)
 }
 
 /*
- * What tells the file from a copy of it, and its size.  The birth time is 0
+ * What tells a file from a copy of it, and its size.  The birth time is 0
  * where the file system does not have one.
  */
 void
-nvm_file_identity(uint64 *device, uint64 *inode, uint64 *birth, uint64 *size)
+nvm_file_identity(int fd, uint64 *device, uint64 *inode, uint64 *birth,
+				  uint64 *size)
 {
 	struct stat st;
 	struct statx sx;
 
 	*device = *inode = *birth = *size = 0;
-	if (fstat(nvm_pool_fd, &st) == 0)
+	if (fstat(fd, &st) == 0)
 	{
 		*device = (uint64) st.st_dev;
 		*inode = (uint64) st.st_ino;
 		*size = (uint64) st.st_size;
 	}
-	if (statx(nvm_pool_fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx) == 0 &&
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx) == 0 &&
 		(sx.stx_mask & STATX_BTIME) != 0)
 		*birth = (uint64) sx.stx_btime.tv_sec * UINT64CONST(1000000000) +
 			sx.stx_btime.tv_nsec;

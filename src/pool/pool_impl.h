@@ -75,8 +75,8 @@ extern bool nvm_file_lock_existing(void);
 extern bool nvm_file_open(bool known, bool *created);
 extern void nvm_file_unlock(void);
 extern bool nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what);
-extern void nvm_file_identity(uint64 *device, uint64 *inode, uint64 *birth,
-							  uint64 *size);
+extern void nvm_file_identity(int fd, uint64 *device, uint64 *inode,
+							  uint64 *birth, uint64 *size);
 
 /* pool_header.c */
 extern uint32 nvm_header_crc(const NvmPoolHeader *h);
@@ -89,10 +89,16 @@ extern void nvm_header_write(NvmPoolHeader *h);
 extern void nvm_pool_set_uuid(const uint8 *uuid);
 
 /* pool_incarnation.c */
+#define NVM_SEVERED_HINT \
+	"Restore the pool and the data directory together from a backup taken while the server was stopped. " \
+	"To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server."
 extern bool nvm_control_read(ControlFileData *control);
 extern bool nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists);
 extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
 									const NvmPoolHeader *h);
+extern bool nvm_incarnation_bound(NvmIncarnationRecord *rec);
+extern void nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why);
+extern bool nvm_incarnation_same_data(const NvmPoolHeader *h);
 extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,
 								  const ControlFileData *control);

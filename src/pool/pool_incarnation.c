@@ -184,6 +184,61 @@ incarnation_create(NvmIncarnationRecord *rec, const NvmPoolHeader *h)
 }
 
 /*
+ * Durably note that no pool goes with the data directory any more.  The file
+ * that shows it now is gone at the next start, and by then the data directory
+ * may have moved on to where it looks like the pool's again.  Not being able
+ * to write is logged only: then the pool is as refused as without.
+ */
+void
+nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
+{
+	if (rec->magic != NVM_INCARNATION_MAGIC)
+		return;
+	rec->severed = why;
+	(void) incarnation_write(rec, true);
+}
+
+/*
+ * Has nobody severed the bond?  Returns false after refusing the pool.
+ */
+bool
+nvm_incarnation_bound(NvmIncarnationRecord *rec)
+{
+	const char *what = rec->severed == NVM_SEVERED_STANDBY ? "that of a standby" :
+		rec->severed == NVM_SEVERED_BACKUP ? "restored from a base backup" :
+		"an older copy";
+
+	if (rec->severed == NVM_SEVERED_NOT)
+		return true;
+	return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, NVM_SEVERED_HINT,
+					  "the data directory was %s when the server was started earlier, and no NVM pool goes with it since",
+					  what);
+}
+
+/*
+ * Is this the data directory that the pool was opened with, and not a copy?
+ */
+bool
+nvm_incarnation_same_data(const NvmPoolHeader *h)
+{
+	uint64		device;
+	uint64		inode;
+	uint64		birth;
+	uint64		size;
+	int			fd;
+
+	if (h->data_inode == 0)
+		return true;
+	fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	nvm_file_identity(fd, &device, &inode, &birth, &size);
+	close(fd);
+	return h->data_inode == inode &&
+		(h->data_birth == 0 || birth == 0 || h->data_birth == birth);
+}
+
+/*
  * Do the two sides belong together?  Returns false after refusing the pool.
  */
 bool
@@ -239,6 +294,23 @@ note_crashed(NvmPoolHeader *h, uint32 inc)
 }
 
 /*
+ * Note what tells the data directory from a copy of it.
+ */
+static void
+note_data_identity(NvmPoolHeader *h)
+{
+	int			fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
+	uint64		device;
+	uint64		size;
+
+	h->data_inode = h->data_birth = 0;
+	if (fd < 0)
+		return;
+	nvm_file_identity(fd, &device, &h->data_inode, &h->data_birth, &size);
+	close(fd);
+}
+
+/*
  * Begin the next incarnation on both sides.  The pool is mapped and valid, *h
  * is its header.  Returns false after refusing the pool.
  */
@@ -281,7 +353,8 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	h->clean = 0;
 	h->wal_position = control->checkPoint;
 	h->pg_major = PG_MAJORVERSION_NUM;
-	nvm_file_identity(&h->device, &h->inode, &h->birth, &size);
+	nvm_file_identity(nvm_pool_fd, &h->device, &h->inode, &h->birth, &size);
+	note_data_identity(h);
 	nvm_header_write(h);
 
 	rec.incarnation = h->incarnation;

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
@@ -84,6 +85,12 @@ nvm_pool_require_slow(void)
 				 errmsg("nvm tables are not available"),
 				 errdetail("The library pg_nvm was not loaded when the server started."),
 				 errhint("Add pg_nvm to shared_preload_libraries and restart the server.")));
+	if (NvmPool->was_standby && !RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(NvmPool->refusal_errcode),
+				 errmsg("nvm tables are not available"),
+				 errdetail("This server was a standby and has been promoted. The rows of nvm tables are not replicated by physical replication."),
+				 errhint("%s", NVM_SEVERED_HINT)));
 	ereport(ERROR,
 			(errcode(NvmPool->refusal_errcode),
 			 errmsg("nvm tables are not available"),
@@ -135,25 +142,64 @@ nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 }
 
 /*
- * Is the data directory in a state in which the pool cannot be its own?  A
- * base backup copies the pool while it changes.
+ * Is the data directory in a state in which the pool cannot be its own?  What
+ * replays WAL of another server, or of another time, goes a way on which the
+ * pool does not come along; that stays so when the files are gone that tell of
+ * it.  A base backup copies a pool in the data directory while it changes.
+ * Looked at before the pool, which may be missing, or another server's.
  */
 static bool
-check_data_directory(const NvmPoolHeader *h, const ControlFileData *control)
+check_data_directory(NvmIncarnationRecord *rec, bool known)
 {
 	if (access("standby.signal", F_OK) == 0)
+	{
+		if (known && rec->severed == NVM_SEVERED_NOT)
+			nvm_incarnation_sever(rec, NVM_SEVERED_STANDBY);
+		NvmPool->was_standby = true;
 		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 						  "nvm tables are not replicated by physical replication. Query them on the primary.",
 						  "this server is a standby");
-	if (h->clean)
+	}
+	if (!known)
 		return true;
 	if (access("backup_label", F_OK) == 0 || access("recovery.signal", F_OK) == 0)
+	{
+		if (rec->severed == NVM_SEVERED_NOT)
+			nvm_incarnation_sever(rec, NVM_SEVERED_BACKUP);
+		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, NVM_SEVERED_HINT,
+						  "the server starts from a base backup, which has no usable copy of the NVM pool");
+	}
+	return nvm_incarnation_bound(rec);
+}
+
+/*
+ * The data directory may be a copy of the one that the pool belongs to, which
+ * the incarnation file does not show.  After a clean shutdown of both that is
+ * harmless as long as neither was used since.
+ */
+static bool
+check_data_copy(NvmIncarnationRecord *rec, const NvmPoolHeader *h,
+				const ControlFileData *control)
+{
+	if (h->wal_position > control->checkPoint)
+	{
+		nvm_incarnation_sever(rec, NVM_SEVERED_OLDER);
 		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						  "A base backup copies the pool while it changes. Restore the pool and the data "
-						  "directory together from a backup taken while the server was stopped.",
-						  "the server starts from a base backup, and NVM pool \"%s\" was not shut down cleanly",
-						  nvm_pool_path);
-	return true;
+						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+						  "data directory is older than NVM pool \"%s\" (checkpoint at %X/%X, the pool has seen %X/%X)",
+						  nvm_pool_path, LSN_FORMAT_ARGS(control->checkPoint),
+						  LSN_FORMAT_ARGS(h->wal_position));
+	}
+	if (h->clean && h->wal_position == control->checkPoint)
+		return true;
+	/* images of a simulated power failure come with copies of it */
+	if (nvm_persist_method == NVM_PERSIST_SIMULATE || nvm_incarnation_same_data(h))
+		return true;
+	return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					  "Use the original data directory, or restore the pool and the data directory "
+					  "together from a backup taken while the server was stopped.",
+					  "the data directory is a copy of the one that NVM pool \"%s\" was used with, made while it was in use or used since",
+					  nvm_pool_path);
 }
 
 /*
@@ -167,7 +213,7 @@ check_identity(const NvmPoolHeader *h, uint64 *size)
 	uint64		birth;
 	bool		same;
 
-	nvm_file_identity(&device, &inode, &birth, size);
+	nvm_file_identity(nvm_pool_fd, &device, &inode, &birth, size);
 	if (*size < h->nchunks * NVM_CHUNK_SIZE)
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
 						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
@@ -247,19 +293,14 @@ open_pool(void)
 
 	if (!nvm_control_read(&control) ||
 		!nvm_incarnation_read(&rec, &known) ||
+		!check_data_directory(&rec, known) ||
 		!nvm_file_open(known, &created) ||
 		!nvm_header_read(&header, &copy_damaged) ||
 		!nvm_header_acceptable(&header, &control) ||
-		!check_data_directory(&header, &control) ||
 		!nvm_incarnation_matches(&rec, known, &header) ||
-		!check_identity(&header, &size))
+		!check_identity(&header, &size) ||
+		!check_data_copy(&rec, &header, &control))
 		return false;
-	if (header.wal_position > control.checkPoint)
-		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
-						  "data directory is older than NVM pool \"%s\" (checkpoint at %X/%X, the pool has seen %X/%X)",
-						  nvm_pool_path, LSN_FORMAT_ARGS(control.checkPoint),
-						  LSN_FORMAT_ARGS(header.wal_position));
 
 	nvm_pool_set_uuid(header.uuid);
 	if (!map_and_scan(&header))
@@ -287,6 +328,7 @@ open_pool(void)
 		return false;
 	nvm_dram->header = header;
 	NvmPool->incarnation = header.incarnation;
+	memcpy(NvmPool->uuid, header.uuid, sizeof(NvmPool->uuid));
 	NvmPool->ncrashed = header.ncrashed;
 	NvmPool->crashed_floor = header.crashed_floor;
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));

@@ -51,7 +51,8 @@ static const HeaderField header_fields[] = {
 	FIELD(system_identifier), FIELD(features_compat), FIELD(features_incompat),
 	FIELD(nchunks), FIELD(incarnation), FIELD(clean), FIELD(wal_position),
 	FIELD(unit_size), FIELD(chunk_units), FIELD(max_slots), FIELD(pg_major),
-	FIELD(created), FIELD(device), FIELD(inode), FIELD(birth), FIELD(ncrashed),
+	FIELD(created), FIELD(device), FIELD(inode), FIELD(birth),
+	FIELD(data_inode), FIELD(data_birth), FIELD(ncrashed),
 	FIELD(crashed_floor), FIELD(xid_promise), FIELD(reserved2), FIELD(crc)
 };
 
@@ -180,7 +181,7 @@ detach(void)
 		h.crc = 0;
 		if (h.magic != NVM_POOL_MAGIC || crc32c(&h, sizeof(h)) != crc)
 			continue;
-		h.device = h.inode = h.birth = 0;
+		h.device = h.inode = h.birth = h.data_inode = h.data_birth = 0;
 		h.crc = crc32c(&h, sizeof(h));
 		put(&h, sizeof(h), NVM_HEADER_OFFSET(i));
 	}
