@@ -82,7 +82,7 @@ CREATE FUNCTION nvm.pool_info(
     OUT status text, OUT reason text, OUT hint text, OUT directory text,
     OUT persist_method text, OUT medium_is_volatile bool,
     OUT size bigint, OUT used bigint, OUT free bigint, OUT max_size bigint,
-    OUT incarnation bigint, OUT was_clean bool, OUT open_us bigint)
+    OUT incarnation bigint, OUT uuid uuid, OUT was_clean bool, OUT open_us bigint)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_pool_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -92,7 +92,7 @@ COMMENT ON FUNCTION nvm.pool_info() IS 'the row of view nvm.pool';
 CREATE VIEW nvm.pool AS SELECT * FROM nvm.pool_info();
 
 COMMENT ON VIEW nvm.pool IS
-'the pool: is it open, if not why, where it is, sizes in bytes, incarnation';
+'the pool: is it open, if not why, where it is, sizes in bytes, incarnation, uuid';
 
 CREATE FUNCTION nvm.recovery_info(
     OUT losers bigint, OUT in_doubt bigint, OUT resolved bool,

@@ -90,5 +90,6 @@ _PG_init(void)
 	nvm_table_register();
 	nvm_ddl_register_hooks();
 	nvm_bitmap_register_hook();
+	nvm_block_readers_register_hooks();
 	nvm_wbl_register_workers();
 }

@@ -304,8 +304,6 @@ nvm_dir_empty(uint32 id)
 	pg_atomic_write_u32(&rel->hint_free_blocks, 0);
 	for (int i = 0; i < NVM_INSERT_TARGETS; i++)
 		pg_atomic_write_u32(&rel->target[i], 0);
-	pg_atomic_write_u64(&rel->dead, 0);
-	pg_atomic_write_u64(&rel->live, 0);
 	pg_write_barrier();
 	if (pg_atomic_read_u32(&rel->nlarge) > 0)
 		nvm_extents_walk(NVM_EXT_LARGE, id, empty_large, NULL);

@@ -313,8 +313,6 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 		if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
 			pg_atomic_write_u32(&state->hint_free_blocks, 1);
 	}
-	if (kind != NVM_STAMP_STUB)
-		pg_atomic_fetch_add_u64(&state->dead, 1);
 }
 
 /*

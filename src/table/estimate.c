@@ -39,6 +39,7 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 
 	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
 		return 0;
+	nvm_block_readers_refuse(rel);
 	nblocks = nvm_rel_nblocks(nvm_rel(rel));
 	nvm_analyze_size_asked(nblocks);	/* a large table's ANALYZE needs it */
 	return (uint64) nblocks * BLCKSZ;

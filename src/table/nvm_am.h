@@ -141,4 +141,8 @@ extern void nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 									   BlockNumber *pages, double *tuples,
 									   double *allvisfrac);
 
+/* ---- block_readers.c ---- */
+
+extern void nvm_block_readers_refuse(Relation rel);
+
 #endif							/* NVM_AM_H */

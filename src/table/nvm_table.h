@@ -43,6 +43,7 @@ extern int	nvm_table_num_lwlocks(void);
 extern void nvm_table_shmem_startup(void);
 extern void nvm_table_register(void);	/* table ops for wbl, hooks; in _PG_init */
 extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
+extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */
 
 static inline LWLock *
 nvm_row_lock(uint32 dir, uint32 blkno)
@@ -267,6 +268,18 @@ extern void nvm_space_free_dead(NvmRelState *state, uint32 blk,
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
 extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);
+
+/* ---- estimates (storage_stats.c) ---- */
+
+typedef struct NvmStorageEstimate
+{
+	uint64		live;			/* rows */
+	uint64		dead;			/* versions that VACUUM or time takes away */
+	uint64		suspect;		/* rows that there is room for in SUSPECT blocks */
+} NvmStorageEstimate;
+
+extern void nvm_storage_estimate(NvmRelState *state, NvmStorageEstimate *estimate);
+extern void nvm_storage_tell_stats(Relation rel, NvmRelState *state);
 
 /* ---- slots (slot.c) ---- */
 

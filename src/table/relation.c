@@ -111,6 +111,7 @@ nvm_rel_cache_slow(Relation rel)
 	cache->dir = dir;
 	nvm_rel_cache_drop(rel);
 	rel->rd_amcache = cache;
+	nvm_storage_tell_stats(rel, state);
 	return cache;
 }
 

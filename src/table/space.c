@@ -637,7 +637,6 @@ nvm_space_note_reset(NvmRelState *state)
 {
 	pg_atomic_write_u32(&state->hint_free_blocks, 0);
 	pg_atomic_write_u32(&state->hint_next, 0);
-	pg_atomic_write_u64(&state->dead, 0);
 }
 
 void

@@ -17,6 +17,7 @@
 #include "table/nvm_am.h"
 #include "table/nvm_table.h"
 #include "utils/builtins.h"
+#include "utils/uuid.h"
 
 PG_FUNCTION_INFO_V1(nvm_pool_info);
 PG_FUNCTION_INFO_V1(nvm_recovery_info);
@@ -25,7 +26,7 @@ PG_FUNCTION_INFO_V1(nvm_relations_info);
 PG_FUNCTION_INFO_V1(nvm_activity_info);
 PG_FUNCTION_INFO_V1(nvm_check_pool);
 
-#define POOL_COLUMNS		13
+#define POOL_COLUMNS		14
 #define RECOVERY_COLUMNS	6
 #define RELATIONS_COLUMNS	12
 #define ACTIVITY_COLUMNS	12
@@ -94,8 +95,9 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 		values[8] = stat_u64(available * NVM_UNIT_SIZE);
 		values[9] = stat_u64((uint64) nvm_pool_max_size * 1024 * 1024);
 		values[10] = stat_u64(NvmPool->incarnation);
-		values[11] = BoolGetDatum(NvmPool->was_clean);
-		values[12] = stat_u64(NvmPool->open_usec);
+		values[11] = UUIDPGetDatum((const pg_uuid_t *) NvmPool->uuid);
+		values[12] = BoolGetDatum(NvmPool->was_clean);
+		values[13] = stat_u64(NvmPool->open_usec);
 	}
 	else
 		memset(&nulls[4], true, sizeof(bool) * (POOL_COLUMNS - 4));
@@ -153,20 +155,29 @@ nvm_gaps_info(PG_FUNCTION_ARGS)
 }
 
 /*
- * For nvm_dir_walk: a row of nvm.relations_info() for each storage.  Figures
- * of a storage that nobody has used since the start are those of its extents.
+ * For nvm_dir_walk: a row of nvm.relations_info() for each storage.  Rows and
+ * versions are estimated from some of its blocks.
  */
 static void
 stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) arg;
 	NvmRelState *state = &nvm_relstates[id];
+	NvmStorageEstimate estimate;
 	Datum		values[RELATIONS_COLUMNS];
 	bool		nulls[RELATIONS_COLUMNS] = {0};
 	char		persistence = RELPERSISTENCE_PERMANENT;
 
+	CHECK_FOR_INTERRUPTS();
+
+	/* it stays what it is while we look at its blocks */
+	LWLockAcquire(NvmWbl->storage_lock, LW_SHARED);
 	if (entry->begin == 0 || nvm_stamp_in_gap(entry->begin))
+	{
+		LWLockRelease(NvmWbl->storage_lock);
 		return;
+	}
+	nvm_storage_estimate(nvm_rel_open(id), &estimate);
 	if ((entry->flags & NVM_DIR_TEMP) != 0)
 		persistence = RELPERSISTENCE_TEMP;
 	else if ((entry->flags & NVM_DIR_UNLOGGED) != 0)
@@ -182,8 +193,10 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	values[7] = stat_u64(pg_atomic_read_u32(&state->nextents));
 	values[8] = stat_u64(nvm_rel_units(state) * NVM_UNIT_SIZE);
 	values[9] = stat_u64(pg_atomic_read_u32(&state->nlarge));
-	values[10] = stat_u64(pg_atomic_read_u64(&state->live));
-	values[11] = stat_u64(pg_atomic_read_u64(&state->dead));
+	LWLockRelease(NvmWbl->storage_lock);
+
+	values[10] = stat_u64(estimate.live);
+	values[11] = stat_u64(estimate.dead);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

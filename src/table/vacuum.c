@@ -441,9 +441,6 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 						vac->all_visible, vac->nindexes > 0,
 						vac->new_frozenxid, vac->new_minmulti,
 						&frozenxid_updated, &minmulti_updated);
-	pg_atomic_write_u64(&vac->state->live, (uint64) vac->live);
-	pg_atomic_write_u64(&vac->state->dead,
-						(uint64) (vac->recently_dead + vac->missed_dead));
 	nvm_report_vacuum(rel, vac->live, vac->recently_dead + vac->missed_dead,
 					  start.time);
 	pgstat_progress_end_command();

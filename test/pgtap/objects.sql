@@ -36,7 +36,7 @@ SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
 SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory', 'persist_method',
-	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'was_clean', 'open_us']);
+	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'uuid', 'was_clean', 'open_us']);
 SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
 SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
 SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',
@@ -71,6 +71,7 @@ RESET ROLE;
 SELECT results_eq('SELECT status, reason, hint FROM nvm.pool', $$VALUES ('open', NULL::text, NULL::text)$$, 'the pool is open');
 SELECT ok(used > 0 AND used + free = size AND size <= max_size, 'its sizes add up') FROM nvm.pool;
 SELECT ok(incarnation > 0, 'it has an incarnation') FROM nvm.pool;
+SELECT isnt(uuid, NULL, 'and a uuid') FROM nvm.pool;
 SELECT results_eq('SELECT losers, in_doubt, gaps FROM nvm.recovery', 'VALUES (0::bigint, 0::bigint, 0::bigint)', 'nothing was lost');
 SELECT is_empty('SELECT * FROM nvm.gaps', 'there are no gaps');
 CREATE TABLE public.seen (a int) USING nvm;
