@@ -211,8 +211,6 @@ nvm_storage_copy(uint32 from, uint32 to)
 	for (uint32 blk = 0; blk < nblocks && pg_atomic_read_u32(&NvmWbl->ngaps) > 0; blk++)
 		(void) nvm_collect_block(to, blk);
 
-	pg_atomic_write_u64(&copy.to->live, pg_atomic_read_u64(&copy.from->live));
-	pg_atomic_write_u64(&copy.to->dead, pg_atomic_read_u64(&copy.from->dead));
 	pg_atomic_write_u32(&copy.to->hint_free_blocks,
 						pg_atomic_read_u32(&copy.from->hint_free_blocks));
 	NVM_FAILPOINT("copy-end");
