@@ -35,7 +35,7 @@ CREATE INDEX bl ON t USING brin (id int4_bloom_ops, i2 int2_bloom_ops, i8 int8_b
   by bytea_bloom_ops, na name_bloom_ops, u uuid_bloom_ops, m macaddr_bloom_ops, ip inet_bloom_ops, ls pg_lsn_bloom_ops) WITH (pages_per_range = 4);
 CREATE INDEX mu ON t USING brin (id int4_minmax_multi_ops, i2 int2_minmax_multi_ops (values_per_range = 16), i8 int8_minmax_multi_ops, f4 float4_minmax_multi_ops, n numeric_minmax_multi_ops, d date_minmax_multi_ops, ts timestamp_minmax_multi_ops,
   iv interval_minmax_multi_ops, u uuid_minmax_multi_ops, m8 macaddr8_minmax_multi_ops, ip inet_minmax_multi_ops, td tid_minmax_multi_ops, ls pg_lsn_minmax_multi_ops) WITH (pages_per_range = 4);
-CREATE INDEX inc ON t USING brin (r range_inclusion_ops, bo box_inclusion_ops, ip inet_inclusion_ops) WITH (pages_per_range = 2, autosummarize = on);
+CREATE INDEX inc ON t USING brin (r range_inclusion_ops, bo box_inclusion_ops, ip inet_inclusion_ops) WITH (pages_per_range = 2);
 CREATE FUNCTION wrong(first bool DEFAULT false) RETURNS TABLE (name text, cond text, used bool, got bigint, expected bigint) LANGUAGE plpgsql AS $$
 DECLARE x record; line text; e text; f text;
 BEGIN

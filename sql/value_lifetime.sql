@@ -42,6 +42,8 @@ MOVE 3 IN h2;
 COMMIT;
 CALL wipe();
 VACUUM src;
+-- what the rows occupied is free for others once the horizon has passed
+SELECT pg_sleep(0.5);
 CALL wipe();
 CREATE FUNCTION from_cursor(cur refcursor) RETURNS TABLE (fid int, ok bool) LANGUAGE plpgsql AS $$
 DECLARE x src;
@@ -84,6 +86,10 @@ BEGIN
   COMMIT;
   CALL wipe();
   COMMIT;
+  PERFORM pg_sleep(0.5);
+  CALL wipe();
+  COMMIT;
+  PERFORM pg_sleep(0.5);
   CALL wipe();
   COMMIT;
   INSERT INTO result VALUES ('row', right_(row_.id, row_.s, row_.c, row_.a, row_.j, row_.r, row_.n, row_.mr)),
@@ -106,6 +112,8 @@ BEGIN
   FOR x IN SELECT * FROM src ORDER BY id LOOP
     UPDATE src SET s = repeat('-', length(s)), c = 'overwritten' WHERE id >= x.id;
     IF x.id % 3 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
+    IF x.id % 6 = 1 THEN PERFORM pg_sleep(0.3); COMMIT; END IF;
+    UPDATE src SET j = to_jsonb(repeat('+', id * 1000)) WHERE id >= x.id;
     ok := ok AND right_(x.id, x.s, x.c, x.a, x.j, x.r, x.n, x.mr);
     kept := kept || x;
     DELETE FROM src WHERE id = x.id;
@@ -183,6 +191,7 @@ CREATE TEMP TABLE before USING heap AS SELECT cached() AS m;
 PREPARE param (text, rec) AS SELECT count(*) FROM src WHERE s = $1 OR r = $2;
 SELECT format('EXECUTE param(%L, %L::rec)', s, r) AS q FROM src WHERE id = 7 \gset
 CALL wipe();
+SELECT pg_sleep(0.5);
 CALL wipe();
 EXECUTE pc;
 SELECT refill();

@@ -37,6 +37,16 @@ extern void nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root,
 						 TransactionId xid, NvmStamp stamp);
 extern void nvm_new_discard(NvmNewVersion *nv);
 
+/* the block may be the first of a BRIN range: brin_request.c */
+extern void nvm_brin_request(Relation rel, uint32 blk);
+
+static inline void
+nvm_new_announce(Relation rel, const NvmNewVersion *nv)
+{
+	if (unlikely(nv->off == NVM_FIRST_CELL))
+		nvm_brin_request(rel, nv->blk);
+}
+
 /*
  * Mark version v ended by us.  Caller holds the row lock, has found TM_Ok, and
  * computed cmax and iscombo by HeapTupleHeaderAdjustCmax beforehand.

@@ -413,6 +413,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 
 	nvm_ssi_ended(rel, otid, &roottid);
 	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
+	nvm_new_announce(rel, &nv);
 	NvmCountUpdate(rel, !*new_root);
 	return TM_Ok;
 }
