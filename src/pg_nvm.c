@@ -19,6 +19,7 @@
 #include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/guc.h"
+#include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
 
 PG_MODULE_MAGIC;
@@ -91,5 +92,6 @@ _PG_init(void)
 	nvm_ddl_register_hooks();
 	nvm_bitmap_register_hook();
 	nvm_block_readers_register_hooks();
+	nvm_snapshot_register_hook();
 	nvm_wbl_register_workers();
 }

@@ -287,6 +287,31 @@ sub all
 					nvm(1, 2), "UPDATE acct SET touched = touched + 1;\n", nvm(1, 3));
 			},
 		},
+		{   # an old snapshot is held, and what lies between it and now unlinked
+			name     => 'middle',
+			sessions => sub {
+				my $held = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+				return (
+					{   sql => "SELECT pg_advisory_lock(77);\nDO 'BEGIN RAISE LOG ''waiting for a reader''; "
+						  . "WHILE NOT EXISTS ($held) LOOP PERFORM pg_sleep(0.01); END LOOP; END';\n"
+						  =~ s/'advisory'/''advisory''/r
+						  . "DO 'BEGIN FOR i IN 1..300 LOOP UPDATE acct SET touched = touched + 1 WHERE id <= 5; "
+						  . "COMMIT; END LOOP; PERFORM pg_sleep(0.5); END';\n"
+						  . $_[0]
+						  . nvm(1, 1)
+						  . "DO 'BEGIN FOR i IN 1..40 LOOP UPDATE acct SET touched = touched + 1 WHERE id <= 10; "
+						  . "COMMIT; END LOOP; END';\n"
+						  . nvm(1, 2)
+						  . "VACUUM acct;\n"
+						  . nvm(1, 3)
+						  . "SELECT pg_advisory_unlock(77);\n",
+					},
+					{   sql => "BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT count(*) FROM acct;\n"
+						  . "SELECT pg_advisory_lock(77);\nCOMMIT;\n",
+						after => qr/waiting for a reader/,
+					},);
+			},
+		},
 		{   name   => 'vacuum',
 			before => join('', map { mixed(1, $_) } 1 .. 3)
 			  . "INSERT INTO kv SELECT i, 0 FROM generate_series(1001, 3000) i;\n"

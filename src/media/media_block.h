@@ -97,6 +97,8 @@ typedef struct NvmBlock
 										 * delete, which excludes FOR KEY SHARE; beside
 										 * end, because it must outlive a restart with a
 										 * prepared transaction */
+#define NVM_NEXT_SKIPS			0x1000	/* versions between were unlinked: next does not
+										 * begin where this one ends */
 
 /* NvmVersion.flags: immutable once begin is set, covered by crc */
 #define NVM_VF_ROOT				0x0001	/* index entries may lead here */

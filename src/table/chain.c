@@ -204,7 +204,11 @@ NvmVersion *
 nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 				 Snapshot snapshot, ItemPointer tid, bool *all_dead)
 {
-	NvmVersion *v = search_chain(rel, state, root, snapshot, tid, all_dead);
+	NvmVersion *v;
+
+	nvm_read_enter();
+	v = search_chain(rel, state, root, snapshot, tid, all_dead);
+	nvm_read_leave();
 
 	nvm_ssi_row(rel, state, root, v, tid, snapshot);
 	return v;

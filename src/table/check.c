@@ -312,7 +312,8 @@ check_chain(NvmCheck *check, uint32 blk, uint32 off)
 			if (nvm_version_root(w) != root)
 				nvm_check_report(check, blk, off, "chain leads to (%u,%u), which is of another row",
 								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end)
+			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end &&
+					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
 				nvm_check_report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
 								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 		}

@@ -40,7 +40,7 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
 		return 0;
 	nvm_block_readers_refuse(rel);
-	nblocks = nvm_rel_nblocks(nvm_rel(rel));
+	nblocks = nvm_rel_nblocks(nvm_rel_reader(rel));
 	nvm_analyze_size_asked(nblocks);	/* a large table's ANALYZE needs it */
 	return (uint64) nblocks * BLCKSZ;
 }
@@ -59,7 +59,7 @@ nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 						   double *allvisfrac)
 {
 	bool		guess = rel->rd_rel->reltuples < 0 &&
-		!rel->rd_rel->relhassubclass && nvm_rel_nblocks(nvm_rel(rel)) < 10;
+		!rel->rd_rel->relhassubclass && nvm_rel_nblocks(nvm_rel_reader(rel)) < 10;
 
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples,
 									   allvisfrac,

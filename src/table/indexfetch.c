@@ -43,7 +43,7 @@ nvm_index_fetch_begin(Relation rel)
 	NvmIndexFetch *fetch = palloc0(sizeof(NvmIndexFetch));
 
 	fetch->base.rel = rel;
-	fetch->state = nvm_rel(rel);
+	fetch->state = nvm_rel_reader(rel);
 	fetch->relid = RelationGetRelid(rel);
 	return &fetch->base;
 }
@@ -76,13 +76,17 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 		fetch->pos = 0;
 	}
 
+	nvm_read_enter();
 	while ((v = nvm_chain_next(fetch->state, fetch->root, &fetch->pos)) != NULL)
 	{
 		if (!nvm_version_visible(fetch->base.rel, v, snapshot))
 			continue;
 		ItemPointerSet(tid, NVM_REF_BLOCK(fetch->pos), NVM_REF_OFFSET(fetch->pos));
-		return v;
+		break;
 	}
+	nvm_read_leave();
+	if (v != NULL)
+		return v;
 
 	/* nothing for this snapshot; perhaps for nobody */
 	if (!call_again && all_dead != NULL)
@@ -101,6 +105,7 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 
 	if (all_dead)
 		*all_dead = false;
+	nvm_snapshot_use(snapshot);
 
 	if (likely(IsMVCCSnapshot(snapshot)))
 	{

@@ -65,6 +65,7 @@ nvm_count_block(Relation rel)
 extern void nvm_scan_enter_block(NvmScanDesc scan, uint32 blk);
 extern bool nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction);
 extern void nvm_scan_set_limits(NvmScanDesc scan, uint32 first, uint32 num);
+extern bool nvm_scan_visible_published(NvmScanDesc scan, NvmVersion *v);
 extern BlockNumber nvm_scan_blocks_done(NvmScanDesc scan);
 
 /* next start in the current block, or 0 */
@@ -140,6 +141,8 @@ nvm_scan_visible(NvmScanDesc scan, NvmVersion *v)
 {
 	uint64		begin;
 
+	if (unlikely(nvm_reader_published))
+		return nvm_scan_visible_published(scan, v);
 	if (!nvm_scan_is_area(scan, v, &begin) || !nvm_begin_is_version(begin))
 		return false;
 	if (likely(scan->plain_mvcc && nvm_load(&v->end) == 0 &&

@@ -103,6 +103,7 @@ extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,
 									  uint32 *off);
 extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
 							   uint32 off, NvmStamp stamp, uint32 kind);
+extern int	nvm_chain_prune_middle(NvmRelState *state, uint64 root);
 extern bool nvm_block_lost_area(const NvmBlock *block, uint32 cell);
 extern int	nvm_block_prune(NvmRelState *state, uint32 blk,
 							struct GlobalVisState *vistest);

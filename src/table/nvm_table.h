@@ -18,6 +18,7 @@
 #include "pool/nvm_pool.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
+#include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
 
 /*
@@ -78,9 +79,14 @@ typedef struct NvmRelCache
 
 extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
 
+/*
+ * For who is about to do anything but read with one MVCC snapshot: he may keep
+ * references to versions, which ends what nvm_snapshot.h is about.
+ */
 static inline NvmRelCache *
 nvm_rel_cache(Relation rel)
 {
+	nvm_snapshot_bar();
 	if (likely(rel->rd_amcache != NULL))
 		return (NvmRelCache *) rel->rd_amcache;
 	return nvm_rel_cache_slow(rel);
@@ -90,6 +96,17 @@ static inline NvmRelState *
 nvm_rel(Relation rel)
 {
 	return nvm_rel_cache(rel)->state;
+}
+
+/*
+ * For who asks for sizes only, or reads by the rules of nvm_snapshot_use.
+ */
+static inline NvmRelState *
+nvm_rel_reader(Relation rel)
+{
+	if (likely(rel->rd_amcache != NULL))
+		return ((NvmRelCache *) rel->rd_amcache)->state;
+	return nvm_rel_cache_slow(rel)->state;
 }
 
 static inline uint32

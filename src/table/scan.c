@@ -52,8 +52,10 @@ nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 			   struct ScanKeyData *key, ParallelTableScanDesc pscan,
 			   uint32 flags)
 {
-	NvmRelState *state = nvm_rel(rel);
+	NvmRelState *state = nvm_rel_reader(rel);
 	NvmScanDesc scan;
+
+	nvm_snapshot_use(snapshot);
 
 	/* keep the relcache entry while the descriptor points to it */
 	RelationIncrementReferenceCount(rel);
@@ -258,6 +260,26 @@ nvm_scan_keys_match(TableScanDesc sscan, TupleTableSlot *slot)
 			return false;
 	}
 	return true;
+}
+
+/*
+ * nvm_scan_visible for who has published his snapshot.  The bit is looked at
+ * before begin as well: areas are freed and cut anew before our eyes, but none
+ * that we found whole on our way is freed once more before we leave.
+ */
+bool
+nvm_scan_visible_published(NvmScanDesc scan, NvmVersion *v)
+{
+	uint32		cell = ((char *) v - (char *) scan->block) / NVM_CELL_SIZE;
+	uint64		begin;
+	bool		visible;
+
+	nvm_read_enter();
+	visible = ((nvm_load(&scan->block->starts[cell / 64]) >> (cell % 64)) & 1) != 0 &&
+		nvm_scan_is_area(scan, v, &begin) && nvm_begin_is_version(begin) &&
+		nvm_version_visible(scan->base.rs_rd, v, scan->base.rs_snapshot);
+	nvm_read_leave();
+	return visible;
 }
 
 /*

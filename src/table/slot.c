@@ -137,8 +137,10 @@ nvm_slot_xmax(NvmTupleTableSlot *nslot)
 	rootref = nvm_version_root(v);
 	if (!nvm_tid_exists(nslot->state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref)))
 		return InvalidTransactionId;
+	nvm_read_enter();
 	lock = nvm_load(nvm_lock_word(nvm_cell(nslot->state, NVM_REF_BLOCK(rootref),
 										   NVM_REF_OFFSET(rootref))));
+	nvm_read_leave();
 	if (lock == 0 || NVM_LOCK_INC(lock) != (uint16) NvmPool->incarnation)
 		return InvalidTransactionId;
 	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI) &&

@@ -268,6 +268,24 @@ sanitize_block(NvmBlock *block)
 }
 
 /*
+ * Has everybody let go of what was unlinked under this xid, old snapshots
+ * notwithstanding?  Asks anew once in a transaction.
+ */
+static bool
+nobody_refers(uint64 fxid)
+{
+	static uint64 limit = 0;
+	static NvmStamp asked = NVM_STAMP_NONE;
+
+	if (fxid >= limit && asked != nvm_xact_stamp_if_any())
+	{
+		asked = nvm_xact_stamp_if_any();
+		limit = nvm_reuse_limit();
+	}
+	return fxid < limit;
+}
+
+/*
  * May the area of a retired version, or the tail of a stub, be reused?
  * Nobody stands on it, and what was unlinked to retire it is unlinked on
  * media.  After a crash links to retired versions may be left until the
@@ -289,7 +307,17 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 			pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable))
 			return false;
 	}
-	return GlobalVisTestIsRemovableFullXid(vistest, fxid);
+	if (GlobalVisTestIsRemovableFullXid(vistest, fxid))
+		return true;
+
+	/*
+	 * An index entry that somebody has read may lead to a root: those wait for
+	 * every snapshot.  A single cell was one, too.
+	 */
+	if (!nvm_snapshots_held() || NvmVersionCells(v) == 1 ||
+		(nvm_begin_is(begin, NVM_STAMP_RETIRED) && (v->flags & NVM_VF_ROOT) != 0))
+		return false;
+	return nobody_refers(U64FromFullTransactionId(fxid));
 }
 
 /*

@@ -33,17 +33,21 @@ bool
 nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 							TupleTableSlot *slot)
 {
-	NvmRelState *state = nvm_rel(rel);
+	NvmRelState *state = nvm_rel_reader(rel);
 	uint32		blk = ItemPointerGetBlockNumber(tid);
 	uint32		off = ItemPointerGetOffsetNumber(tid);
-	NvmVersion *v = nvm_version_at(state, blk, off);
+	NvmVersion *v;
 	bool		visible;
 
+	nvm_snapshot_use(snapshot);
 	nvm_count_block(rel);
 
+	nvm_read_enter();
+	v = nvm_version_at(state, blk, off);
+	visible = v != NULL && nvm_version_visible(NULL, v, snapshot);
+	nvm_read_leave();
 	if (v == NULL)
 		return false;
-	visible = nvm_version_visible(NULL, v, snapshot);
 	nvm_ssi_version(rel, v, visible, tid, snapshot);
 	if (!visible)
 		return false;
@@ -69,6 +73,7 @@ nvm_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapsh
 
 	Assert(TTS_IS_NVM(slot));
 
+	nvm_snapshot_use(snapshot);
 	/* a materialized slot still knows where its tuple came from */
 	if (v == NULL && ItemPointerIsValid(&slot->tts_tid))
 		v = nvm_version_at(nvm_rel(rel), ItemPointerGetBlockNumber(&slot->tts_tid),
@@ -102,6 +107,19 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 		prev_end = nvm_load(&v->end);
 		next = nvm_load(&v->next);
+		if (NVM_REF_HI(next) & NVM_NEXT_SKIPS)
+		{
+			/* it begins later, and is the same row's */
+			uint64		root = nvm_version_root(v);
+
+			blk = NVM_REF_BLOCK(next);
+			off = NVM_REF_OFFSET(next);
+			v = nvm_version_at(scan->state, blk, off);
+			if (prev_end == 0 || v == NULL || nvm_version_root(v) != root)
+				break;
+			prev_end = nvm_load(&v->begin);
+			continue;
+		}
 		if (prev_end == 0 || !NVM_REF_IS_VALID(next) ||
 			(NVM_REF_HI(next) & NVM_NEXT_MOVED))
 			break;

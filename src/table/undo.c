@@ -142,46 +142,55 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
- * A crash may have kept the retirement of versions but not the root's new
- * link past them: make the root lead to what is left.  Nothing retired is
- * reused before this has been done everywhere.
+ * A crash may have kept the retirement of versions but not the new link past
+ * them, in the root or in a version that was kept: make it lead to what is
+ * left.  Nothing retired is reused before this has been done everywhere.
  */
 static bool
-relink_root(NvmRelState *state, uint32 blk, uint32 off)
+relink(NvmRelState *state, uint32 blk, uint32 off)
 {
-	NvmVersion *rootv = nvm_cell(state, blk, off);
-	uint64		begin = nvm_load(&rootv->begin);
+	NvmVersion *v = nvm_cell(state, blk, off);
+	uint64		begin = nvm_load(&v->begin);
 	uint64		root = NVM_REF_MAKE(blk, off, 0);
+	uint16		skips = 0;
 	bool		changed = false;
-	LWLock	   *lock = nvm_row_lock(state->dir, blk);
+	LWLock	   *lock;
 
-	if (!nvm_begin_is(begin, NVM_STAMP_STUB) &&
-		!(nvm_begin_is_version(begin) && (rootv->flags & NVM_VF_ROOT)))
+	if (nvm_begin_is_version(begin))
+	{
+		if (nvm_load(&v->end) == 0)
+			return false;
+		root = nvm_version_root(v);
+		skips = NVM_NEXT_SKIPS;
+	}
+	else if (!nvm_begin_is(begin, NVM_STAMP_STUB))
 		return false;
 
+	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	for (;;)
+	while (nvm_load(&v->begin) == begin)
 	{
-		uint64		next = nvm_load(&rootv->next);
-		NvmVersion *v;
+		uint64		next = nvm_load(&v->next);
+		NvmVersion *w;
 		uint64		after;
 
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
 			!nvm_tid_exists(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
 			break;
-		v = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
-		if (!nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_RETIRED) ||
-			nvm_version_root(v) != root)
+		w = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+		if (!nvm_begin_is(nvm_load(&w->begin), NVM_STAMP_RETIRED) ||
+			nvm_version_root(w) != root)
 			break;
-		after = nvm_load(&v->next);
+		after = nvm_load(&w->next);
 		if (!NVM_REF_IS_VALID(after) || (NVM_REF_HI(after) & NVM_NEXT_OTHER_ROOT))
 			break;				/* the whole row is dead; prune will say so */
-		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(after), NVM_REF_OFFSET(after),
-											 NvmVersionCells(rootv)));
+		nvm_store(&v->next, NVM_REF_MAKE(NVM_REF_BLOCK(after), NVM_REF_OFFSET(after),
+										 NvmVersionCells(v) | skips |
+										 (skips ? NVM_REF_HI(next) & NVM_NEXT_KEYS : 0)));
 		changed = true;
 	}
 	if (changed)
-		nvm_flush(&rootv->next, sizeof(uint64));
+		nvm_flush(&v->next, sizeof(uint64));
 	LWLockRelease(lock);
 	return changed;
 }
@@ -226,7 +235,7 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
 		n += collect_version(state, blk, off) ? 1 : 0;
-		n += relink_root(state, blk, off) ? 1 : 0;
+		n += relink(state, blk, off) ? 1 : 0;
 		check_retired_by(nvm_cell(state, blk, off));
 	}
 	return n;

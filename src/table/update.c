@@ -30,6 +30,11 @@
 
 /* versions of a block's rows that end before an update tidies the block up */
 #define PRUNE_AFTER			8
+/* while an old snapshot is held, one update in so many looks for versions that
+ * lie between it and now */
+#define MIDDLE_EVERY		4
+
+static uint32 updates_held = 0;
 
 /*
  * tmfd for a version that could not be changed.  Caller holds the row lock.
@@ -407,7 +412,12 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	link_version(cache, &nv, v, otid, rootv, root, *new_root, key_changed, cid,
 				 cmax, iscombo, xid, stamp);
 	if (v != rootv)
+	{
 		(void) nvm_chain_prune(state, root, GlobalVisTestFor(rel), &nremoved);
+		if (unlikely(nvm_snapshots_held()) && nremoved == 0 &&
+			++updates_held % MIDDLE_EVERY == 0)
+			(void) nvm_chain_prune_middle(state, root);
+	}
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
 

@@ -151,7 +151,11 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 			continue;
 		if (nvm_chain_prune(vac->state, NVM_REF_MAKE(blkno, cell, 0),
 							vac->vistest, &nremoved))
+		{
 			vacuum_lock_word(vac, v);
+			nremoved += nvm_chain_prune_middle(vac->state,
+											   NVM_REF_MAKE(blkno, cell, 0));
+		}
 		vac->removed += nremoved;
 	}
 }

@@ -87,6 +87,9 @@ nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off)
  * first, then the bit: an area that is not retired when the bit is read stays
  * as long as our snapshot, for a later retirement carries an xid that the
  * snapshot holds back.
+ *
+ * A published snapshot holds back no more than what is found here, until the
+ * caller leaves; so for it the bit is looked at before begin as well.
  */
 uint64
 nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off)
@@ -98,6 +101,9 @@ nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off)
 		return 0;
 	block = nvm_block(state, blk);
 	if (block->magic != NVM_BLOCK_MAGIC)
+		return 0;
+	if (unlikely(nvm_reader_published) &&
+		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) == 0)
 		return 0;
 	begin = nvm_load(&nvm_cell(state, blk, off)->begin);
 	if (begin == 0 ||

@@ -27,6 +27,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
+#include "wbl/nvm_snapshot.h"
 #include "wbl/wbl_impl.h"
 
 /* rounds of silence before an xid is spent on the horizon */
@@ -129,6 +130,7 @@ nvm_keeper_main(Datum main_arg)
 			nvm_wbl_advance_frozen();
 			silent = 0;
 		}
+		nvm_snapshot_watch();
 		nvm_redo_limit_check();
 		nvm_walwriter_round();
 	} while (nvm_worker_sleep(Min(nvm_horizon_naptime, WalWriterDelay)));

@@ -11,6 +11,7 @@
 
 #include "storage/shmem.h"
 #include "utils/guc.h"
+#include "wbl/nvm_snapshot.h"
 #include "wbl/wbl_impl.h"
 
 bool		nvm_collect_gaps = true;
@@ -68,6 +69,7 @@ nvm_wbl_shmem_size(void)
 
 	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState))));
 	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64))));
+	size = add_size(size, CACHELINEALIGN(nvm_snapshot_shmem_size()));
 	return add_size(size, 4 * PG_CACHE_LINE_SIZE);
 }
 
@@ -90,6 +92,7 @@ nvm_wbl_shmem_startup(void)
 								mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState)), &found);
 	nvm_frozen = ShmemInitStruct("pg_nvm frozen",
 								 mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64)), &found);
+	nvm_snapshot_shmem_startup();
 	if (!found)
 		nvm_wbl_shmem_init();
 }

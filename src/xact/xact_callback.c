@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "replication/origin.h"
+#include "wbl/nvm_snapshot.h"
 #include "xact/xact_impl.h"
 
 /* of commands/tablespace.c; in no header before 18 */
@@ -343,6 +344,9 @@ nvm_xact_abort(void)
 static void
 nvm_xact_callback(XactEvent event, void *arg)
 {
+	if (event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE &&
+		event != XACT_EVENT_PARALLEL_PRE_COMMIT)
+		nvm_snapshot_end();
 	if (!nvm_pool_is_open())
 		return;
 
