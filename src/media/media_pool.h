@@ -199,7 +199,8 @@ typedef struct NvmDirEntry
 									 * indexes of suspect entries */
 	uint32_t	crc;				/* CRC-32C over the (i) fields, id and uuid */
 	uint32_t	temp_owner;			/* (i) backend id of a temporary table */
-	uint32_t	reserved32;			/* zero, checked */
+	uint32_t	all_visible;		/* blocks in which VACUUM last found nothing but
+									 * rows visible to everybody: for the planner */
 	uint64_t	begin;				/* stored last when the entry is made */
 	uint8_t		reserved[64];		/* zero, checked */
 } NvmDirEntry;

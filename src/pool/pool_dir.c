@@ -46,6 +46,7 @@ dir_entry_crc(uint32 id, const NvmDirEntry *entry)
 	copy.begin = 0;
 	copy.end = 0;
 	copy.indexes_clean = 0;
+	copy.all_visible = 0;
 	copy.crc = 0;
 	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
 }
@@ -59,8 +60,6 @@ nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 	/* the checksum covers the reserved bytes too */
 	if (entry->crc != dir_entry_crc(id, entry))
 		return "wrong checksum";
-	if (entry->reserved32 != 0)
-		return "reserved bytes are set";
 	for (int i = 0; i < (int) sizeof(entry->reserved); i++)
 	{
 		if (entry->reserved[i] != 0)

@@ -150,6 +150,7 @@ nvm_relation_nontransactional_truncate(Relation rel)
 		return;
 	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
 	nvm_dir_empty(cache->dir);
+	nvm_dir_entry(cache->dir)->all_visible = 0;
 	LWLockRelease(NvmWbl->storage_lock);
 	nvm_rel_cache_drop(rel);
 }

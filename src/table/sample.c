@@ -3,8 +3,11 @@
  * sample.c
  *	  TABLESAMPLE.
  *
- * The sampling method chooses blocks and offsets; an offset at which no
- * version starts is like an unused line pointer of a heap page.
+ * The sampling method chooses blocks and numbers within them.  A number counts
+ * the areas of the block, as line pointers number the tuples of a heap page, so
+ * that a method that hashes them (BERNOULLI) chooses the same rows of a table
+ * that was filled in the same way.  Areas that hold no visible version are like
+ * dead line pointers.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -52,39 +55,64 @@ nvm_scan_sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstat
 	return true;
 }
 
+/*
+ * The cell at which the nth area of the scan's block starts; n counts from 1
+ * and is not above their number.
+ */
+static uint32
+sample_nth_area(NvmScanDesc scan, uint32 n)
+{
+	for (uint32 i = 0;; i++)
+	{
+		uint64		word = scan->starts[i];
+		uint32		here = __builtin_popcountll(word);
+
+		Assert(i < lengthof(scan->starts));
+		if (n > here)
+		{
+			n -= here;
+			continue;
+		}
+		while (--n > 0)
+			word &= word - 1;
+		return i * 64 + __builtin_ctzll(word);
+	}
+}
+
 bool
 nvm_scan_sample_next_tuple(TableScanDesc sscan, struct SampleScanState *scanstate,
 						   TupleTableSlot *slot)
 {
 	NvmScanDesc scan = (NvmScanDesc) sscan;
 	TsmRoutine *tsm = scanstate->tsmroutine;
-	uint32		last;
+	uint32		nareas = 0;
 
-	/* the highest offset of the block */
-	scan->cell = NVM_CELLS;
-	last = nvm_scan_prev_cell(scan);
+	for (int i = 0; i < (int) lengthof(scan->starts); i++)
+		nareas += __builtin_popcountll(scan->starts[i]);
 
 	for (;;)
 	{
-		OffsetNumber off;
+		OffsetNumber n;
+		uint32		cell;
 		NvmVersion *v;
 
 		CHECK_FOR_INTERRUPTS();
 
-		off = tsm->NextSampleTuple(scanstate, scan->blk, last);
-		if (!OffsetNumberIsValid(off))
+		n = tsm->NextSampleTuple(scanstate, scan->blk, nareas);
+		if (!OffsetNumberIsValid(n))
 		{
 			ExecClearTuple(slot);
 			return false;
 		}
-		if (off > last || !(scan->starts[off / 64] & (UINT64_C(1) << (off % 64))))
+		if (n > nareas)
 			continue;
 
-		v = nvm_scan_version(scan, off);
+		cell = sample_nth_area(scan, n);
+		v = nvm_scan_version(scan, cell);
 		if (!nvm_scan_visible(scan, v))
 			continue;
 
-		nvm_slot_set(slot, scan->state, scan->relid, v, scan->blk, off);
+		nvm_slot_set(slot, scan->state, scan->relid, v, scan->blk, cell);
 		pgstat_count_heap_getnext(sscan->rs_rd);
 		return true;
 	}

@@ -25,6 +25,8 @@
 #define SEARCH_WINDOW		4096
 /* blocks tried before the relation is extended */
 #define SEARCH_BLOCKS		16
+/* areas up to which an update prefers free cells to what is retired */
+#define APPEND_AREAS		64
 /* free cells that make a block worth a note by VACUUM */
 #define NOTE_CELLS			8
 
@@ -110,6 +112,17 @@ find_run(const NvmBlock *block, uint32 n)
 		cell += len + 1;
 	}
 	return 0;
+}
+
+/*
+ * Cells of the block that are in use.  Lock-free, and then a hint.
+ */
+static inline uint32
+taken_cells(const NvmBlock *block)
+{
+	uint32		n = NVM_CELLS - free_cells(block);
+
+	return n > NVM_FIRST_CELL ? n - NVM_FIRST_CELL : 0;
 }
 
 /*
@@ -451,9 +464,27 @@ take_retired(NvmBlock *block, uint32 cells)
 }
 
 /*
- * Try to allocate in one block.  If a retired area can be taken as it is, no
- * fence is needed; otherwise, where `reclaim` is set and the block's hints
- * promise something, areas are freed first.
+ * Are there few areas in the block?
+ */
+static bool
+block_is_sparse(const NvmBlock *block)
+{
+	uint32		n = 0;
+
+	for (int i = 0; i < (int) lengthof(block->starts); i++)
+		n += __builtin_popcountll(block->starts[i]);
+	return n <= APPEND_AREAS;
+}
+
+/*
+ * Try to allocate in one block.
+ *
+ * The first free cells that suffice are taken: as in heap, rows of a small table
+ * come in the order in which they were written, and then VACUUM's holes are
+ * filled.  No more than that is promised.  Updates do it only in a sparse block,
+ * so that a hot row does not spread over all of one.  Otherwise a retired area
+ * is taken as it is; neither needs a fence.  Where nothing is left, `reclaim` is
+ * set and the block's hints promise something, areas are freed first.
  */
 NvmVersion *
 nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
@@ -463,6 +494,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
 	NvmVersion *v;
 	uint32		cell;
+	uint32		retired;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (!block_is_initialised(state, block, blk))
@@ -476,15 +508,17 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		return NULL;
 	}
 
-	cell = take_retired(block, cells);
-	if (cell != 0)
+	cell = root || block_is_sparse(block) ? find_run(block, cells) : 0;
+	if (cell == 0 && (retired = take_retired(block, cells)) != 0)
 	{
+		cell = retired;
 		v = cell_at(block, cell);
 		cells = NvmVersionCells(v);
 	}
 	else
 	{
-		cell = find_run(block, cells);
+		if (cell == 0)
+			cell = find_run(block, cells);
 		if (cell == 0 && reclaim && nvm_block_has_retired(block) &&
 			nvm_space_reclaim(state, block) >= cells)
 			cell = find_run(block, cells);
@@ -501,6 +535,30 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	LWLockRelease(lock);
 	*off = cell;
 	return v;
+}
+
+/*
+ * Is the block as full as the table's fillfactor allows?  What is beyond `limit`
+ * cells is kept for updates of its rows.  The row that passes the limit still
+ * goes in, so that each block takes one.
+ */
+static bool
+block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+
+	if (limit >= NVM_BLOCK_CELLS || block->magic != NVM_BLOCK_MAGIC ||
+		block->alloc_inc != NvmPool->incarnation || taken_cells(block) < limit)
+		return false;
+	if (reclaim && nvm_block_has_retired(block))
+	{
+		LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
+
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+		(void) nvm_space_reclaim(state, block);
+		LWLockRelease(lock);
+	}
+	return taken_cells(block) >= limit;
 }
 
 /*
@@ -602,6 +660,8 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 {
 	NvmRelState *state = cache->state;
 	pg_atomic_uint32 *target = &state->target[NvmProcNumber() % NVM_INSERT_TARGETS];
+	uint32		limit = NVM_BLOCK_CELLS *
+		RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
 	bool		fresh = false;
 	NvmVersion *v;
 
@@ -631,7 +691,8 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 			*blk = next_target(state, target, cells, tries < SEARCH_BLOCKS, &fresh);
 		else
 			(*blk)--;
-		v = nvm_space_alloc_in(state, *blk, cells, root, !fresh, off);
+		v = block_is_filled(state, *blk, limit, !fresh) ? NULL :
+			nvm_space_alloc_in(state, *blk, cells, root, !fresh, off);
 		if (v != NULL)
 			return v;
 		if (!fresh && !nvm_block_has_retired(nvm_block(state, *blk)) &&

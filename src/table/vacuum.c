@@ -366,6 +366,21 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 }
 
 /*
+ * Remember for the planner how much was visible to everybody.  pg_class does
+ * not: ANALYZE, which autovacuum runs right after us, counts the bits of a
+ * visibility map there, and we have none.  Nothing depends on it, so nobody
+ * waits for it.
+ */
+static void
+vacuum_note_visible(NvmVacuum *vac)
+{
+	NvmDirEntry *entry = nvm_dir_entry(vac->dir);
+
+	entry->all_visible = vac->all_visible;
+	nvm_flush(&entry->all_visible, sizeof(entry->all_visible));
+}
+
+/*
  * relation_vacuum of the access method.
  */
 void
@@ -441,6 +456,7 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 						vac->all_visible, vac->nindexes > 0,
 						vac->new_frozenxid, vac->new_minmulti,
 						&frozenxid_updated, &minmulti_updated);
+	vacuum_note_visible(vac);
 	nvm_report_vacuum(rel, vac->live, vac->recently_dead + vac->missed_dead,
 					  start.time);
 	pgstat_progress_end_command();

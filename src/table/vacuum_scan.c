@@ -198,7 +198,8 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 		{
 			case NVM_VAC_LIVE:
 				found->live++;
-				if (!nvm_stamp_is_frozen(nvm_load(&v->begin)))
+				if (!nvm_stamp_is_frozen(nvm_load(&v->begin)) &&
+					!TransactionIdPrecedes(v->tuple.xmin, vac->oldest_xmin))
 					found->all_visible = false;
 				break;
 			case NVM_VAC_RECENTLY_DEAD:
