@@ -10,13 +10,15 @@
 # Without a server to start from, on a bare machine too:
 #
 #	make check                      all tests, in a private copy of the server
-#	make check-long                 the same with more crash images and longer runs
+#	make check-long                 the same with more crash images and longer runs,
+#	                                and check-core
+#	make check-core                 PostgreSQL's own suites on nvm, held against heap
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 
-DRIVER_GOALS = check check-long demo bench check-headers lint
+DRIVER_GOALS = check check-long check-core demo bench check-headers lint
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -34,6 +36,9 @@ check:
 
 check-long:
 	scripts/check.sh --long
+
+check-core:
+	scripts/core_suites.sh
 
 demo:
 	demo/run

@@ -5,7 +5,9 @@
 #	--long	more crash images and longer runs
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests.
+#			core: PostgreSQL's own suites (core_suites.sh); by default only
+#			with --long
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
@@ -21,12 +23,15 @@ for arg; do
 		--keep) keep=1 ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers " in *" $arg "*) ;; *) echo "no tier $arg; there are: $all_tiers" >&2; exit 2 ;; esac
+			case " $all_tiers core " in *" $arg "*) ;; *) echo "no tier $arg; there are: $all_tiers core" >&2; exit 2 ;; esac
 			tiers="$tiers $arg"
 			;;
 	esac
 done
-tiers=${tiers:-$all_tiers}
+if [ -z "$tiers" ]; then
+	tiers=$all_tiers
+	[ "$long" = 0 ] || tiers="$tiers core"
+fi
 top=$(cd "$(dirname "$0")/.." && pwd)
 unset MAKEFLAGS MAKELEVEL MFLAGS
 
@@ -100,6 +105,10 @@ outer() {
 		tar -C "$work/src" -xf - || exit 1
 	pg_config=$("$top/scripts/private_prefix.sh" "$work/server" $source) || exit 1
 
+	case " $tiers " in
+		*" core "*) "$top/scripts/core_suites.sh" --copy-source "$work/core/source" "$pg_config" || exit 1 ;;
+	esac
+
 	export NVM_CHECK_SMALL_DIR= NVM_CHECK_FOREIGN_DIR=
 	if [ "$(id -u)" = 0 ]; then
 		user=postgres
@@ -127,6 +136,8 @@ outer() {
 	wait $inner_pid
 	failed=$?
 	inner_pid=
+	# new lists of exceptions, asked for with core_suites.sh --accept
+	[ -z "${NVM_CORE_ACCEPT:-}" ] || cp "$work/log/core.d"/[0-9]*-* "$NVM_CORE_ACCEPT/"
 	exit $failed
 }
 
@@ -141,6 +152,7 @@ tier_result() {			# tier_result NAME PASSED FAILED SKIPPED SECONDS
 		"$([ "$4" = 0 ] || echo ", $4 skipped")" "$5"
 	if [ "$3" != 0 ]; then
 		echo "---- end of $log"
+		if [ "$1" = core ]; then grep -A 12 '^not ok' "$log"; fi | tail -n 200
 		tail -n 40 "$log"
 		echo "----"
 	fi
@@ -244,6 +256,20 @@ tier_tap() {
 	count_prove $?
 }
 
+# core_suites.sh counts for itself
+tier_core() {
+	NVM_CORE_WORK=$work/core timeout 5400 scripts/core_suites.sh --inner >"$log" 2>&1
+	count_core $?
+}
+
+count_core() {
+	local good bad
+	good=$(grep -c '^ok ' "$log")
+	bad=$(grep -c '^not ok ' "$log")
+	[ "$1" = 0 ] || [ "$bad" != 0 ] || bad=1
+	echo "$good" "$bad" 0
+}
+
 inner() {
 	local tier began
 	work=$NVM_CHECK_INNER
@@ -254,7 +280,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "*) tiers="build $tiers" ;;
 	esac
 	for tier in $tiers; do
 		log=$work/log/$tier.log
@@ -262,6 +288,7 @@ inner() {
 		began=$SECONDS
 		# shellcheck disable=SC2046
 		tier_result "$tier" $(tier_$tier) $((SECONDS - began))
+		sed -n 's/^core: \(.* byte for byte\)$/\1/p' "$log"
 		if [ "$tier" = build ] && [ "$failed" != 0 ] && [ ! -f pg_nvm.so ]; then
 			echo "nothing to test: the build failed"
 			break

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
-# usage: ensure_packages.sh GROUP...		groups: build check demo bench
+# usage: ensure_packages.sh GROUP...		groups: build check source demo bench
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -21,6 +21,11 @@ case $groups in
 		packages="$packages libipc-run-perl libtap-parser-sourcehandler-pgtap-perl"
 		programs="$programs prove"
 		case $packages in *postgresql-*) packages="$packages postgresql-$server-pgtap" ;; esac ;;
+esac
+case $groups in
+	*" source "*)
+		packages="$packages bzip2 xz-utils"
+		programs="$programs bzip2 xz" ;;
 esac
 case $groups in
 	*" demo "* | *" bench "*)
