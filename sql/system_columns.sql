@@ -89,7 +89,7 @@ INSERT INTO t SELECT g, 1 FROM generate_series(19, 22) g ON CONFLICT (id) DO UPD
 CREATE VIEW tv AS SELECT ctid AS tid, xmin AS x, tableoid AS rel, id FROM t;
 SELECT count(*) FROM tv JOIN t ON t.ctid = tv.tid AND t.xmin = tv.x AND t.tableoid = tv.rel AND t.id = tv.id;
 SELECT count(DISTINCT ctid) = count(*) AS tids, min(ctid) < max(ctid) AS ordered FROM t;
-SELECT t1.id FROM t t1 JOIN t t2 ON t1.ctid = t2.ctid ORDER BY t1.ctid, t1.id LIMIT 1;
+SELECT count(*) FROM (SELECT t1.id FROM t t1 JOIN t t2 ON t1.ctid = t2.ctid ORDER BY t1.ctid) s;
 CREATE FUNCTION sys() RETURNS trigger LANGUAGE plpgsql AS
 $$BEGIN RAISE NOTICE '% % tableoid %', TG_WHEN, TG_OP, coalesce(NEW.tableoid, OLD.tableoid)::regclass; RETURN NEW; END$$;
 CREATE TABLE p (id int, k int) PARTITION BY LIST (k);
