@@ -59,12 +59,11 @@ nvm_used_slot_problem(uint32 slot)
 		return "it has no owner, but is not idle";
 	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
 	{
-		bool		prepared = pg_atomic_read_u32(&state->owner) == NVM_OWNER_PREPARED;
 		const char *problem;
 
 		if (NVM_WORD_STATE(copy[0].word) == NVM_SLOT_TWOPHASE)
 		{
-			if (!prepared)
+			if (pg_atomic_read_u32(&state->owner) == 0)
 				return "its transaction is prepared, but it is not kept for it";
 			if (NVM_FIELD_VALUE(copy[0].xid) != pg_atomic_read_u64(&state->xid))
 				return "its transaction id differs from the one in memory";
