@@ -269,6 +269,20 @@ check_follows(uint64 begin, uint64 end)
 }
 
 /*
+ * Is this the newest version of a row because a transaction made it that the
+ * gap collector has yet to take back, or is about to?
+ */
+static bool
+check_leads_to_gap(NvmCheck *check, uint64 ref)
+{
+	uint64		begin = nvm_tid_begin(check->state, NVM_REF_BLOCK(ref),
+									  NVM_REF_OFFSET(ref));
+
+	return pg_atomic_read_u32(&NvmWbl->ngaps) > 0 &&
+		(!nvm_begin_is_version(begin) || nvm_stamp_in_gap(begin));
+}
+
+/*
  * The chain of the row with root (blk, off).
  */
 static void
@@ -336,7 +350,7 @@ check_chain(NvmCheck *check, uint32 blk, uint32 off)
 		}
 	}
 
-	if (hint != 0 && hint != root)
+	if (hint != 0 && hint != root && !check_leads_to_gap(check, hint))
 		nvm_check_report(check, blk, off, "newest version is said to be (%u,%u), which is not in the chain",
 						 NVM_REF_BLOCK(hint), NVM_REF_OFFSET(hint));
 }
