@@ -1,0 +1,334 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmDdl - DDL of every kind, in the midst of which a server may die
+
+=head1 DESCRIPTION
+
+For each kind the state of everything is known as it is without it and as it is
+after it, both after a crash: what relations there are, where and of what kind,
+what they hold by table and by index, which databases there are, what the
+checks find, and how much of the pool is in use.  A crash in the middle must
+leave one of the two, whole, and not a unit of the pool more.
+
+=cut
+
+package NvmDdl;
+
+use strict;
+use warnings;
+
+use NvmCrash;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $large = "(SELECT string_agg(md5(j::text), '') FROM generate_series(1, 1500) j)";
+my $create = <<SQL;
+CREATE TABLE n1 (id int PRIMARY KEY, b text) USING nvm;
+INSERT INTO n1 SELECT i, repeat('n', i % 300) FROM generate_series(1, 400) i;
+INSERT INTO n1 SELECT 1000 + i, $large FROM generate_series(1, 2) i;
+CREATE INDEX n1_b ON n1 (left(b, 20));
+SQL
+my $much = <<SQL;
+$create
+TRUNCATE d;
+INSERT INTO d SELECT i, -i, $large FROM generate_series(1, 3) i;
+ALTER TABLE e ALTER v TYPE bigint;
+SAVEPOINT a;
+DROP TABLE n1, e;
+ROLLBACK TO a;
+SAVEPOINT b;
+ALTER TABLE d SET TABLESPACE crash_space;
+RELEASE b;
+DROP MATERIALIZED VIEW dm;
+ALTER TABLE hd SET ACCESS METHOD nvm;
+SQL
+
+# name => statements.  Each is one transaction, or one command that is not in a
+# block.  grows: it may leave what storages had been extended by.  quiet: it
+# comes to no fence of ours.  again: what to do with a database that can only be
+# dropped.
+our @kinds = (
+	{ name => 'create', sql => "BEGIN;\n${create}COMMIT;\n" },
+	{ name => 'ctas', sql => "CREATE TABLE n2 USING nvm AS SELECT * FROM d;\n" },
+	{ name => 'create-matview', sql => "CREATE MATERIALIZED VIEW n3 USING nvm AS SELECT * FROM d;\n" },
+	{ name => 'drop', sql => "DROP TABLE d CASCADE;\n" },
+	{ name => 'truncate', sql => "TRUNCATE d;\n" },
+	{ name => 'rewrite', sql => "ALTER TABLE d ADD c int NOT NULL DEFAULT 7 + (random() * 0)::int;\n" },
+	{ name => 'tablespace', sql => "ALTER TABLE d SET TABLESPACE crash_space;\n" },
+	{ name => 'to-heap', sql => "ALTER TABLE d SET ACCESS METHOD heap;\n" },
+	{ name => 'to-nvm', sql => "ALTER TABLE hd SET ACCESS METHOD nvm;\n" },
+	{ name => 'unlogged', sql => "ALTER TABLE d SET UNLOGGED;\n" },
+	{ name => 'logged', sql => "ALTER TABLE u SET LOGGED;\n" },
+	{ name => 'cluster', sql => "CLUSTER d USING d_v;\n" },
+	{ name => 'vacuum-full', sql => "VACUUM FULL d;\n" },
+	{ name => 'refresh', sql => "REFRESH MATERIALIZED VIEW dm;\n" },
+	{ name => 'refresh-concurrently', sql => "REFRESH MATERIALIZED VIEW CONCURRENTLY dm;\n", grows => 1 },
+	{ name => 'reindex', sql => "REINDEX TABLE d;\n", quiet => 1 },
+	{ name => 'create-database', sql => "CREATE DATABASE nd TEMPLATE tpl;\n" },
+	{ name => 'create-database-files', sql => "CREATE DATABASE nd TEMPLATE tpl STRATEGY file_copy;\n" },
+	{ name => 'move-database', sql => "ALTER DATABASE tpl SET TABLESPACE crash_space;\n", quiet => 1 },
+	{ name => 'drop-database', sql => "DROP DATABASE tpl;\n", again => "DROP DATABASE tpl;\n" },
+	{ name => 'drop-owned', sql => "DROP OWNED BY ddl_owner;\n" },
+	{ name => 'drop-extension', sql => "\\connect tpl\nDROP EXTENSION pg_nvm CASCADE;\n" },
+	{ name => 'much', sql => "BEGIN;\n${much}COMMIT;\n" },
+	{ name => 'much-undone', sql => "BEGIN;\n${much}ROLLBACK;\n" },);
+
+sub kind
+{
+	my ($name) = @_;
+	my ($kind) = grep { $_->{name} eq $name } @kinds;
+	return $kind // die "no kind of DDL $name";
+}
+
+# ------------------------------------------------------------------ the base
+
+sub fill
+{
+	my ($node) = @_;
+	my $tables = <<SQL;
+CREATE SCHEMA ddl_t;
+SET search_path = ddl_t, public;
+CREATE TABLE d (id int PRIMARY KEY, v int, b text) USING nvm;
+CREATE INDEX d_v ON d (v);
+INSERT INTO d SELECT i, -i, repeat('d', i % 400) FROM generate_series(1, 600) i;
+INSERT INTO d SELECT 1000 + i, -1000 - i, $large FROM generate_series(1, 3) i;
+UPDATE d SET b = b || '+' WHERE id % 3 = 0;
+DELETE FROM d WHERE id % 5 = 0;
+CREATE TABLE e (id int PRIMARY KEY, v int) USING nvm;
+INSERT INTO e SELECT i, i FROM generate_series(1, 50) i;
+CREATE UNLOGGED TABLE u (id int PRIMARY KEY, b text) USING nvm;
+INSERT INTO u SELECT i, repeat('u', i) FROM generate_series(1, 300) i;
+INSERT INTO u VALUES (1000, $large);
+CREATE TABLE hd (id int PRIMARY KEY, b text) USING heap;
+INSERT INTO hd SELECT i, repeat('h', i) FROM generate_series(1, 300) i;
+INSERT INTO hd VALUES (1000, $large);
+CREATE TABLE there (id int PRIMARY KEY) USING nvm TABLESPACE crash_space_2;
+INSERT INTO there VALUES (1);
+CREATE MATERIALIZED VIEW dm USING nvm AS SELECT id, v FROM d WHERE id <= 300;
+CREATE UNIQUE INDEX ON dm (id);
+UPDATE d SET v = v - 10000 WHERE id < 100;
+GRANT ALL ON SCHEMA ddl_t TO ddl_owner;
+SET ROLE ddl_owner;
+CREATE TABLE ddl_t.o (id int PRIMARY KEY, b text) USING nvm;
+INSERT INTO ddl_t.o SELECT i, repeat('o', i) FROM generate_series(1, 300) i;
+RESET ROLE;
+SQL
+
+	$node->safe_psql('postgres', <<SQL);
+DROP TABLE filler, acct, ix, kv, large, ack, hist, ddl;
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE crash_space_2 LOCATION '';
+CREATE ROLE ddl_owner;
+-- what there is, whatever its state
+CREATE FUNCTION ddl_state() RETURNS SETOF text LANGUAGE plpgsql AS
+\$\$
+DECLARE
+	r record;
+	t text;
+	i text;
+BEGIN
+	FOR r IN SELECT c.oid::regclass AS rel, relkind, relpersistence, amname, coalesce(spcname, 'default') AS spc,
+				(SELECT string_agg(atttypid::regtype::text, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS cols
+			 FROM pg_class c LEFT JOIN pg_am a ON a.oid = relam LEFT JOIN pg_tablespace s ON s.oid = reltablespace
+			 WHERE relkind IN ('r', 'm') AND relnamespace = to_regnamespace('ddl_t') ORDER BY relname
+	LOOP
+		SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = on;
+		EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t WHERE id > 0', r.rel) INTO t;
+		SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off;
+		EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t WHERE id > 0', r.rel) INTO i;
+		RETURN NEXT current_database() || ': ' || r.rel || ' ' || concat_ws(' ', r.relkind, r.relpersistence, r.amname, r.spc, r.cols) || ' ' || t;
+		IF t <> i THEN
+			RETURN NEXT 'problem: by index ' || i;
+		END IF;
+	END LOOP;
+	IF to_regnamespace('nvm') IS NULL THEN
+		RETURN;
+	END IF;
+	FOR r IN SELECT c.oid::regclass AS rel FROM pg_class c JOIN pg_am a ON a.oid = relam
+			 WHERE a.amname = 'nvm' AND relkind IN ('r', 'm')
+	LOOP
+		RETURN QUERY SELECT 'problem: nvm.check ' || r.rel || ': ' || f::text FROM nvm.check(r.rel) f;
+		RETURN QUERY SELECT 'problem: storages of ' || r.rel || ': ' || count(*)
+			FROM nvm.relations WHERE relation = r.rel HAVING count(*) <> 1;
+	END LOOP;
+	RETURN QUERY SELECT 'problem: nvm.check_pool: ' || f::text FROM nvm.check_pool() f;
+	RETURN QUERY SELECT 'problem: storage of nobody: ' || s::text FROM nvm.relations s
+		WHERE relation IS NULL AND coalesce(database, current_database()) = current_database();
+END \$\$;
+$tables
+CREATE DATABASE tpl TEMPLATE postgres;
+SQL
+	$node->safe_psql('tpl', 'DROP TABLE ddl_t.hd; VACUUM (ANALYZE)');
+	return;
+}
+
+# ------------------------------------------------------------------- states
+
+# What there is on a running server, once the collector has done its work:
+# problems, state, used bytes.
+sub state
+{
+	my ($rig) = @_;
+	my (@problems, @state, $used);
+	my $script = "CALL wait_for_collector();\n"
+	  . "SELECT 'database ' || datname || ' ' || spcname || CASE datconnlimit WHEN -2 THEN ' invalid' ELSE '' END "
+	  . "FROM pg_database d JOIN pg_tablespace s ON s.oid = dattablespace ORDER BY datname;\n"
+	  . "SELECT 'used ' || used FROM nvm.pool;\nSELECT ddl_state();\n";
+	my ($out, $status, $err) = $rig->psql($script);
+
+	push @problems, "state: $err" if $status != 0;
+	foreach my $db ($out =~ /^database (\S+) \S+$/mg)
+	{
+		next if $db eq 'postgres';
+		my ($more, $s, $e) = $rig->psql("\\connect $db\nSELECT public.ddl_state();\n");
+		push @problems, "state of $db: $e" if $s != 0;
+		$out .= $more;
+	}
+	foreach my $line (split /\n/, $out)
+	{
+		if ($line =~ /^problem: (.*)/) { push @problems, $1; }
+		elsif ($line =~ /^used (\d+)$/) { $used = $1; }
+		else { push @state, $line; }
+	}
+	my $log = $rig->log_since_start;
+	while ($log =~ /^(.*(?:PANIC|TRAP|terminated by signal|ERROR:  |WARNING:  ).*)$/mg)
+	{
+		my $line = $1;
+		push @problems, "the server's log has: $line"
+		  unless $line =~ /does not outlive a reboot|one copy of the header of NVM pool .* is rewritten|(?:could not open directory|some useless files may be left behind in old database directory) "(?:base|pg_tblspc)/;
+	}
+	return (\@problems, join("\n", @state) . "\n", $used // 0);
+}
+
+=pod
+
+=over
+
+=item NvmDdl::run(RIG, KIND, FAILPOINT, sub { MEANWHILE })
+
+Start a stopped server and run the DDL of a kind with the failpoint set.
+Returns what psql said; the server is down if the failpoint was a crash.
+
+=cut
+
+sub run
+{
+	my ($rig, $kind, $failpoint, $meanwhile) = @_;
+	my $set = $failpoint ? "SET nvm.failpoint = '$failpoint';\n" : '';
+	my $sql = $kind->{sql};
+
+	$rig->start(restart_after_crash => 'off') or die 'no start: ' . $rig->log_since_start;
+	# a session may begin with \connect
+	$sql =~ s/^(\\connect.*\n)?/($1 \/\/ '') . $set/e;
+	$sql = "SET search_path = ddl_t, public;\n$sql" unless $sql =~ /^\\connect/;
+	if ($meanwhile)
+	{
+		my $session = $rig->session(sql => $sql);
+		$meanwhile->();
+		$rig->end_session($session);
+		return;
+	}
+	my ($out, $status, $err) = $rig->psql("SET client_min_messages = warning;\n$sql");
+	return ($status, $err);
+}
+
+=pod
+
+=item NvmDdl::learn(BASE)
+
+The states without any DDL and after each kind, each after a crash, and which
+fences and failpoints it comes to: { none => [...], KIND => { after => [STATE,
+USED], reached => { NAME => HITS } } }.  Failures become tests.
+
+=cut
+
+sub learn
+{
+	my ($base, @names) = @_;
+	my (%learned, @jobs);
+
+	foreach my $name ('none', @names)
+	{
+		my $kind = $name eq 'none' ? { name => 'none', sql => "SELECT 1 \\g /dev/null\n" } : kind($name);
+		my $file = NvmTest::pool_base() . "/learned_$$" . "_$name";
+		push @jobs, {
+			name  => "$name: runs",
+			file  => $file,
+			kind  => $name,
+			code  => sub {
+				my $rig = NvmCrash->new($base);
+				my ($status, $err) = run($rig, $kind, '*:sleep=0');
+				my %count;
+				my $log = $rig->log_since_start;
+
+				# of the session; others come to some places by themselves
+				$count{$2}{$1}++ while $log =~ /failpoint (\S+) hit, pid (\d+)/g;
+				my ($pid) = sort { keys %{ $count{$b} } <=> keys %{ $count{$a} } } keys %count;
+				$rig->crash;
+				return "it fails: $err" if $status != 0;
+				$rig->start or return 'no start: ' . $rig->log_since_start;
+				my ($problems, $state, $used) = state($rig);
+				open(my $fh, '>', $file) or die "$file: $!";
+				print $fh "$used\n", map({ "$_ $count{$pid}{$_}\n" } sort keys %{ defined $pid ? $count{$pid} : {} }), "\n$state";
+				close $fh;
+				return @$problems;
+			},
+		};
+	}
+	NvmCrash::run_jobs(@jobs);
+	foreach my $job (@jobs)
+	{
+		my $text = -e $job->{file} ? slurp_file($job->{file}) : "0\n\n";
+		unlink $job->{file};
+		my ($head, $state) = split /\n\n/, $text, 2;
+		my ($used, @reached) = split /\n/, $head;
+		$learned{ $job->{kind} } = {
+			after   => [ $state, $used ],
+			reached => { map { split ' ' } @reached },
+		};
+	}
+	return \%learned;
+}
+
+=pod
+
+=item NvmDdl::verify(RIG, KIND, LEARNED)
+
+Problems of a running server after a crash in the middle of the kind.
+
+=back
+
+=cut
+
+sub verify
+{
+	my ($rig, $kind, $learned) = @_;
+	my ($problems, $state, $used) = state($rig);
+	my $wrong;
+
+	# a database that can only be dropped again
+	if ($kind->{again} && $state =~ / invalid$/m)
+	{
+		my ($out, $status, $err) = $rig->psql($kind->{again});
+		push @$problems, "again: $err" if $status != 0;
+		my ($more, $s, $u) = state($rig);
+		push @$problems, @$more;
+		($state, $used) = ($s, $u);
+		push @$problems, 'doing it again had no effect' if $state ne $learned->{ $kind->{name} }{after}[0];
+	}
+	foreach my $allowed ($learned->{none}{after}, $learned->{ $kind->{name} }{after})
+	{
+		next unless $state eq $allowed->[0];
+		return @$problems if $used == $allowed->[1] || ($kind->{grows} && $used >= $allowed->[1]);
+		$wrong = "$used bytes of the pool are used, not $allowed->[1]";
+	}
+	return (@$problems, $wrong) if $wrong;
+	return (@$problems, 'neither the old nor the new state:', split(/\n/, $state));
+}
+
+1;
