@@ -175,10 +175,11 @@ sub state
 {
 	my ($rig) = @_;
 	my (@problems, @state, $used);
+	# a chunk's map, a 1024th of it, stays when the pool has grown
 	my $script = "CALL wait_for_collector();\n"
 	  . "SELECT 'database ' || datname || ' ' || spcname || CASE datconnlimit WHEN -2 THEN ' invalid' ELSE '' END "
 	  . "FROM pg_database d JOIN pg_tablespace s ON s.oid = dattablespace ORDER BY datname;\n"
-	  . "SELECT 'used ' || used FROM nvm.pool;\nSELECT ddl_state();\n";
+	  . "SELECT 'used ' || used - size / 1024 FROM nvm.pool;\nSELECT ddl_state();\n";
 	my ($out, $status, $err) = $rig->psql($script);
 
 	push @problems, "state: $err" if $status != 0;

@@ -59,7 +59,8 @@ SQL
 $node->safe_psql('tpl', $fill);
 my $holds = 'SELECT * FROM holds()';
 my $expected = $node->safe_psql('tpl', $holds);
-my $used = 'SELECT used FROM nvm.pool';
+# without the maps of the chunks, a 1024th, which stay when the pool has grown
+my $used = 'SELECT used - size / 1024 FROM nvm.pool';
 my $used_one = $node->safe_psql('postgres', $used);
 like($expected, qr/^t\|2573\|.*\|2573$/m, 'the template');
 
@@ -70,6 +71,14 @@ sub same
 {
 	my ($db, $name) = @_;
 	is($node->safe_psql($db, $holds), $expected, "$name: the same rows by table and by index");
+	return;
+}
+
+# a crash empties it
+sub fill_unlogged
+{
+	my ($db) = @_;
+	$node->safe_psql($db, "INSERT INTO u SELECT i, repeat('u', i * 100) FROM generate_series(1, 200) i");
 	return;
 }
 
@@ -94,7 +103,7 @@ foreach my $strategy (qw(wal_log file_copy))
 	is($node->safe_psql('copy', "SELECT count(*) FROM t WHERE a = 'new'"), '1000', "$strategy: after a crash");
 	is($node->safe_psql('copy', 'SELECT count(*) FROM u') . $node->safe_psql('tpl', 'SELECT count(*) FROM u'),
 		'00', "$strategy: UNLOGGED tables are empty after a crash");
-	$node->safe_psql('tpl', "INSERT INTO u SELECT i, repeat('u', i * 100) FROM generate_series(1, 200) i");
+	fill_unlogged('tpl');
 	same('tpl', "$strategy, the template after a crash");
 	$node->safe_psql('postgres', 'DROP DATABASE copy');
 	is($node->safe_psql('postgres', $used), $used_one, "$strategy: dropped, all space is free");
@@ -125,7 +134,7 @@ foreach my $where ('space_a', 'pg_default', 'space_b')
 	$node->crash;
 	$node->start;
 	is($node->safe_psql('copy2', 'SELECT count(*) FROM t'), '2573', "moved to $where: after a crash");
-	$node->safe_psql('copy2', "INSERT INTO u SELECT i, repeat('u', i * 100) FROM generate_series(1, 200) i");
+	fill_unlogged('copy2');
 	$node->safe_psql('copy2', "CREATE TABLE fresh (a int) USING nvm; INSERT INTO fresh VALUES (1); DROP TABLE fresh; "
 		  . "SET client_min_messages = warning; ALTER TABLE elsewhere SET TABLESPACE pg_default; ALTER TABLE elsewhere SET TABLESPACE space_a");
 	same('copy2', "moved to $where, and used");
@@ -134,6 +143,7 @@ $node->check_clean('moved databases');
 $node->fails_with('DROP TABLESPACE space_a', qr/is not empty/, 'a tablespace with an nvm table is not empty');
 $node->safe_psql('postgres', 'DROP DATABASE copy');
 $node->safe_psql('postgres', 'DROP DATABASE copy2');
+fill_unlogged('tpl');
 is($node->safe_psql('postgres', $used), $used_one, 'dropped: all space is free');
 
 # ---- failures
@@ -193,7 +203,7 @@ $open->drop;
 $node->set_conf('nvm.collect_gaps' => 'off');
 $node->start;
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.gaps'), '>', 0, 'there are gaps');
-$node->safe_psql('tpl', "INSERT INTO u SELECT i, repeat('u', i * 100) FROM generate_series(1, 200) i");
+fill_unlogged('tpl');
 same('tpl', 'with gaps');
 $node->safe_psql('postgres', "CREATE DATABASE copy TEMPLATE tpl");
 same('copy', 'a copy made with gaps');

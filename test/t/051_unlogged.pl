@@ -60,7 +60,7 @@ sub compare
 }
 
 load();
-my $used = $node->safe_psql('postgres', 'SELECT used FROM nvm.pool');
+my $used = $node->safe_psql('postgres', 'SELECT used - size / 1024 FROM nvm.pool');
 my $all = 2005;
 compare('loaded', map { $_ => $all } @tables);
 $node->restart;
@@ -70,7 +70,7 @@ $node->start;
 compare('an immediate stop', u => 0, to_logged => 0, to_unlogged => $all, l => $all);
 $node->check_clean('an immediate stop');
 load();
-is($node->safe_psql('postgres', 'SELECT used FROM nvm.pool'), $used, 'what a crash empties is free');
+is($node->safe_psql('postgres', 'SELECT used - size / 1024 FROM nvm.pool'), $used, 'what a crash empties is free');
 $node->crash;
 $node->start;
 compare('a crash', u => 0, to_logged => 0, to_unlogged => $all, l => $all);
@@ -114,7 +114,7 @@ $victim->drop;
 $node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
 compare('the death of a backend', u => 0, to_logged => 0, to_unlogged => $all, l => $all);
 load();
-is($node->safe_psql('postgres', 'SELECT used FROM nvm.pool'), $used, 'nothing has leaked');
+is($node->safe_psql('postgres', 'SELECT used - size / 1024 FROM nvm.pool'), $used, 'nothing has leaked');
 
 # temporary tables go with their session, and with a crash
 my $temp = $node->session("CREATE TEMP TABLE tmp (id int PRIMARY KEY, b text) USING nvm",
@@ -132,7 +132,7 @@ is($node->safe_psql('postgres', 'CREATE TEMP TABLE tmp (id int) USING nvm; INSER
 load();
 $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM nvm.relations WHERE persistence = 't'")
   or fail('temporary tables remain');
-is($node->safe_psql('postgres', 'SELECT used FROM nvm.pool'), $used, 'nothing has leaked');
+is($node->safe_psql('postgres', 'SELECT used - size / 1024 FROM nvm.pool'), $used, 'nothing has leaked');
 $node->check_clean('the end');
 $node->stop;
 done_testing();

@@ -16,7 +16,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\n");
 $node->start;
 
-my $used = 'SELECT used FROM nvm.pool';
+my $used = 'SELECT used - size / 1024 FROM nvm.pool';
 my $orphans = 'SELECT count(*) FROM nvm.relations WHERE NOT ended AND relation IS NULL '
   . 'AND coalesce(database, current_database()) = current_database()';
 my $table = <<SQL;

@@ -12,8 +12,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $bindir = PostgreSQL::Test::Utils::run_command([ 'pg_config', '--bindir' ])
-  ? (PostgreSQL::Test::Utils::run_command([ 'pg_config', '--bindir' ]))[0] : '';
+my ($bindir) = run_command([ 'pg_config', '--bindir' ]);
 plan skip_all => 'no pg_upgrade' unless -x "$bindir/pg_upgrade";
 
 my $old = NvmTest->new('old');
