@@ -26,7 +26,7 @@ CREATE TABLE h (id int PRIMARY KEY) USING heap;
 INSERT INTO h SELECT generate_series(1, 100);
 SQL
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/t.sql';
-$old->command_ok([ 'pg_dump', '-t', 't', '-f', $dump, '-d', $old->connstr('postgres') ], 'the nvm tables are dumped');
+$old->PostgreSQL::Test::Cluster::command_ok([ 'pg_dump', '-t', 't', '-f', $dump, '-d', $old->connstr('postgres') ], 'the nvm tables are dumped');
 $old->stop;
 
 my %new;
@@ -79,7 +79,7 @@ ok($ok, 'without the extension pg_upgrade goes through') or diag($said);
 $new->start;
 is($new->safe_psql('postgres', 'SELECT count(*) FROM h'), '100', 'other tables are there');
 $new->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
-$new->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $new->connstr('postgres'), '-f', $dump ], 'the dump is restored');
+$new->PostgreSQL::Test::Cluster::command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $new->connstr('postgres'), '-f', $dump ], 'the dump is restored');
 is($new->safe_psql('postgres', 'SELECT count(*), sum(length(b)) FROM t'), '1000|500000', 'with all rows');
 $new->check_clean('after pg_upgrade');
 $new->stop;
