@@ -19,7 +19,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my $seed   = $ENV{NVM_SEED}  // int(rand(1_000_000));
-my $steps  = $ENV{NVM_STEPS} // (NvmTest::is_long() ? 25_000 : 450);
+my $steps  = $ENV{NVM_STEPS} // (NvmTest::is_long() ? 12_000 : 350);
 my $rounds = $steps > 2000 ? int($steps / 500) : 6;
 diag("seed $seed, $steps steps");
 srand($seed);
@@ -28,7 +28,6 @@ my $node = NvmTest->new('kinds');
 $node->init;
 $node->append_conf('postgresql.conf', <<CONF);
 jit = off
-log_min_duration_statement = 300
 client_min_messages = warning
 max_parallel_workers_per_gather = 0
 autovacuum_naptime = 1s
