@@ -328,7 +328,7 @@ BEGIN
   PERFORM use(sch);
   FOREACH t IN ARRAY '{t,ch,p,log,mv,cta,p2}'::text[] LOOP
     CONTINUE WHEN to_regclass(t) IS NULL;
-    EXECUTE format('SELECT count(*) || '' '' || md5(string_agg(x::text, '';'' ORDER BY x::text COLLATE "C")) FROM %I x', t) INTO one;
+    EXECUTE format('SELECT count(*) || '' '' || md5(string_agg(m, '''' ORDER BY m)) FROM (SELECT md5(x::text) COLLATE "C" AS m FROM %I x OFFSET 0) y', t) INTO one;
     r := r || t || ' ' || coalesce(one, '0') || '; ';
   END LOOP;
   PERFORM use('public');
