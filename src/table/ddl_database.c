@@ -84,6 +84,12 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 	}
 
 	nvm_table_require();
+
+	/*
+	 * Prepared transactions that were finished: begins and ends that they
+	 * rolled back are in the gap after this, whoever goes on settling them.
+	 */
+	nvm_twophase_settle();
 	storages = ddl_database_storages(template, true);
 	if (storages == NIL)
 		return;
@@ -94,9 +100,13 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 	{
 		uint32		from = (uint32) lfirst_int(lc);
 		NvmDirEntry *entry = nvm_dir_entry(from);
-		NvmStorageKey key = {database, entry->tablespace, entry->relnumber};
+		NvmStorageKey key = {template, entry->tablespace, entry->relnumber};
 
 		CHECK_FOR_INTERRUPTS();
+		/* an orphan must not become the newest of its key */
+		if (nvm_dir_lookup(&key) != from)
+			continue;
+		key.database = database;
 		nvm_storage_copy(from, nvm_ddl_make_storage(&key, entry->flags, 0));
 		NVM_FAILPOINT("ddl-copied-storage");
 	}

@@ -15,7 +15,7 @@ my $node = NvmTest->new('main');
 $node->init;
 # with wal_level = minimal PostgreSQL 15 loses the init forks of a new database's
 # UNLOGGED indexes in a crash, whatever the tables' access method
-$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\nwal_level = replica\n");
+$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\nwal_level = replica\nmax_prepared_transactions = 5\nnvm.pool_max_size = 1GB\n");
 $node->start;
 
 my $fill = <<SQL;
@@ -155,7 +155,35 @@ $busy->quit;
 $node->fails_with('CREATE DATABASE tpl TEMPLATE tpl', qr/already exists/, 'a name in use');
 is($node->safe_psql('postgres', $used), $used_one, 'nothing was copied for these');
 
-# after the copy: the new database's directory cannot be made
+# prepared transactions: PostgreSQL refuses a template that has one; one that has
+# just been finished may not have been settled
+foreach my $end ('ROLLBACK', 'COMMIT')
+{
+	$node->safe_psql('tpl', "BEGIN; CREATE TABLE p_made (id int PRIMARY KEY) USING nvm; INSERT INTO p_made VALUES (1); "
+		  . "DELETE FROM t WHERE id % 2 = 0; DROP TABLE elsewhere; PREPARE TRANSACTION 'p'");
+	$node->fails_with('CREATE DATABASE copy TEMPLATE tpl', qr/prepared transaction/, "$end: a template with a prepared transaction");
+	$node->safe_psql('tpl', "$end PREPARED 'p'");
+	my $now = $node->safe_psql('tpl', $holds);
+	is($now eq $expected, $end eq 'ROLLBACK', "$end PREPARED");
+	$node->safe_psql('tpl', "BEGIN; DROP TABLE p_made; CREATE TABLE elsewhere (id int PRIMARY KEY) USING nvm TABLESPACE space_a; "
+		  . "PREPARE TRANSACTION 'p'") if $end eq 'COMMIT';
+	$node->safe_psql('tpl', "ROLLBACK PREPARED 'p'") if $end eq 'COMMIT';
+	$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE tpl');
+	is($node->safe_psql('copy', $holds), $now, "$end PREPARED, and a copy at once");
+	$node->check_clean("$end PREPARED");
+	$node->crash;
+	$node->start;
+	fill_unlogged($_) foreach qw(tpl copy);
+	is($node->safe_psql('copy', $holds), $now, "$end PREPARED, a copy, and a crash");
+	$node->safe_psql('postgres', 'DROP DATABASE copy');
+}
+$node->safe_psql('tpl', "DROP TABLE p_made; CREATE TABLE elsewhere (id int PRIMARY KEY) USING nvm TABLESPACE space_a; "
+	  . 'INSERT INTO elsewhere SELECT generate_series(1, 100)');
+$expected = $node->safe_psql('tpl', $holds);
+$used_one = $node->safe_psql('postgres', $used);
+my ($rows) = $expected =~ /^t\|(\d+)/m;
+
+# an error or a cancel in the middle of the copy
 $node->fails_with("SET nvm.failpoint = 'ddl-copied-storage:error:2'; CREATE DATABASE copy TEMPLATE tpl",
 	qr/failpoint/, 'an error in the middle of the copy');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_database WHERE datname = 'copy'; $used"), "0\n$used_one",
@@ -217,11 +245,11 @@ same('copy', 'collected');
 same('tpl', 'collected, the template');
 $node->safe_psql('copy', 'VACUUM');
 $node->safe_psql('copy', "INSERT INTO t SELECT 30000 + i, 'more' FROM generate_series(1, 2000) i");
-is($node->safe_psql('copy', 'SELECT count(*), count(*) FILTER (WHERE a = $$lost$$) FROM t'), '4573|0', 'and used');
+is($node->safe_psql('copy', 'SELECT count(*), count(*) FILTER (WHERE a = $$lost$$) FROM t'), $rows + 2000 . '|0', 'and used');
 $node->check_clean('collected');
 $node->crash;
 $node->start;
-is($node->safe_psql('copy', 'SELECT count(*) FROM t'), '4573', 'after another crash');
+is($node->safe_psql('copy', 'SELECT count(*) FROM t'), $rows + 2000, 'after another crash');
 $node->check_clean('after another crash');
 is($node->safe_psql('postgres', $accounts), '0|0', 'no storage is left over');
 
@@ -240,7 +268,7 @@ $node->start;
 like($err, qr/rows of nvm table "t" are lost.*TRUNCATE/s, 'there its tables say what they lack');
 $node->safe_psql('empty_copy', 'TRUNCATE t, u; DROP MATERIALIZED VIEW m; DROP TABLE elsewhere, kept');
 $node->safe_psql('empty_copy', "INSERT INTO t VALUES (1, 'again')");
-is($node->safe_psql('tpl', 'SELECT count(*) FROM t'), '2573', 'the template has all');
+is($node->safe_psql('tpl', 'SELECT count(*) FROM t'), $rows, 'the template has all');
 $node->check_clean('the end');
 $node->stop;
 done_testing();

@@ -13,7 +13,7 @@ use Test::More;
 
 my $node = NvmTest->new('main');
 $node->init;
-$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\n");
+$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\nmax_prepared_transactions = 5\n");
 $node->start;
 
 my $used = 'SELECT used - size / 1024 FROM nvm.pool';
@@ -156,6 +156,23 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM c1'), '1', 'the table is t
 is($node->safe_psql('postgres', $orphans), '0', 'and nothing is left over');
 $_->drop foreach @s;
 $node->check_clean('concurrent DDL');
+
+# ---- prepared transactions, also across restarts
+
+$node->safe_psql('postgres', "BEGIN; CREATE TABLE p_made (id int PRIMARY KEY, b text) USING nvm; "
+	  . "INSERT INTO p_made VALUES (1, repeat('p', 20000)); DROP TABLE c1; PREPARE TRANSACTION 'p'");
+foreach my $how ('at once', 'after a restart', 'after a crash')
+{
+	$node->restart if $how eq 'after a restart';
+	if ($how eq 'after a crash') { $node->crash; $node->start; }
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.drop_orphans()'), '0', "a prepared transaction's storages, $how");
+}
+$node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.drop_orphans()'), '0', 'when it is committed');
+is($node->safe_psql('postgres', 'SELECT length(b) FROM p_made'), '20000', 'its table is there');
+$node->safe_psql('postgres', "DROP TABLE p_made");
+is($node->safe_psql('postgres', $orphans), '0', 'and nothing is left over');
+$node->check_clean('prepared transactions');
 
 # ---- rolled back, two at once, and crashes
 
