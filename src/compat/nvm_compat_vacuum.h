@@ -16,6 +16,7 @@
 #include "compat/nvm_compat.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/multixact.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
@@ -78,6 +79,61 @@ nvm_update_relstats(Relation rel, BlockNumber pages, double tuples,
 	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, \
 						 live, dead)
 #define nvm_vacuum_delay()		vacuum_delay_point()
+#endif
+
+/*
+ * A parallel vacuum whose workers know dead[], which is in order; NULL if no
+ * worker would be started.
+ */
+#if PG_VERSION_NUM >= 170000
+static inline ParallelVacuumState *
+nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
+						  int nworkers, ItemPointerData *dead, int64 ndead,
+						  int elevel, BufferAccessStrategy bstrategy)
+{
+	ParallelVacuumState *pvs =
+		parallel_vacuum_init(rel, indrels, nindexes, nworkers,
+							 maintenance_work_mem, elevel, bstrategy);
+	VacDeadItemsInfo *info;
+	TidStore   *store;
+	OffsetNumber off[MaxHeapTuplesPerPage];
+
+	if (pvs == NULL)
+		return NULL;
+	store = parallel_vacuum_get_dead_items(pvs, &info);
+	for (int64 i = 0; i < ndead;)
+	{
+		BlockNumber blk = ItemPointerGetBlockNumber(&dead[i]);
+		int			n = 0;
+
+		while (i < ndead && n < (int) lengthof(off) &&
+			   ItemPointerGetBlockNumber(&dead[i]) == blk)
+			off[n++] = ItemPointerGetOffsetNumber(&dead[i++]);
+		TidStoreSetBlockOffsets(store, blk, off, n);
+		info->num_items += n;
+	}
+	return pvs;
+}
+#else
+static inline ParallelVacuumState *
+nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
+						  int nworkers, ItemPointerData *dead, int64 ndead,
+						  int elevel, BufferAccessStrategy bstrategy)
+{
+	ParallelVacuumState *pvs;
+	VacDeadItems *items;
+
+	if (ndead > PG_INT32_MAX)
+		return NULL;
+	pvs = parallel_vacuum_init(rel, indrels, nindexes, nworkers, (int) ndead,
+							   elevel, bstrategy);
+	if (pvs == NULL)
+		return NULL;
+	items = parallel_vacuum_get_dead_items(pvs);
+	memcpy(items->items, dead, ndead * sizeof(ItemPointerData));
+	items->num_items = (int) ndead;
+	return pvs;
+}
 #endif
 
 #if PG_VERSION_NUM >= 160000

@@ -169,7 +169,7 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
 /* do length and checksum fit?  Only of what is a version: others are stubs, or
  * keep something else where a version has its xids */
 extern bool nvm_version_is_sound(const NvmVersion *v);
-extern void nvm_version_damaged(Relation rel, uint32 blk, uint32 off) pg_attribute_noreturn();
+extern void nvm_version_damaged(Relation rel, uint32 blk, uint32 off) __attribute__((noreturn));
 
 /* ---- visibility (visibility.c) ---- */
 

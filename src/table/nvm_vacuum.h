@@ -46,6 +46,7 @@ typedef struct NvmVacuum
 	bool		index_vacuuming;
 	bool		index_cleanup;
 	bool		may_bypass;		/* few dead roots may stay for the next time */
+	int			nworkers;		/* for indexes; 0: as many as useful, -1: none */
 
 	/* horizons */
 	struct GlobalVisState *vistest;
@@ -95,6 +96,9 @@ extern void nvm_vacuum_dead(NvmVacuum *vac);
 /* vacuum_scan.c */
 extern void nvm_vacuum_scan(NvmVacuum *vac);
 extern void nvm_vacuum_unreachable(NvmVacuum *vac);
+
+/* vacuum_parallel.c */
+extern bool nvm_vacuum_indexes_parallel(NvmVacuum *vac);
 
 /* vacuum_report.c */
 extern void nvm_vacuum_started(NvmVacuumStart *start);

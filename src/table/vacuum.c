@@ -144,9 +144,12 @@ vacuum_flush_wal(void)
 static void
 vacuum_indexes(NvmVacuum *vac)
 {
+	bool		parallel;
+
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
 								 PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
-	for (int i = 0; i < vac->nindexes; i++)
+	parallel = nvm_vacuum_indexes_parallel(vac);
+	for (int i = 0; i < vac->nindexes && !parallel; i++)
 	{
 		IndexVacuumInfo ivinfo;
 
@@ -320,6 +323,7 @@ vacuum_set_options(NvmVacuum *vac, VacuumParams *params)
 	vac->index_vacuuming = params->index_cleanup != VACOPTVALUE_DISABLED;
 	vac->index_cleanup = vac->index_vacuuming;
 	vac->may_bypass = params->index_cleanup != VACOPTVALUE_ENABLED;
+	vac->nworkers = params->nworkers;
 }
 
 /*

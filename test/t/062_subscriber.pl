@@ -186,6 +186,40 @@ foreach my $point ('commit-prepared', 'commit-after-prepare', 'commit-mixed-deci
 	$sub->safe_psql('postgres', 'TRUNCATE applied');
 }
 
+# ---- two-phase commit: prepared at the publisher is prepared here, across a loss
+# of power, and decided once
+SKIP:
+{
+	skip 'nvm tables take no part in two-phase commit', 1
+	  if ($sub->psql('postgres', "BEGIN; INSERT INTO hist VALUES (1, NULL, 0, 'p'); PREPARE TRANSACTION 'probe'; ROLLBACK PREPARED 'probe'"))[0] != 0;
+	$sub->safe_psql('postgres', "DROP SUBSCRIPTION s; TRUNCATE acc, hist, keyless, byindex, parted, applied");
+	$sub->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$publisher application_name=s' PUBLICATION p WITH (two_phase = on)");
+	$sub->wait_for_subscription_sync($pub, 's');
+	$sub->poll_query_until('postgres', "SELECT subtwophasestate = 'e' FROM pg_subscription") or die;
+	foreach my $gid ('commit', 'rollback', 'late')
+	{
+		my $k = { commit => 2000001, rollback => 2000004, late => 2000007 }->{$gid};
+		$pub->safe_psql('postgres', "BEGIN; INSERT INTO hist SELECT $k, id, 1, 'prepared $gid' FROM acc WHERE id = 20; UPDATE acc SET balance = balance + 1 WHERE id = 20; UPDATE keyless SET b = '$gid' WHERE a = 8; PREPARE TRANSACTION '$gid'")
+		  if $gid eq 'commit';
+		$pub->safe_psql('postgres', "BEGIN; INSERT INTO hist VALUES ($k, NULL, 0, '$gid'); UPDATE byindex SET v = '$gid' WHERE a = " . ($gid eq 'late' ? 95 : 96) . "; PREPARE TRANSACTION '$gid'")
+		  if $gid ne 'commit';
+	}
+	$pub->wait_for_catchup('s');
+	is($sub->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), '3', 'three transactions are prepared at the subscriber');
+	$sub->power_failure(seed => 11);
+	$sub->start;
+	is($sub->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), '3', 'and are after a loss of power');
+	is($sub->safe_psql('postgres', 'SELECT count(*) FROM hist WHERE n > 2000000'), '0', 'and nothing of them shows');
+	$pub->safe_psql('postgres', "COMMIT PREPARED 'commit'; ROLLBACK PREPARED 'rollback'");
+	$pub->wait_for_catchup('s');
+	$sub->power_failure(seed => 12);
+	$sub->start;
+	is($sub->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), '1', 'one is left after two are decided and another loss of power');
+	$pub->safe_psql('postgres', "COMMIT PREPARED 'late'");
+	same('two-phase commit');
+	is($sub->safe_psql('postgres', 'SELECT string_agg(n::text, \' \' ORDER BY n) FROM hist WHERE n > 2000000'), '2000001 2000007', 'what was committed is there');
+}
+
 # ---- what a subscriber cannot do
 $sub->fails_with('CREATE PUBLICATION q FOR TABLE acc', qr/nvm.*HINT: ./s, 'publishing an nvm table is refused with a hint');
 $sub->safe_psql('postgres', 'DROP SUBSCRIPTION s');

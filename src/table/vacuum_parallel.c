@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * vacuum_parallel.c
+ *	  VACUUM (PARALLEL): several processes remove entries from the indexes.
+ *
+ * PostgreSQL's parallel vacuum workers know the dead TIDs and nothing else.
+ * So they serve where these are all that must go; entries that lead into
+ * SUSPECT blocks are found by looking at the table, which the leader does
+ * alone (vacuum.c).
+ *
+ * A context is made for each pass over the indexes, with workers started as
+ * for the first: there rarely is a second.  The last word of each index stays
+ * with the leader.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "table/nvm_vacuum.h"
+
+/*
+ * Remove the entries of vac->dead from all indexes, if workers were asked for
+ * and can do it.  Returns false if nothing was done.
+ */
+bool
+nvm_vacuum_indexes_parallel(NvmVacuum *vac)
+{
+	IndexBulkDeleteResult **stats;
+	ParallelVacuumState *pvs;
+
+	if (vac->nworkers < 0 || vac->nindexes < 2 || vac->ndead == 0 ||
+		vac->nsuspect > 0 || RelationUsesLocalBuffers(vac->rel))
+		return false;
+
+	pvs = nvm_parallel_vacuum_begin(vac->rel, vac->indrels, vac->nindexes,
+									vac->nworkers, vac->dead, vac->ndead,
+									vac->verbose ? INFO : DEBUG2,
+									vac->bstrategy);
+	if (pvs == NULL)
+		return false;			/* too small, or no workers allowed */
+
+	parallel_vacuum_bulkdel_all_indexes(pvs, (long) Max(vac->rel->rd_rel->reltuples, 0), 0);
+	stats = (IndexBulkDeleteResult **)
+		palloc0(sizeof(IndexBulkDeleteResult *) * vac->nindexes);
+	parallel_vacuum_end(pvs, stats);
+
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		if (stats[i] == NULL)
+			continue;
+		if (vac->indstats[i] != NULL)
+		{
+			stats[i]->tuples_removed += vac->indstats[i]->tuples_removed;
+			stats[i]->pages_newly_deleted += vac->indstats[i]->pages_newly_deleted;
+		}
+		vac->indstats[i] = stats[i];
+	}
+	pfree(stats);
+	return true;
+}
