@@ -43,7 +43,7 @@ typedef struct CopyState
 } CopyState;
 
 static void
-copy_damaged(CopyState *copy, uint32 blk, uint32 off, const char *problem) pg_attribute_noreturn();
+copy_damaged(CopyState *copy, uint32 blk, uint32 off, const char *problem) __attribute__((noreturn));
 
 /*
  * The source may be another database's, so there is no name to give.
