@@ -69,7 +69,8 @@ list_ended(NvmRelState *state, uint64 root, EndedVersion *list, uint64 *stop)
 
 		list[n].ref = cur;
 		list[n].v = v;
-		list[n].xbegin = nvm_stamp_is_frozen(begin) ? FrozenTransactionId : v->tuple.xmin;
+		list[n].xbegin = nvm_stamp_is_frozen(begin) ? FrozenTransactionId :
+			nvm_stamp_xid(begin, v->tuple.xmin);
 		list[n].xend = TransactionIdIsValid(xend) ? xend : FrozenTransactionId;
 		list[n].unlink = false;
 		cur = NVM_REF_TID(next);
