@@ -132,6 +132,8 @@ nvm_ddl_drop_database(Oid database)
 		return;
 
 	nvm_table_require();
+	/* ends that a prepared transaction rolled back do not count */
+	nvm_twophase_settle();
 	storages = ddl_database_storages(database, false);
 	foreach(lc, storages)
 		nvm_ddl_end_storage((uint32) lfirst_int(lc));
