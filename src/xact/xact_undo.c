@@ -24,9 +24,10 @@
 #include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
-#include "storage/buffile.h"
+#include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/wait_event.h"
 #include "xact/xact_impl.h"
 
 typedef struct NvmUndoEntry
@@ -47,7 +48,6 @@ StaticAssertDecl(sizeof(NvmUndoEntry) == 16, "undo entries are packed");
 /* a megabyte of entries stays in memory */
 #define UNDO_CHUNK				65536
 #define UNDO_CHUNK_BYTES		(UNDO_CHUNK * sizeof(NvmUndoEntry))
-#define UNDO_CHUNKS_PER_SEGMENT (1024 * 1024 * 1024 / UNDO_CHUNK_BYTES)
 #define UNDO_INITIAL			64
 /* entries that nvm_undo_reserve makes room for */
 #define UNDO_ROOM				8
@@ -78,7 +78,7 @@ static NvmUndoEntry *entries = NULL;
 static int	nentries = 0;
 static int	capacity = 0;
 static uint64 nspilled = 0;		/* a multiple of UNDO_CHUNK */
-static BufFile *spill = NULL;
+static File spill = 0;			/* 0: there is none */
 
 static NvmUndoDir *dirs = NULL;
 static int	ndirs = 0;
@@ -163,53 +163,61 @@ undo_storage_is_new(uint32 dir, int level)
 }
 
 /*
- * Position of a chunk in the spill file.
+ * Read the chunk that begins with this entry from the spill file.
  */
 static void
-undo_seek(uint64 entry)
+undo_read_chunk(uint64 entry, NvmUndoEntry *chunk)
 {
-	uint64		chunk = entry / UNDO_CHUNK;
+	int			n;
 
-	if (BufFileSeek(spill, chunk / UNDO_CHUNKS_PER_SEGMENT,
-					(chunk % UNDO_CHUNKS_PER_SEGMENT) * UNDO_CHUNK_BYTES,
-					SEEK_SET) != 0)
+	errno = 0;
+	n = FileRead(spill, (char *) chunk, UNDO_CHUNK_BYTES,
+				 (off_t) (entry * sizeof(NvmUndoEntry)), WAIT_EVENT_BUFFILE_READ);
+	if (n != (int) UNDO_CHUNK_BYTES)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not seek in undo file: %m")));
+				 errmsg("could not read undo file: %m")));
 }
 
 /*
  * Move the first entries in memory, a whole chunk, to the file.  The file
  * belongs to the top-level transaction, so that it is open while abort
- * callbacks run, also those of subtransactions.  Nothing is left in its
- * buffer, so that closing it cannot fail.
+ * callbacks run, also those of subtransactions.  It has no buffer: what could
+ * not be written (the disk is full, temp_file_limit) is still in memory, and
+ * closing the file does not try again.
  */
 static void
 undo_spill(void)
 {
 	ResourceOwner owner = CurrentResourceOwner;
-	MemoryContext context;
+	int			n;
 
 	Assert(nentries >= UNDO_CHUNK);
-	if (spill == NULL)
+	if (spill == 0)
 	{
 		PrepareTempTablespaces();
 		CurrentResourceOwner = TopTransactionResourceOwner;
-		context = MemoryContextSwitchTo(TopTransactionContext);
 		PG_TRY();
 		{
-			spill = BufFileCreateTemp(false);
+			spill = OpenTemporaryFile(false);
 		}
 		PG_FINALLY();
 		{
 			CurrentResourceOwner = owner;
-			MemoryContextSwitchTo(context);
 		}
 		PG_END_TRY();
 	}
-	undo_seek(nspilled);
-	BufFileWrite(spill, entries, UNDO_CHUNK_BYTES);
-	undo_seek(0);
+	errno = 0;
+	n = FileWrite(spill, (char *) entries, UNDO_CHUNK_BYTES,
+				  (off_t) (nspilled * sizeof(NvmUndoEntry)), WAIT_EVENT_BUFFILE_WRITE);
+	if (n != (int) UNDO_CHUNK_BYTES)
+	{
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write undo file: %m")));
+	}
 	nspilled += UNDO_CHUNK;
 	nentries -= UNDO_CHUNK;
 	memmove(entries, entries + UNDO_CHUNK, nentries * sizeof(NvmUndoEntry));
@@ -314,11 +322,7 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 		if (nspilled <= to)
 			break;
 
-		undo_seek(nspilled - UNDO_CHUNK);
-		if (BufFileRead(spill, entries, UNDO_CHUNK_BYTES) != UNDO_CHUNK_BYTES)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not read undo file: %m")));
+		undo_read_chunk(nspilled - UNDO_CHUNK, entries);
 		nspilled -= UNDO_CHUNK;
 		nentries = UNDO_CHUNK;
 		nvm_drain("abort-undo-chunk");
@@ -499,11 +503,7 @@ nvm_undo_save_locks(NvmStamp stamp)
 		chunk = MemoryContextAlloc(TopTransactionContext, UNDO_CHUNK_BYTES);
 		for (uint64 at = 0; at < nspilled; at += UNDO_CHUNK)
 		{
-			undo_seek(at);
-			if (BufFileRead(spill, chunk, UNDO_CHUNK_BYTES) != UNDO_CHUNK_BYTES)
-				ereport(ERROR,
-						(errcode_for_file_access(),
-						 errmsg("could not read undo file: %m")));
+			undo_read_chunk(at, chunk);
 			undo_save_locks(chunk, UNDO_CHUNK);
 		}
 		pfree(chunk);
@@ -524,9 +524,9 @@ nvm_undo_has_dirs(void)
 void
 nvm_undo_reset(void)
 {
-	if (spill != NULL)
-		BufFileClose(spill);
-	spill = NULL;
+	if (spill != 0)
+		FileClose(spill);
+	spill = 0;
 	if (capacity > UNDO_KEEP)
 	{
 		pfree(entries);
