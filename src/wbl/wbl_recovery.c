@@ -203,6 +203,15 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 
 	if (!nvm_slot_read(slot, &copy))
 		return false;
+
+	/*
+	 * A stop between the stores of the locks and of the word, whichever came
+	 * first, leaves locks beside a word that asks nothing.  They must not be
+	 * there when a mixed commit says PREPARED.
+	 */
+	if (NVM_WORD_STATE(copy.word) != NVM_SLOT_PREPARED &&
+		NVM_WORD_STATE(copy.word) != NVM_SLOT_TWOPHASE)
+		copy.locks = 0;
 	nvm_slot_write_back(slot, &copy);
 
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)

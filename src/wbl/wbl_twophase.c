@@ -43,6 +43,7 @@ nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks)
 
 	nvm_slot_store_xid(slot, fxid);
 	nvm_slot_store_locks(slot, locks);
+	NVM_FAILPOINT("prepare-locks-named");
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_PREPARED,
 											NVM_STAMP_COUNTER(stamp)));
 	nvm_drain("prepare-asked");
@@ -137,14 +138,17 @@ twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * Persist the outcome of the transaction in this slot, which is no longer in
+ * Persist the outcome of transaction fxid in this slot, which is no longer in
  * progress: pg_xact knows it, durably.  Cannot fail once it has asked.
+ *
+ * Since the caller looked, somebody else may have settled it and the slot may
+ * have been taken by another one, which is prepared as well, but not over.
  *
  * The slot is given back last, so that the list of locks and the directory are
  * done with by whoever decided.
  */
 static void
-twophase_settle_slot(uint32 slot)
+twophase_settle_slot(uint32 slot, uint64 fxid)
 {
 	NvmSlotState *state = &nvm_slots[slot];
 	uint64		word;
@@ -155,13 +159,14 @@ twophase_settle_slot(uint32 slot)
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
 	word = nvm_slot_load_word(slot);
 	if (pg_atomic_read_u32(&state->owner) != NVM_OWNER_PREPARED ||
+		pg_atomic_read_u64(&state->xid) != fxid ||
 		NVM_WORD_STATE(word) != NVM_SLOT_TWOPHASE)
 	{
 		LWLockRelease(NvmWbl->wbl_lock);
 		return;					/* somebody else was faster */
 	}
 	outcome.stamp = NVM_STAMP_MAKE(slot, NVM_WORD_COUNTER(word));
-	outcome.committed = TransactionIdDidCommit((TransactionId) pg_atomic_read_u64(&state->xid));
+	outcome.committed = TransactionIdDidCommit((TransactionId) fxid);
 	locks = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
 	dirs = state->prepared_dirs;
 
@@ -213,12 +218,16 @@ nvm_twophase_settle(void)
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		NvmSlotState *state = &nvm_slots[slot];
+		uint64		fxid;
 
 		if (pg_atomic_read_u32(&state->owner) != NVM_OWNER_PREPARED)
 			continue;
 		pg_read_barrier();
-		if (!TransactionIdIsInProgress((TransactionId) pg_atomic_read_u64(&state->xid)))
-			twophase_settle_slot(slot);
+		fxid = pg_atomic_read_u64(&state->xid);
+		if (TransactionIdIsInProgress((TransactionId) fxid))
+			continue;
+		NVM_FAILPOINT("twophase-over");
+		twophase_settle_slot(slot, fxid);
 	}
 }
 

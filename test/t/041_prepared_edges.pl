@@ -79,6 +79,60 @@ SQL
 	is($node->safe_psql('postgres', 'SELECT v FROM t WHERE id = 60'), 'kept', "$how PREPARED: after a crash too");
 }
 
+# ---- who comes to persist an outcome is late, and another one has the slot
+
+$node->safe_psql('postgres', <<SQL);
+BEGIN;
+UPDATE t SET v = 'first' WHERE id = 61;
+PREPARE TRANSACTION 'first';
+SQL
+my $late = $node->session("SET nvm.failpoint = 'twophase-over:sleep=5000'");
+$late->send("COMMIT PREPARED 'first'");
+$late->wait_held('twophase-over');
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.transactions WHERE pid IS NULL'),
+	'late: the keeper is faster');
+$node->safe_psql('postgres', <<SQL);
+BEGIN;
+UPDATE t SET v = 'second' WHERE id = 62;
+SELECT FROM t WHERE id = 63 FOR UPDATE;
+PREPARE TRANSACTION 'second';
+SQL
+is($node->safe_psql('postgres', 'SELECT slot FROM nvm.transactions WHERE pid IS NULL'),
+	'0', 'late: the slot is in use again');
+$late->sql('SELECT 1');
+$late->drop;
+is(open_ones(), 1, 'late: the other one is left alone');
+$node->safe_psql('postgres', "COMMIT PREPARED 'second'");
+is($node->safe_psql('postgres', 'SELECT v FROM t WHERE id = 62'), 'second', 'late: it commits');
+$node->crash;
+$node->start;
+is($node->safe_psql('postgres', 'SELECT v FROM t WHERE id = 62'), 'second', 'late: also after a crash');
+$node->check_clean('late');
+
+# ---- a stop between the stores of the locks and of the word, then another
+# one while a mixed transaction is in doubt
+
+$node->psql('postgres', <<SQL);
+SET nvm.failpoint = 'prepare-locks-named:crash';
+BEGIN;
+SELECT FROM t WHERE id = 1 FOR UPDATE;
+PREPARE TRANSACTION 'half';
+SQL
+$node->wait_crashed;
+$node->start;
+$node->safe_psql('postgres', 'CREATE TABLE heap (a int) USING heap');
+$node->psql('postgres', <<SQL);
+SET nvm.failpoint = 'commit-after-prepare:crash';
+BEGIN;
+INSERT INTO heap VALUES (1);
+UPDATE t SET v = 'mixed' WHERE id = 64;
+COMMIT;
+SQL
+$node->wait_crashed;
+$node->start;
+is($node->safe_psql('postgres', 'SELECT v FROM t WHERE id = 64'), 'one', 'the pool opens after that');
+$node->check_clean('half a list');
+
 # ---- a locked row goes on under another root, by an older transaction
 
 my $old = $node->session('BEGIN', 'INSERT INTO t VALUES (200, 200, NULL)');
