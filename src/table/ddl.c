@@ -166,6 +166,8 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 	uint32		from = nvm_rel_cache(rel)->dir;
 	uint32		to;
 
+	/* what a prepared transaction rolled back is in the gap: not copied */
+	nvm_twophase_settle();
 	to = ddl_make_relation_storage(rel, newlocator, rel->rd_rel->relpersistence);
 	nvm_storage_copy(from, to);
 	nvm_ddl_end_storage(from);

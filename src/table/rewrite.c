@@ -333,6 +333,8 @@ nvm_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 	RewriteState rw;
 	int			natts = RelationGetDescr(NewTable)->natts;
 
+	/* what a prepared transaction rolled back is in the gap: not copied */
+	nvm_twophase_settle();
 	nvm_wbl_advance_frozen();
 
 	memset(&rw, 0, sizeof(rw));

@@ -208,6 +208,8 @@ nvm_storage_copy(uint32 from, uint32 to)
 	pg_write_barrier();
 	pg_atomic_write_u32(&copy.to->nblocks, nblocks);
 
+	/* a gap that we do not see is swept by somebody who sees our blocks */
+	pg_memory_barrier();
 	for (uint32 blk = 0; blk < nblocks && pg_atomic_read_u32(&NvmWbl->ngaps) > 0; blk++)
 		(void) nvm_collect_block(to, blk);
 
