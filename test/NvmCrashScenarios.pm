@@ -375,7 +375,7 @@ sub all
 					"COMMIT PREPARED '61_1';\n\\echo ack 61 1\n",
 					"ROLLBACK PREPARED '-62_2';\n\\echo rolled back -62 2\n",
 					"COMMIT PREPARED '3_3';\n\\echo ack 3 3\n",
-					prepared(4, 4, 'commit'));
+					prepared(4, 1, 'commit'));
 			},
 		},
 		{   name     => 'slots',
@@ -577,6 +577,37 @@ sub discover
 		unlink $w->{file};
 	}
 	return \%reached;
+}
+
+=pod
+
+=over
+
+=item NvmCrashScenarios::run_until_crash(NEW_RIG, SCENARIO, NAME, ACTION, HIT, PARAMETERS)
+
+Run a scenario so that the server fails at that hit of failpoint NAME.  How often a
+place is reached may depend on what background workers did meanwhile, so that a
+later hit may not come about: then on a new rig with half the number, down to the
+first, which must.  Returns the rig and the problems.
+
+=back
+
+=cut
+
+sub run_until_crash
+{
+	my ($new_rig, $s, $name, $action, $hit, %params) = @_;
+
+	while (1)
+	{
+		my $rig = $new_rig->();
+		my ($died, @problems) = run($rig, $s, "$name:$action:$hit", %params);
+
+		return ($rig, @problems) if $died;
+		return ($rig, @problems, 'test: it did not crash') if @problems || $hit <= 1;
+		$rig->crash if $rig->{pid};
+		$hit = int($hit / 2);
+	}
 }
 
 =pod

@@ -398,14 +398,11 @@ nvm_resolve_slots(NvmResolveCount *count)
 
 		if (!nvm_word_asks_pg_xact(word))
 			continue;
+		if (!prepared)
+			nvm_slot_store_locks(slot, 0);
 		nvm_slot_store_word(slot, nvm_slot_word(slot,
 												prepared ? NVM_SLOT_TWOPHASE : NVM_SLOT_IDLE,
 												NVM_WORD_COUNTER(word)));
-		if (!prepared)
-		{
-			nvm_slot_store_locks(slot, 0);
-			nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
-		}
 	}
 	nvm_drain("resolve-words");
 	for (uint32 slot = 0; slot < nslots; slot++)

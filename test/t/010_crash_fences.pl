@@ -50,12 +50,12 @@ done_testing();
 sub crash_and_verify
 {
 	my ($s, $name, $nth, $action) = @_;
-	my $rig = NvmCrash->new($base, newborn => $scenario{$s}{newborn});
 	my $digest;
 
 	$action //= 'crash';
-	my ($died, @problems) = NvmCrashScenarios::run($rig, $scenario{$s}, "$name:$action:$nth");
-	push @problems, 'test: it did not crash' unless $died;
+	my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
+		sub { NvmCrash->new($base, newborn => $scenario{$s}{newborn}) },
+		$scenario{$s}, $name, $action, $nth);
 	return @problems if @problems;
 	if ($scenario{$s}{newborn})
 	{

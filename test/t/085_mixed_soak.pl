@@ -182,7 +182,7 @@ sub files
 	foreach my $name (sort keys %script)
 	{
 		my ($weight, $sql) = @{ $script{$name} };
-		my $file = "$PostgreSQL::Test::Utils::tmp_check/$name.sql";
+		my $file = "$PostgreSQL::Test::Utils::tmp_check/soak_$name.sql";
 
 		$file =~ s/ (?=[^\/]*$)/_/g;
 		unlink $file;

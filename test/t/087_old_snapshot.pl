@@ -172,7 +172,7 @@ my @files;
 foreach my $name (sort keys %script)
 {
 	my ($weight, $sql) = @{ $script{$name} };
-	my $file = "$PostgreSQL::Test::Utils::tmp_check/$name.sql";
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/old_$name.sql";
 	$file =~ s/ (?=[^\/]*$)/_/g;
 	append_to_file($file, $sql);
 	push @files, '-f', "$file\@$weight";
