@@ -417,6 +417,24 @@ vacuum_chain_has(NvmRelState *state, uint64 root, uint64 ref)
 }
 
 /*
+ * Does an area start at (blk, off), with this begin and root?  If so it stays
+ * while the caller holds the root's row lock.
+ */
+static bool
+vacuum_is_version_of(NvmVacuum *vac, NvmVersion *v, uint32 blk, uint32 off,
+					 uint64 begin, uint64 root)
+{
+	LWLock	   *lock = nvm_alloc_lock(vac->dir, blk);
+	bool		result;
+
+	LWLockAcquire(lock, LW_SHARED);
+	result = nvm_tid_exists(vac->state, blk, off) &&
+		nvm_load(&v->begin) == begin && nvm_version_root(v) == root;
+	LWLockRelease(lock);
+	return result;
+}
+
+/*
  * A crash in the middle of pruning leaves versions, ended and decided, to which
  * their root does not lead any more.  Nobody needs them; retire them.
  */
@@ -436,12 +454,17 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 		TransactionId xid;
 		LWLock	   *lock;
 
-		/* the root's row lock keeps its chain; the version is no one else's */
+		/*
+		 * The root's row lock keeps its chain; the version is no one else's.
+		 * Or it was merely not pruned yet when it was noted, and others have
+		 * done it since, freed its cells, which no snapshot of ours keeps them
+		 * from, and cut them anew: then what we look at may be some row's data.
+		 */
 		if (!nvm_begin_is_version(begin))
 			continue;
 		lock = nvm_row_lock(vac->dir, NVM_REF_BLOCK(root));
 		LWLockAcquire(lock, LW_EXCLUSIVE);
-		if (nvm_load(&v->begin) == begin && nvm_version_root(v) == root &&
+		if (vacuum_is_version_of(vac, v, blk, off, begin, root) &&
 			(v->flags & NVM_VF_ROOT) == 0 &&
 			nvm_version_vacuum_state(v, vac->vistest, &xid) == NVM_VAC_DEAD &&
 			TransactionIdIsValid(xid) &&
