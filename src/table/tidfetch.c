@@ -93,6 +93,8 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	uint32		off = ItemPointerGetOffsetNumber(tid);
 	uint64		prev_end = 0;
 
+	/* stands on versions that the snapshot does not see */
+	nvm_snapshot_bar();
 	for (;;)
 	{
 		NvmVersion *v = nvm_version_at(scan->state, blk, off);

@@ -17,25 +17,71 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "compat/nvm_compat.h"
+#include "replication/slot.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/spin.h"
 #include "wbl/wbl_impl.h"
+
+/*
+ * The oldest xid that the first snapshot of a logical replication slot that is
+ * being created may treat as running, or invalid.
+ *
+ * That snapshot is of the place in the WAL where decoding became consistent.
+ * The walsender has no xmin while it reads as far as that; the slot has one,
+ * which it drops when it has exported the snapshot, or has made it its own.
+ * So call this before looking at processes.  The xmin of a physical slot is
+ * about rows on a standby, where there are none of ours.
+ */
+TransactionId
+nvm_slots_oldest_xmin(void)
+{
+	TransactionId oldest;
+
+	ProcArrayGetReplicationSlotXmin(&oldest, NULL);
+	if (likely(!TransactionIdIsValid(oldest)))
+		return InvalidTransactionId;
+
+	oldest = InvalidTransactionId;
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+		TransactionId xmin = InvalidTransactionId;
+
+		SpinLockAcquire(&slot->mutex);
+		if (slot->in_use && SlotIsLogical(slot))
+			xmin = slot->effective_xmin;
+		SpinLockRelease(&slot->mutex);
+		if (TransactionIdIsNormal(xmin) &&
+			(!TransactionIdIsValid(oldest) || TransactionIdPrecedes(xmin, oldest)))
+			oldest = xmin;
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return oldest;
+}
 
 /*
  * The oldest xid that any process in any database runs under or still has in
  * a snapshot; if there is none, the one after the latest that has completed.
  *
  * GetOldestTransactionIdConsideredRunning would do, but it also stays behind
- * for replication slots and vacuum_defer_cleanup_age, which protect catalogs
+ * for any replication slot and vacuum_defer_cleanup_age, which protect catalogs
  * and heap rows on standbys; here they would only keep stamps from freezing.
+ *
+ * Exclusive, since a snapshot may be on its way from one process to another:
+ * who imports one has the lock shared, and who exported it, without an xid,
+ * takes none to end.
  */
 uint64
 nvm_horizon_oldest(void)
 {
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint64		result;
+	TransactionId slots = nvm_slots_oldest_xmin();
 	TransactionId oldest;
 
-	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	oldest = XidFromFullTransactionId(NvmLatestCompletedXid());
 	TransactionIdAdvance(oldest);
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
@@ -50,6 +96,8 @@ nvm_horizon_oldest(void)
 			oldest = xmin;
 	}
 	LWLockRelease(ProcArrayLock);
+	if (TransactionIdIsValid(slots) && TransactionIdPrecedes(slots, oldest))
+		oldest = slots;
 
 	/* widen: not above the next xid by much, and less than 2^31 below it */
 	result = U64FromFullTransactionId(next) +

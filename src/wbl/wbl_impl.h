@@ -132,6 +132,7 @@ extern void nvm_lock_list_free_orphans(void);
 /* ---- wbl_horizon.c ---- */
 
 extern uint64 nvm_horizon_oldest(void);
+extern TransactionId nvm_slots_oldest_xmin(void);
 extern bool nvm_horizon_wants_xid(void);
 
 /* ---- workers ---- */

@@ -14,6 +14,7 @@
 #include "compat/nvm_compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
@@ -94,6 +95,17 @@ nvm_snapshot_shmem_startup(void)
 /* ---- the reader's side ---- */
 
 /*
+ * on_shmem_exit callback, before ProcKill.  If the last transaction's abort
+ * failed half-way nvm_snapshot_end was not called, and the next process with
+ * this entry would be taken to have published what we did.
+ */
+static void
+snapshot_exit(int code, Datum arg)
+{
+	pg_atomic_write_u64(&MyReader->published, 0);
+}
+
+/*
  * Publish the transaction's snapshot, if it has one and reads with it alone.
  *
  * A writer gains nothing: it is not heeded while it has an xid.  Nor is there
@@ -103,6 +115,7 @@ nvm_snapshot_shmem_startup(void)
 static void
 snapshot_publish(void)
 {
+	static bool exit_registered = false;
 	Snapshot	snapshot;
 
 	if (shared == NULL || XactIsoLevel != XACT_REPEATABLE_READ ||
@@ -113,6 +126,11 @@ snapshot_publish(void)
 	snapshot = GetTransactionSnapshot();
 	if (snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return;
+	if (!exit_registered)
+	{
+		on_shmem_exit(snapshot_exit, (Datum) 0);
+		exit_registered = true;
+	}
 	own_xmin = snapshot->xmin;
 	own_xmax = snapshot->xmax;
 	pg_atomic_write_u32(&MyReader->relied, InvalidTransactionId);
@@ -299,7 +317,8 @@ published_by(int i, PGPROC *proc)
 void
 nvm_obstacles_gather(NvmObstacles *obstacles)
 {
-	obstacles->limit = InvalidTransactionId;
+	/* before the processes: see there */
+	obstacles->limit = nvm_slots_oldest_xmin();
 	obstacles->npublished = 0;
 
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
