@@ -50,11 +50,13 @@ typedef struct NvmPoolShared
 	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
+	bool		was_bypassed;	/* the server ran without it after a clean close */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
 	uint8		uuid[16];		/* of the open pool */
 	uint64		open_usec;		/* what opening took: map, validate, scan */
 	pg_atomic_uint64 xid_promise;	/* the header's; raised under header_lock */
+	bool		promise_kept;	/* the next xid has been moved up to it */
 	uint32		nlock_lists;	/* extents of row locks that the open found */
 
 	LWLock	   *header_lock;	/* header writes */

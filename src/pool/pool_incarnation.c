@@ -346,8 +346,6 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 
 	if (!h->clean)
 		note_crashed(h, h->incarnation);
-	else if (control->state == DB_SHUTDOWNED)
-		h->xid_promise = 0;		/* the shutdown checkpoint knows all xids used */
 	h->incarnation = next;
 	h->nonce = nonce;
 	h->clean = 0;

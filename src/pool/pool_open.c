@@ -319,8 +319,9 @@ open_pool(void)
 
 	NvmPool->was_clean = header.clean != 0;
 	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
-	if (NvmPool->was_clean && known && header.incarnation != 0 &&
-		header.wal_position != control.checkPoint)
+	NvmPool->was_bypassed = NvmPool->was_clean && known && header.incarnation != 0 &&
+		header.wal_position != control.checkPoint;
+	if (NvmPool->was_bypassed)
 		ereport(LOG,
 				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
 						nvm_pool_path)));
@@ -462,6 +463,8 @@ nvm_pool_close_clean(void)
 	header = nvm_dram->header;
 	header.clean = 1;
 	header.wal_position = control.checkPoint;
+	if (NvmPool->promise_kept)
+		header.xid_promise = 0; /* the shutdown checkpoint knows all xids used */
 	NVM_FAILPOINT("pool-close");
 	nvm_header_write(&header);
 	nvm_dram->header = header;

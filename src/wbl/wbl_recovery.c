@@ -242,7 +242,7 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
 			break;
 		case NVM_SLOT_PREPARED:
-			if (NvmPool->data_clean && !NvmPool->was_clean)
+			if ((NvmPool->data_clean && !NvmPool->was_clean) || NvmPool->was_bypassed)
 			{
 				/* somebody else has recovered, and may have reused its xid */
 				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -476,6 +476,7 @@ nvm_wbl_resolve_slow(void)
 	nvm_lock_list_free_orphans();
 	nvm_twophase_restore_locks();
 	nvm_xid_keep_promise();		/* last: the above compares with the next xid */
+	NvmPool->promise_kept = true;
 	NvmWbl->resolve_usec = elapsed_usec(start);
 	pg_write_barrier();
 	pg_atomic_write_u32(&NvmWbl->resolved, 1);

@@ -244,6 +244,23 @@ $node->reload;
 	unlike($node->log_since_start, qr/skipped/, 'and the log says nothing');
 }
 
+# Unless nobody has come to skip since the crash before it.
+{
+	my %acked = work($node, 20);
+	my $before = all_xmin();
+	remember(map { split /\|/ } split /\n/, $before);
+	remember(%acked);
+	$node->crash;
+	$node->set_conf('nvm.failpoint' => "'resolve-begin:error'");
+	$node->start(fail_ok => 1);
+	$node->_update_pid(1);
+	$node->stop;
+	$node->set_conf('nvm.failpoint' => "''");
+	$node->start;
+	check_after_crash('a clean stop of a server that nobody could use', $before, %acked);
+	like($node->log_since_start, qr/nvm: skipped \d+ transaction IDs/, 'it is made up for');
+}
+
 # A row that is rewritten keeps its xmin.
 {
 	my $before = all_xmin();
