@@ -515,10 +515,13 @@ nvm_dir_scan(uint64 nowned)
 /*
  * What no restart keeps: temporary tables, whose sessions are gone, and after
  * a crash the contents of UNLOGGED tables, as PostgreSQL empties their
- * indexes.  Repeats itself if interrupted.  In the postmaster.
+ * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
+ * too: rows without index entries would be a wrong answer, and so would index
+ * entries that lead to other rows; without a storage each access says that the
+ * rows are lost.  Repeats itself if interrupted.  In the postmaster.
  */
 void
-nvm_dir_reset_after_start(bool crashed)
+nvm_dir_reset_after_start(bool crashed, bool doubtful)
 {
 	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
 	{
@@ -527,7 +530,7 @@ nvm_dir_reset_after_start(bool crashed)
 		if (nvm_relstates[id].dir != id)
 			continue;
 		flags = nvm_dir_entry(id)->flags;
-		if (flags & NVM_DIR_TEMP)
+		if ((flags & NVM_DIR_TEMP) || (doubtful && (flags & NVM_DIR_UNLOGGED)))
 			nvm_dir_reclaim(id);
 		else if (crashed && (flags & NVM_DIR_UNLOGGED))
 			nvm_dir_empty(id);

@@ -90,6 +90,7 @@ static bool
 prepare_directory(bool known)
 {
 	struct stat st;
+	char		parent[MAXPGPATH];
 
 	if (stat(pool_dir, &st) != 0)
 	{
@@ -108,7 +109,9 @@ prepare_directory(bool known)
 							  ERRCODE_INSUFFICIENT_PRIVILEGE,
 							  "Create it with mode 0700, owned by the server's user, or correct nvm.pool_directory.",
 							  "could not create NVM pool directory \"%s\": %m", pool_dir);
-		fsync_fname(DataDir, true);
+		strlcpy(parent, pool_dir, sizeof(parent));
+		get_parent_directory(parent);
+		(void) fsync_fname_ext(parent[0] ? parent : ".", true, false, LOG);
 		if (stat(pool_dir, &st) != 0)
 			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
 							  "could not access NVM pool directory \"%s\": %m", pool_dir);

@@ -135,6 +135,6 @@ extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
 /* pool_dir.c */
 extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);
 extern bool nvm_dir_scan(uint64 nowned);
-extern void nvm_dir_reset_after_start(bool crashed);
+extern void nvm_dir_reset_after_start(bool crashed, bool doubtful);
 
 #endif							/* POOL_IMPL_H */

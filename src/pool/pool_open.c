@@ -335,7 +335,13 @@ open_pool(void)
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
 	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
 	NvmPool->status = NVM_POOL_OPEN;
-	nvm_dir_reset_after_start(!NvmPool->data_clean);
+
+	/*
+	 * Where the server may have run, crashed and started again without us, it
+	 * may have emptied the indexes of UNLOGGED tables, or not.
+	 */
+	nvm_dir_reset_after_start(!NvmPool->data_clean, NvmPool->data_clean &&
+							  (!NvmPool->was_clean || NvmPool->was_bypassed));
 	return true;
 }
 

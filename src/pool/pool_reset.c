@@ -205,7 +205,9 @@ reset_execute(void)
 bool
 nvm_reset_before_open(void)
 {
-	return nvm_reset_requested() != NVM_RESET_FORCE || reset_execute();
+	/* a standby's pool is refused, and severed, like any that is a copy */
+	return nvm_reset_requested() != NVM_RESET_FORCE ||
+		access("standby.signal", F_OK) == 0 || reset_execute();
 }
 
 /*

@@ -142,6 +142,8 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *stmt = pstmt->utilityStmt;
+	NodeTag		tag = nodeTag(stmt);
+	bool		settle = false;
 	Oid			relid = InvalidOid;
 	uint32		dir = 0;
 
@@ -176,17 +178,21 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 			dir = nvm_ddl_storage(relid);
 	}
 
+	else if (IsA(stmt, TransactionStmt))
+		settle = ((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
+			((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED;
+
 	ddl_next_process_utility(pstmt, queryString, readOnlyTree, context,
 							 params, queryEnv, dest, qc);
 
-	nvm_ddl_check_publication(stmt);
-	if (IsA(stmt, DropdbStmt) && OidIsValid(dropdb_database))
+	/* what ends transactions may have freed the statement */
+	if (tag != T_TransactionStmt && tag != T_CallStmt && tag != T_DoStmt)
+		nvm_ddl_check_publication(stmt);
+	if (tag == T_DropdbStmt && OidIsValid(dropdb_database))
 		nvm_ddl_drop_database(dropdb_database);
 
 	/* PostgreSQL has no callback for these; others wait for the keeper */
-	if (IsA(stmt, TransactionStmt) &&
-		(((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
-		 ((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED))
+	if (settle)
 		nvm_twophase_settle();
 	if (dir != 0)
 	{

@@ -232,13 +232,13 @@ sub used_units
 	return $node->safe_psql('postgres', 'SELECT sum(bytes) FROM nvm.relations') || 0;
 }
 
-# in kB, of memory that is the process's own
+# in kB, of memory that is the process's own; not what it alone has touched of the pool
 sub private_memory
 {
 	my ($pid) = @_;
 	open my $f, '<', "/proc/$pid/smaps_rollup" or return;
 	local $/;
-	return <$f> =~ /^Private_Dirty:\s+(\d+)/m ? $1 : undef;
+	return <$f> =~ /^Anonymous:\s+(\d+)/m ? $1 : undef;
 }
 
 my $bytes_before = used_units();
