@@ -99,6 +99,9 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 my $before = $node->safe_psql('postgres', 'SELECT checkpoints_req FROM pg_stat_bgwriter');
 my $session = $node->session;
 $session->send("CALL work($commits)");
+$node->poll_query_until('postgres',
+	"SELECT query LIKE 'CALL work%' FROM pg_stat_activity WHERE pid = $session->{pid}")
+  or die 'the load did not begin';
 my $largest = 0;
 my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 while (time < $end)
