@@ -1,0 +1,327 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_btree.h
+ *	  The index access method: what its files share.
+ *
+ * README.md of this folder has the structure and the protocols.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_BTREE_H
+#define NVM_BTREE_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/sdir.h"
+#include "media/media_index.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "utils/rel.h"
+#include "wbl/nvm_wbl.h"
+
+/* ---- relation (btree_relation.c) ---- */
+
+typedef enum NvmIndexPersistence
+{
+	NVM_INDEX_FULL,				/* the whole tree outlives a restart */
+	NVM_INDEX_LEAVES,			/* inner pages are rebuilt from the leaves */
+	NVM_INDEX_NOTHING			/* rebuilt from the table */
+} NvmIndexPersistence;
+
+/* how a key column is compared without calling its support function */
+typedef enum NvmIndexFast
+{
+	NVM_FAST_NOT,
+	NVM_FAST_INT2,
+	NVM_FAST_INT4,
+	NVM_FAST_INT8
+} NvmIndexFast;
+
+/*
+ * State of an index's storage, in rd_amcache: PostgreSQL frees it at any
+ * invalidation, so nobody keeps the pointer across a call that may process
+ * one.  `state` and `meta` stay valid as long as the index is locked.
+ */
+typedef struct NvmIndexCache
+{
+	NvmRelState *state;
+	NvmIndexMeta *meta;
+	uint32		dir;
+	NvmIndexPersistence persistence;
+	bool		allequalimage;
+	uint8		fast[INDEX_MAX_KEYS];	/* NvmIndexFast */
+} NvmIndexCache;
+
+/* ERROR if the pool is not available, or has no storage for the index */
+extern NvmIndexCache *nvm_index_cache_slow(Relation index);
+
+static inline NvmIndexCache *
+nvm_index_cache(Relation index)
+{
+	if (likely(index->rd_amcache != NULL))
+		return (NvmIndexCache *) index->rd_amcache;
+	return nvm_index_cache_slow(index);
+}
+
+/* the handler's address, to tell our indexes */
+extern bool nvm_relation_is_btree(Relation index);
+
+/* ---- pages (btree_page.c) ---- */
+
+static inline NvmIndexPage *
+nvm_index_page(NvmRelState *state, uint32 blkno)
+{
+	return (NvmIndexPage *) nvm_block(state, blkno);
+}
+
+/*
+ * A page's version.  begin waits for who holds the lock; what is read between
+ * begin and a validate that is true was not changed meanwhile.
+ */
+extern uint64 nvm_index_begin_slow(NvmIndexPage *page);
+extern uint64 nvm_index_begin(NvmIndexPage *page);
+extern bool nvm_index_validate(NvmIndexPage *page, uint64 version);
+
+/*
+ * Lock from a version; false if it is another one by now.  From lock to unlock
+ * interrupts are held off, and nothing may be called that can ERROR, allocate
+ * or wait for an LWLock.  changed: the version is raised.
+ */
+extern bool nvm_index_lock(NvmIndexPage *page, uint64 version);
+extern void nvm_index_unlock(NvmIndexPage *page, bool changed);
+
+/*
+ * A private, validated copy of a page, in key order.  item[0 .. nitems - 1]
+ * point into `image`; item[0] is the high key if right is not NVM_INDEX_NONE.
+ * Made with MAXALIGN in the caller's memory (about 16 kB).
+ */
+typedef struct NvmIndexCopy
+{
+	uint32		blkno;
+	uint32		left;
+	uint32		right;
+	uint16		level;
+	uint16		flags;
+	uint32		epoch;
+	uint64		version;		/* that it was validated against */
+	int			nitems;
+	int			first;			/* of the data items: 1 with a high key, else 0 */
+	uint16		word[NVM_INDEX_PAGE_SIZE / 16]; /* order words, with hints */
+	union
+	{
+		NvmIndexPage header;
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			image;
+} NvmIndexCopy;
+
+#define NvmIndexCopyItem(copy, i) \
+	((IndexTuple) ((copy)->image.data + NVM_INDEX_OFFSET((copy)->word[i])))
+
+/*
+ * Copy block blkno, waiting and trying again until it is consistent.  Brings
+ * order[] up to date first if it is of another incarnation.  ERROR if the
+ * page is damaged, or not one of this index.
+ */
+extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
+						   NvmIndexCopy *copy);
+
+/*
+ * Form the image of a page in private memory: all entries base, sorted as
+ * given (the high key first, if right is not NVM_INDEX_NONE).  Sets all
+ * persistent fields but magic's checks by blkno and dir.  Returns false if the
+ * entries do not fit.
+ */
+extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uint32 right,
+						   uint16 level, uint16 flags, IndexTuple *items, int nitems);
+
+/* bytes that one entry takes on a page formed anew, order word included */
+#define NvmIndexEntrySpace(itup) (MAXALIGN(IndexTupleSize(itup)) + sizeof(uint16))
+/* what the entries of a page may take in all */
+#define NVM_INDEX_ROOM			(NVM_INDEX_PAGE_SIZE - NVM_INDEX_HEADER_SIZE)
+/* the largest entry: three must fit beside order words, as nbtree demands */
+#define NVM_INDEX_MAX_ENTRY		2696
+
+/*
+ * Append an entry to a locked page at place `pos` of its order (high key
+ * included in the count), with what is needed to make it durable but for the
+ * last flush's drain.  The caller has made sure that it fits
+ * (nvm_index_has_room) and that order[] is of this incarnation.
+ */
+extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
+extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
+
+/*
+ * Is the memory behind this page to be flushed?  By the index's persistence
+ * and the level.
+ */
+#define NvmIndexFlushes(cache, level) \
+	((cache)->persistence == NVM_INDEX_FULL || \
+	 ((cache)->persistence == NVM_INDEX_LEAVES && (level) == 0))
+
+/* mark entries DEAD that were items `which` (indexes into copy->word) of a copy;
+ * does nothing if the page was rewritten since */
+extern void nvm_index_kill(NvmIndexCache *cache, const NvmIndexCopy *copy,
+						   const int *which, int n);
+
+/* ---- blocks (btree_space.c) ---- */
+
+/*
+ * A block for a new page, not live yet; its header is durable.  May ERROR
+ * (disk_full).  Takes LWLocks: not under a page lock.
+ */
+extern uint32 nvm_index_alloc(Relation index, NvmIndexCache *cache);
+/* give back one that was not used after all */
+extern void nvm_index_free(NvmIndexCache *cache, uint32 blkno);
+/* VACUUM: look at all blocks for those that can be used again; counts for its report */
+extern void nvm_index_find_free(Relation index, NvmIndexCache *cache, Relation heap,
+								uint32 *ndeleted, uint32 *nfree);
+
+/* ---- keys (btree_key.c) ---- */
+
+/*
+ * What is searched for: an insertion-type key.  Search lands on the first
+ * entry >= key (nextkey: > key).  scantid, if not NULL, is the last column.
+ */
+typedef struct NvmIndexKeyPart
+{
+	Datum		value;
+	bool		isnull;
+	bool		desc;			/* of the column */
+	bool		nulls_first;
+	uint8		fast;			/* NvmIndexFast; of cmp */
+	Oid			collation;
+	FmgrInfo   *cmp;			/* (column's type, value's type) */
+	FmgrInfo	cmp_data;		/* for cross-type comparisons */
+} NvmIndexKeyPart;
+
+typedef struct NvmIndexKey
+{
+	Relation	index;
+	int			nparts;
+	bool		nextkey;
+	bool		anynull;
+	ItemPointer scantid;
+	NvmIndexKeyPart part[INDEX_MAX_KEYS];
+} NvmIndexKey;
+
+/* a key of all key columns of itup; itup NULL: values are filled in by caller */
+extern void nvm_index_key_init(Relation index, NvmIndexCache *cache,
+							   IndexTuple itup, NvmIndexKey *key);
+
+/* < 0: key lies before itup; a private copy of an entry of a page */
+extern int	nvm_index_compare(const NvmIndexKey *key, IndexTuple itup);
+
+/* ---- search (btree_search.c) ---- */
+
+typedef struct NvmIndexStackEntry
+{
+	uint32		blkno;
+	struct NvmIndexStackEntry *parent;
+} NvmIndexStackEntry;
+
+/*
+ * Descend to the page of `level` (0: leaf) on which key belongs, moving right
+ * where splits make that necessary.  Returns its number, NVM_INDEX_NONE if the
+ * index is empty.  *version is the page's when its high key was looked at.
+ * stack, if not NULL, becomes the way, palloc'd.  As predicate locks want it
+ * that the lock precedes the reading, lock_snapshot, if not NULL, takes one on
+ * each leaf that is looked at.
+ */
+extern uint32 nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
+								uint32 level, uint64 *version,
+								NvmIndexStackEntry **stack, Snapshot lock_snapshot);
+
+/*
+ * Place of the first data entry >= key (nextkey: > key) in a page of which
+ * version is current, high key included in the count; may be one beyond the
+ * last.  -1 if the version has changed.  Reads the page where it lies and
+ * compares with private copies.  *nitems, if not NULL: entries of the page.
+ */
+extern int	nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
+							 const NvmIndexKey *key, int *nitems);
+
+/*
+ * Copy entry number `pos` of a page into buf (NVM_INDEX_PAGE_SIZE bytes);
+ * *word gets its order word.  False if the version has changed.
+ */
+extern bool nvm_index_fetch(NvmRelState *state, uint32 blkno, uint64 version, int pos,
+							char *buf, uint16 *word);
+
+/* leftmost or rightmost page of a level; NVM_INDEX_NONE if the index is empty */
+extern uint32 nvm_index_endpoint(Relation index, NvmIndexCache *cache, uint32 level, bool rightmost,
+								 Snapshot lock_snapshot);
+
+/* ---- changes (btree_insert.c, btree_split.c, btree_clean.c) ---- */
+
+extern bool nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
+							 Relation heap, IndexUniqueCheck check, bool unchanged,
+							 IndexInfo *info);
+
+/*
+ * A copy's items as a sorted list without posting lists, and back: private
+ * memory of the current context.  normalize merges equal keys into posting
+ * lists where the index allows it; items are then strictly ordered by
+ * (key, TID).
+ */
+extern int	nvm_index_normalize(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+								IndexTuple **items);
+
+/*
+ * Replace the contents of the page of a copy by these data items (its high
+ * key, links and flags stay), by a redo lane.  False, and nothing done, if
+ * the page has changed since the copy, or they do not fit.
+ */
+extern bool nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+							  IndexTuple *items, int nitems);
+
+/* make sure that the parent has the downlink of an INCOMPLETE page's sibling */
+extern void nvm_index_finish_split(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno);
+
+/* unlink the empty leaf blkno; false if it cannot be, or is not empty (any more) */
+extern bool nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 blkno);
+
+/* ---- pivot between two entries, with as few columns as separate them ---- */
+extern IndexTuple nvm_index_truncate(Relation index, NvmIndexCache *cache,
+									 IndexTuple lastleft, IndexTuple firstright);
+
+/* ---- callbacks of the access method ---- */
+
+/* btree_build.c */
+extern IndexBuildResult *nvm_btree_build(Relation heap, Relation index, IndexInfo *info);
+extern void nvm_btree_buildempty(Relation index);
+
+/* btree_scan.c */
+extern IndexScanDesc nvm_btree_beginscan(Relation index, int nkeys, int norderbys);
+extern void nvm_btree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys,
+							 ScanKey orderbys, int norderbys);
+extern bool nvm_btree_gettuple(IndexScanDesc scan, ScanDirection dir);
+extern int64 nvm_btree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm);
+extern void nvm_btree_endscan(IndexScanDesc scan);
+extern void nvm_btree_markpos(IndexScanDesc scan);
+extern void nvm_btree_restrpos(IndexScanDesc scan);
+
+/* btree_parallel.c */
+extern void nvm_btree_initparallelscan(void *target);
+extern void nvm_btree_parallelrescan(IndexScanDesc scan);
+
+/* btree_vacuum.c */
+extern IndexBulkDeleteResult *nvm_btree_bulkdelete(IndexVacuumInfo *info,
+												   IndexBulkDeleteResult *stats,
+												   IndexBulkDeleteCallback callback,
+												   void *callback_state);
+extern IndexBulkDeleteResult *nvm_btree_vacuumcleanup(IndexVacuumInfo *info,
+													  IndexBulkDeleteResult *stats);
+
+/* btree_check.c: structural problems of an index, and rows that it lacks */
+typedef void (*NvmIndexEmit) (void *arg, uint32 blkno, int item, const char *problem);
+extern void nvm_btree_check(Relation index, Relation heap, bool heapallindexed,
+							NvmIndexEmit emit, void *arg);
+
+#endif							/* NVM_BTREE_H */

@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_redo.h
+ *	  Redo lanes: change several places of the pool, all or nothing.
+ *
+ * A lane is a piece of the pool in which a process writes down what is about
+ * to be stored where.  Once that is durable the change is: the next open
+ * applies it, before anybody reads.  For changes of structure that no single
+ * 8-byte store can decide, such as the split of an index page; not for
+ * whatever each transaction does.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_REDO_H
+#define NVM_REDO_H
+
+#include "pool/nvm_pool.h"
+
+/* what one lane has room for, and how many pieces */
+#define NVM_REDO_MAX_BYTES	(3 * NVM_UNIT_SIZE)
+#define NVM_REDO_MAX_PIECES 16
+
+typedef struct NvmRedo NvmRedo;
+
+/*
+ * Take a lane.  May wait for one (an LWLock, which the end of the transaction
+ * releases), and may ERROR: the first in a pool allocates them.
+ */
+extern NvmRedo *nvm_redo_begin(void);
+
+/*
+ * "len bytes from data to place", which lies in the pool, in units that will
+ * not be freed before the lane is done.  Only notes the pointers; cannot fail
+ * within the limits above.
+ */
+extern void nvm_redo_add(NvmRedo *redo, void *place, const void *data, Size len);
+
+/*
+ * Write the pieces to the lane, drain; store and flush them where they belong,
+ * drain; clear the lane, drain.  Whatever the caller flushed before is durable
+ * with the first drain.  Cannot fail.  The lane is still the caller's.
+ */
+extern void nvm_redo_apply(NvmRedo *redo);
+
+/* give the lane back, applied or not */
+extern void nvm_redo_end(NvmRedo *redo);
+
+#endif							/* NVM_REDO_H */
