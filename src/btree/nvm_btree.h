@@ -69,6 +69,19 @@ nvm_index_cache(Relation index)
 	return nvm_index_cache_slow(index);
 }
 
+/*
+ * btree_storage.c: for ambuild and ambuildempty.  Give index, whose file number
+ * is new, a storage of the current transaction (UNLOGGED, TEMP as the relation
+ * is): block 0 is a durable meta page with these NVM_INDEX_META_* flags and root
+ * 0, so that nvm_index_cache() works from then on.  Drops rd_amcache.
+ */
+extern void nvm_index_make_storage(Relation index, uint32 meta_flags);
+
+/* check word of a meta page as it stands in memory (btree_page.c) */
+extern uint32 nvm_index_meta_check(const NvmIndexMeta *meta);
+/* the same of a page: magic, dir, blkno, uuid */
+extern uint32 nvm_index_page_check(const NvmIndexPage *page);
+
 /* the handler's address, to tell our indexes */
 extern bool nvm_relation_is_btree(Relation index);
 
@@ -134,8 +147,8 @@ extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 
 /*
  * Form the image of a page in private memory: all entries base, sorted as
- * given (the high key first, if right is not NVM_INDEX_NONE).  Sets all
- * persistent fields but magic's checks by blkno and dir.  Returns false if the
+ * given (the high key first, if right is not NVM_INDEX_NONE).  Sets all fields,
+ * magic and check included; volatile ones become 0.  Returns false if the
  * entries do not fit.
  */
 extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uint32 right,
@@ -177,6 +190,11 @@ extern void nvm_index_kill(NvmIndexCache *cache, const NvmIndexCopy *copy,
  * (disk_full).  Takes LWLocks: not under a page lock.
  */
 extern uint32 nvm_index_alloc(Relation index, NvmIndexCache *cache);
+/*
+ * Bulk load: one block more at the end of the storage, nothing written to it.
+ * They come in order, without a gap, if nobody else extends.  May ERROR.
+ */
+extern uint32 nvm_index_extend(Relation index, NvmIndexCache *cache);
 /* give back one that was not used after all */
 extern void nvm_index_free(NvmIndexCache *cache, uint32 blkno);
 /* VACUUM: look at all blocks for those that can be used again; counts for its report */
@@ -293,7 +311,7 @@ extern IndexTuple nvm_index_truncate(Relation index, NvmIndexCache *cache,
 
 /* ---- callbacks of the access method ---- */
 
-/* btree_build.c */
+/* btree_build.c; subphases are nbtree's: PROGRESS_BTREE_PHASE_* */
 extern IndexBuildResult *nvm_btree_build(Relation heap, Relation index, IndexInfo *info);
 extern void nvm_btree_buildempty(Relation index);
 
