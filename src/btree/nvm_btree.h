@@ -85,6 +85,45 @@ extern uint32 nvm_index_page_check(const NvmIndexPage *page);
 /* the handler's address, to tell our indexes */
 extern bool nvm_relation_is_btree(Relation index);
 
+/* ---- options (btree_am.c) ---- */
+
+typedef struct NvmIndexOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			fillfactor;
+	bool		deduplicate_items;
+	int			persistence;	/* NvmIndexPersistence */
+} NvmIndexOptions;
+
+static inline int
+nvm_index_fillfactor(Relation index)
+{
+	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
+
+	return options ? options->fillfactor : BTREE_DEFAULT_FILLFACTOR;
+}
+
+/* are equal keys to be merged, where the meta page says that they can be? */
+static inline bool
+nvm_index_deduplicates(Relation index)
+{
+	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
+
+	return options ? options->deduplicate_items : true;
+}
+
+/* what the index was defined with; its storage may still be of another kind */
+static inline NvmIndexPersistence
+nvm_index_option_persistence(Relation index)
+{
+	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
+
+	return options ? (NvmIndexPersistence) options->persistence : NVM_INDEX_FULL;
+}
+
+/* in _PG_init: the options must be known before ALTER INDEX chooses its lock */
+extern void nvm_btree_register(void);
+
 /* ---- pages (btree_page.c) ---- */
 
 static inline NvmIndexPage *
@@ -178,10 +217,12 @@ extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, 
 	((cache)->persistence == NVM_INDEX_FULL || \
 	 ((cache)->persistence == NVM_INDEX_LEAVES && (level) == 0))
 
-/* mark entries DEAD that were items `which` (indexes into copy->word) of a copy;
- * does nothing if the page was rewritten since */
-extern void nvm_index_kill(NvmIndexCache *cache, const NvmIndexCopy *copy,
-						   const int *which, int n);
+/*
+ * Mark entries DEAD.  word[]: their order words as they were read when the
+ * page's epoch was `epoch`; does nothing if the page was rewritten since.
+ */
+extern void nvm_index_kill(NvmIndexCache *cache, uint32 blkno, uint32 epoch,
+						   const uint16 *word, int n);
 
 /* ---- blocks (btree_space.c) ---- */
 
