@@ -61,6 +61,9 @@ typedef struct NvmIndexCache
 /* ERROR if the pool is not available, or has no storage for the index */
 extern NvmIndexCache *nvm_index_cache_slow(Relation index);
 
+/* key of an index's storage in the directory of the pool */
+extern void nvm_index_storage_key(Relation index, NvmStorageKey *key);
+
 static inline NvmIndexCache *
 nvm_index_cache(Relation index)
 {
@@ -133,20 +136,69 @@ nvm_index_page(NvmRelState *state, uint32 blkno)
 }
 
 /*
+ * NvmIndexPage.lock: low 16 bits of the incarnation, version, lock bit.  A
+ * version is the whole word; that of another incarnation is nobody's lock.
+ */
+#define NVM_INDEX_LOCKED		UINT64CONST(1)
+
+static inline uint64
+nvm_index_lock_inc(void)
+{
+	return (uint64) (uint16) NvmPool->incarnation << 48;
+}
+
+static inline bool
+nvm_index_word_locked(uint64 word)
+{
+	return (word & NVM_INDEX_LOCKED) != 0 &&
+		(word & UINT64CONST(0xFFFF000000000000)) == nvm_index_lock_inc();
+}
+
+/*
  * A page's version.  begin waits for who holds the lock; what is read between
- * begin and a validate that is true was not changed meanwhile.
+ * begin and a validate that is true was not changed meanwhile, DEAD hints
+ * aside.  begin may process interrupts.
  */
 extern uint64 nvm_index_begin_slow(NvmIndexPage *page);
-extern uint64 nvm_index_begin(NvmIndexPage *page);
-extern bool nvm_index_validate(NvmIndexPage *page, uint64 version);
+
+static inline uint64
+nvm_index_begin(NvmIndexPage *page)
+{
+	uint64		word = __atomic_load_n(&page->lock, __ATOMIC_ACQUIRE);
+
+	if (unlikely(nvm_index_word_locked(word)))
+		return nvm_index_begin_slow(page);
+	return word;
+}
+
+static inline bool
+nvm_index_validate(NvmIndexPage *page, uint64 version)
+{
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return likely(__atomic_load_n(&page->lock, __ATOMIC_RELAXED) == version);
+}
 
 /*
  * Lock from a version; false if it is another one by now.  From lock to unlock
- * interrupts are held off, and nothing may be called that can ERROR, allocate
- * or wait for an LWLock.  changed: the version is raised.
+ * is a critical section: nothing may be called that can ERROR, allocate or
+ * wait for an LWLock.  changed: the version is raised; otherwise it is what it
+ * was.
  */
 extern bool nvm_index_lock(NvmIndexPage *page, uint64 version);
 extern void nvm_index_unlock(NvmIndexPage *page, bool changed);
+/* lock whatever the version is, waiting: for the second of two pages */
+extern void nvm_index_lock_wait(NvmIndexPage *page);
+
+/*
+ * begin for a page of the tree that was reached by a link: ERROR if it is not
+ * a page of this index; brings order[] up to date if it is of another
+ * incarnation.  Who goes on with nvm_index_locate or nvm_index_fetch begins
+ * with this one.
+ */
+extern uint64 nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno);
+
+/* ERROR: the page is damaged */
+extern void nvm_index_damaged(Relation index, uint32 blkno, const char *what) __attribute__((noreturn));
 
 /*
  * A private, validated copy of a page, in key order.  item[0 .. nitems - 1]
@@ -199,6 +251,37 @@ extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint
 #define NVM_INDEX_ROOM			(NVM_INDEX_PAGE_SIZE - NVM_INDEX_HEADER_SIZE)
 /* the largest entry: three must fit beside order words, as nbtree demands */
 #define NVM_INDEX_MAX_ENTRY		2696
+
+/*
+ * Store an image in a page that nobody can reach but by an old link: all but
+ * the lock word, of which the version is raised; flushed if it is to be.
+ */
+extern void nvm_index_put_image(NvmIndexCache *cache, NvmIndexPage *page, const char *image);
+
+/*
+ * Places of locked pages that change together: by a redo lane, or where the
+ * pages do not outlive a restart, simply.  begin takes the lane (an LWLock, may
+ * ERROR) and so precedes the page locks; end follows them.
+ */
+#define NVM_INDEX_CHANGES	12
+typedef struct NvmIndexChange
+{
+	struct NvmRedo *redo;		/* NULL: needs none */
+	int			n;
+	struct
+	{
+		void	   *place;
+		const void *data;
+		Size		len;
+	}			piece[NVM_INDEX_CHANGES];
+} NvmIndexChange;
+
+extern void nvm_index_change_begin(NvmIndexChange *change, bool flushes);
+extern void nvm_index_change_add(NvmIndexChange *change, void *place, const void *data, Size len);
+/* the whole page, but for the lock word; image gets the next epoch */
+extern void nvm_index_change_page(NvmIndexChange *change, NvmIndexPage *page, char *image);
+extern void nvm_index_change_apply(NvmIndexChange *change);
+extern void nvm_index_change_end(NvmIndexChange *change);
 
 /*
  * Append an entry to a locked page at place `pos` of its order (high key
@@ -265,37 +348,41 @@ typedef struct NvmIndexKey
 	Relation	index;
 	int			nparts;
 	bool		nextkey;
-	bool		anynull;
+	bool		anynull;		/* a part is null, and nulls are distinct */
+	bool		pivot;			/* it is a pivot's: columns that it lacks are minus
+								 * infinity, and compare is exact */
+	bool		inserts;		/* descend finishes incomplete splits that it passes,
+								 * and copies predicate locks of deleted pages */
 	ItemPointer scantid;
 	NvmIndexKeyPart part[INDEX_MAX_KEYS];
 } NvmIndexKey;
 
-/* a key of all key columns of itup; itup NULL: values are filled in by caller */
+/*
+ * A key of all key columns of itup, with its TID as scantid; it may be a pivot.
+ * Values point into itup.  itup NULL: values are filled in by the caller.
+ */
 extern void nvm_index_key_init(Relation index, NvmIndexCache *cache,
 							   IndexTuple itup, NvmIndexKey *key);
 
-/* < 0: key lies before itup; a private copy of an entry of a page */
+/*
+ * < 0: key lies before itup; a private copy of an entry of a page.  A posting
+ * list counts as its lowest TID.
+ */
 extern int	nvm_index_compare(const NvmIndexKey *key, IndexTuple itup);
 
 /* ---- search (btree_search.c) ---- */
 
-typedef struct NvmIndexStackEntry
-{
-	uint32		blkno;
-	struct NvmIndexStackEntry *parent;
-} NvmIndexStackEntry;
-
 /*
  * Descend to the page of `level` (0: leaf) on which key belongs, moving right
  * where splits make that necessary.  Returns its number, NVM_INDEX_NONE if the
- * index is empty.  *version is the page's when its high key was looked at.
- * stack, if not NULL, becomes the way, palloc'd.  As predicate locks want it
+ * index is empty or not that high.  *version is the page's when its high key
+ * was looked at, and its order[] is up to date.  As predicate locks want it
  * that the lock precedes the reading, lock_snapshot, if not NULL, takes one on
- * each leaf that is looked at.
+ * each leaf that is looked at, or on the index if it is empty.
  */
 extern uint32 nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 								uint32 level, uint64 *version,
-								NvmIndexStackEntry **stack, Snapshot lock_snapshot);
+								Snapshot lock_snapshot);
 
 /*
  * Place of the first data entry >= key (nextkey: > key) in a page of which
@@ -343,7 +430,13 @@ extern bool nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmInd
 /* make sure that the parent has the downlink of an INCOMPLETE page's sibling */
 extern void nvm_index_finish_split(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno);
 
-/* unlink the empty leaf blkno; false if it cannot be, or is not empty (any more) */
+/*
+ * Unlink the empty leaf blkno; false if it cannot be, or is not empty (any more).
+ * For predicate locks in this order (README, "Predicate locks"): DELETED is set
+ * under the page's lock, PredicateLockPageSplit(index, blkno, its right link),
+ * and then the lane that unlinks it.  Until then, and for ever after, whoever
+ * comes to the page moves right.
+ */
 extern bool nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 blkno);
 
 /* ---- pivot between two entries, with as few columns as separate them ---- */
