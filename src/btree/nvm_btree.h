@@ -20,6 +20,7 @@
 #include "access/nbtree.h"
 #include "access/sdir.h"
 #include "media/media_index.h"
+#include "nodes/execnodes.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "utils/rel.h"
@@ -442,6 +443,21 @@ extern bool nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 b
 /* ---- pivot between two entries, with as few columns as separate them ---- */
 extern IndexTuple nvm_index_truncate(Relation index, NvmIndexCache *cache,
 									 IndexTuple lastleft, IndexTuple firstright);
+
+/* ---- bulk load (btree_load.c) ---- */
+
+typedef struct NvmIndexLoad NvmIndexLoad;
+
+/*
+ * Fill an index whose meta page has no root: entries in order, no posting
+ * lists.  What is loaded is durable when load_end returns.  May ERROR.
+ */
+extern NvmIndexLoad *nvm_index_load_begin(Relation heap, Relation index, bool deduplicate);
+extern void nvm_index_load_add(NvmIndexLoad *load, IndexTuple itup);
+extern void nvm_index_load_end(NvmIndexLoad *load);
+
+/* ERROR, with nbtree's words, if an entry is larger than NVM_INDEX_MAX_ENTRY */
+extern void nvm_index_check_size(Relation index, Relation heap, IndexTuple itup);
 
 /* ---- callbacks of the access method ---- */
 

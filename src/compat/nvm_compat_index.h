@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_compat_index.h
+ *	  Differences between PostgreSQL major versions in index builds.
+ *
+ * Beside nvm_compat.h, so that its includes reach the few files that need
+ * them only.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_COMPAT_INDEX_H
+#define NVM_COMPAT_INDEX_H
+
+#include "compat/nvm_compat.h"
+
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "optimizer/optimizer.h"
+
+/*
+ * Workers for the build of an index: before 17 index_build asks for some only
+ * if the access method is btree.
+ */
+static inline int
+nvm_index_build_workers(Relation heap, Relation index, IndexInfo *info)
+{
+#if PG_VERSION_NUM < 170000
+	if (IsNormalProcessingMode())
+		info->ii_ParallelWorkers =
+			plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
+#endif
+	return info->ii_ParallelWorkers;
+}
+
+#endif							/* NVM_COMPAT_INDEX_H */
