@@ -96,7 +96,7 @@ nvm_describe_extent(char *buf, uint32_t size, uint64_t word)
 	switch (NVM_EXT_KIND(word))
 	{
 		case NVM_EXT_TABLE:
-			snprintf(buf, size, "table extent %u of storage %u", arg, owner);
+			snprintf(buf, size, "extent %u of storage %u", arg, owner);
 			break;
 		case NVM_EXT_LARGE:
 			snprintf(buf, size, "large value of storage %u, %u units", owner, arg);
@@ -106,6 +106,9 @@ nvm_describe_extent(char *buf, uint32_t size, uint64_t word)
 			break;
 		case NVM_EXT_LOCKS:
 			snprintf(buf, size, "row locks of commit slot %u, %u units", owner - 1, arg);
+			break;
+		case NVM_EXT_REDO:
+			snprintf(buf, size, "redo lanes, %u units", arg);
 			break;
 		default:
 			snprintf(buf, size, "unknown kind %u, word %016" PRIx64,

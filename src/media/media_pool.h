@@ -138,17 +138,19 @@ typedef struct NvmIncarnationRecord
  *	bits  0..11		check: CRC over the rest, the unit number and the uuid
  *	bits 12..14		kind
  *	bits 15..34		owner: directory id (20 bits); for NVM_EXT_LOCKS the number of
- *					the commit slot plus 1
+ *					the commit slot plus 1; 0 for NVM_EXT_DIR and NVM_EXT_REDO
  *	bits 35..58		argument (24 bits): for NVM_EXT_TABLE the extent's index in
- *					its relation, which fixes its size; for NVM_EXT_LARGE and
- *					NVM_EXT_LOCKS the number of units; for NVM_EXT_DIR the index
+ *					its storage, which fixes its size; for NVM_EXT_LARGE,
+ *					NVM_EXT_LOCKS and NVM_EXT_REDO the number of units; for
+ *					NVM_EXT_DIR the index
  *	bits 59..63		zero, reserved
  */
 #define NVM_EXT_FREE			0
-#define NVM_EXT_TABLE			1
+#define NVM_EXT_TABLE			1	/* blocks of a storage of any kind */
 #define NVM_EXT_LARGE			2
 #define NVM_EXT_DIR				3
 #define NVM_EXT_LOCKS			4	/* NvmLockList, media_slot.h */
+#define NVM_EXT_REDO			5	/* NvmRedoLane; one in a pool */
 
 #define NVM_EXT_CHECK(w)		((uint32_t) ((w) & 0xFFF))
 #define NVM_EXT_KIND(w)			((uint32_t) (((w) >> 12) & 0x7))
@@ -182,6 +184,7 @@ typedef struct NvmIncarnationRecord
  * made.  crc covers the fields marked (i), which never change.
  */
 #define NVM_DIR_KIND_TABLE		1
+#define NVM_DIR_KIND_INDEX		2	/* media_index.h */
 
 #define NVM_DIR_UNLOGGED		0x0001
 #define NVM_DIR_TEMP			0x0002
@@ -202,10 +205,42 @@ typedef struct NvmDirEntry
 	uint32_t	all_visible;		/* blocks in which VACUUM last found nothing but
 									 * rows visible to everybody: for the planner */
 	uint64_t	begin;				/* stored last when the entry is made */
-	uint8_t		reserved[64];		/* zero, checked */
+	uint32_t	relation;			/* (i) of an index, as it was made: pg_class.oid */
+	uint8_t		reserved[60];		/* zero, checked */
 } NvmDirEntry;
 
 #define NVM_DIR_ENTRY_SIZE		128
+
+/*
+ * A redo lane: NVM_REDO_LANE_UNITS units of the extent of kind NVM_EXT_REDO.
+ * It says what is to be stored where: `npieces` pieces, whose bytes follow the
+ * header, each from a multiple of 8 bytes on.  It counts while `word` is not
+ * 0; word is stored when the rest is durable, and is then NVM_REDO_MAGIC in
+ * its high half and in the low one CRC-32C over what follows it, to the last
+ * byte of the last piece.
+ */
+#define NVM_REDO_MAGIC			0x4F444552u /* "REDO" */
+#define NVM_REDO_LANES			16
+#define NVM_REDO_LANE_UNITS		4
+#define NVM_REDO_EXTENT_UNITS	(NVM_REDO_LANES * NVM_REDO_LANE_UNITS)	/* 512 kB */
+#define NVM_REDO_PIECES			16
+
+typedef struct NvmRedoPiece
+{
+	uint64_t	place;				/* pool offset */
+	uint64_t	length;				/* bytes */
+} NvmRedoPiece;
+
+typedef struct NvmRedoLane
+{
+	uint64_t	word;				/* stored last; 0: the lane is empty */
+	uint32_t	npieces;
+	uint32_t	reserved;			/* zero, checked */
+	NvmRedoPiece piece[NVM_REDO_PIECES];
+} NvmRedoLane;
+
+#define NVM_REDO_HEADER_SIZE	272
+#define NVM_REDO_WORD(crc)		(((uint64_t) NVM_REDO_MAGIC << 32) | (uint32_t) (crc))
 
 /*
  * A large value: the first unit(s) of an NVM_EXT_LARGE extent begin with this

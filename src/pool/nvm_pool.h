@@ -69,6 +69,9 @@ typedef struct NvmPoolShared
 	uint64		search_unit;	/* where the next search begins */
 	/* protected by dir_lock */
 	uint32		ndirs;			/* ids handed out: 1 .. ndirs */
+
+	/* unit of the redo lanes, 0 if there are none; set once, under dir_lock */
+	pg_atomic_uint32 redo_unit;
 } NvmPoolShared;
 
 extern NvmPoolShared *NvmPool;
@@ -240,6 +243,15 @@ nvm_cell(NvmRelState *rel, uint32 blkno, uint32 cell)
 extern void nvm_rel_add_extent(NvmRelState *rel);
 extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
 
+/*
+ * One block more for a storage: adds an extent if need be, raises nblocks.
+ * Returns its number.  Its contents are zero, or what a block that a crash cut
+ * off had there: to be written as a whole.  A crash forgets the blocks behind
+ * the last one whose magic number is durable, and leaves such before it as
+ * they are.  Takes the extend lock.  May ERROR.
+ */
+extern uint32 nvm_storage_extend(NvmRelState *rel);
+
 /* a run of units for a large value; returns pool offset, contents undefined
  * except that the first NvmLargeHeader is zero.  Durably owned on return. */
 extern uint64 nvm_large_alloc(uint32 dir, uint32 nunits);
@@ -254,6 +266,13 @@ extern void nvm_large_free(uint64 offset);	/* fenced; cannot fail */
 extern uint32 nvm_locks_alloc(uint32 slot, uint32 nunits);
 extern uint32 nvm_locks_units(uint32 unit, uint32 slot);
 extern void nvm_locks_free(uint32 unit);
+
+/* is the owner of the extent with this word a storage? */
+static inline bool
+nvm_extent_of_storage(uint64 word)
+{
+	return NVM_EXT_KIND(word) == NVM_EXT_TABLE || NVM_EXT_KIND(word) == NVM_EXT_LARGE;
+}
 
 /* call fn for each extent of kind `kind` (0 = all) owned by dir (0 = all) */
 typedef void (*NvmExtentCallback) (uint64 unit, uint64 word, void *arg);
@@ -282,13 +301,22 @@ typedef struct NvmStorageKey
 
 extern NvmDirEntry *nvm_dir_entry(uint32 id);	/* address, id in 1..ndirs */
 
+/* what a storage is made as: constant for its life */
+typedef struct NvmStorageForm
+{
+	uint32		kind;			/* NVM_DIR_KIND_* */
+	uint32		flags;			/* NVM_DIR_* */
+	uint32		temp_owner;
+	Oid			relation;		/* of an index, or 0 */
+} NvmStorageForm;
+
 /*
  * Make an entry with begin stamp `stamp`; durable on return.  An older entry
  * of the same key that is ended, or a loser, does not disturb.  Sets up the
  * NvmRelState.  Returns the id.
  */
-extern uint32 nvm_dir_create(const NvmStorageKey *key, uint32 flags,
-							 uint32 temp_owner, uint64 stamp);
+extern uint32 nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form,
+							 uint64 stamp);
 
 /*
  * The newest entry of key that nobody has forgotten or reclaimed, or 0.  That

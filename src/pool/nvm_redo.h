@@ -20,27 +20,30 @@
 
 /* what one lane has room for, and how many pieces */
 #define NVM_REDO_MAX_BYTES	(3 * NVM_UNIT_SIZE)
-#define NVM_REDO_MAX_PIECES 16
+#define NVM_REDO_MAX_PIECES NVM_REDO_PIECES
 
 typedef struct NvmRedo NvmRedo;
 
 /*
- * Take a lane.  May wait for one (an LWLock, which the end of the transaction
- * releases), and may ERROR: the first in a pool allocates them.
+ * Take a lane.  May wait for one (an LWLock, which an error releases), and may
+ * ERROR: the first in a pool allocates them.  A process has one at a time.
  */
 extern NvmRedo *nvm_redo_begin(void);
 
 /*
- * "len bytes from data to place", which lies in the pool, in units that will
- * not be freed before the lane is done.  Only notes the pointers; cannot fail
- * within the limits above.
+ * "len bytes from data to place", which lies in the pool, in blocks of a
+ * storage that will not be freed before the lane is done.  Only notes the
+ * pointers; cannot fail within the limits above.  Pieces are stored in the
+ * order in which they were added, one of 8 aligned bytes by a single store.
+ * What others may change meanwhile (lock words) must not be part of one.
  */
 extern void nvm_redo_add(NvmRedo *redo, void *place, const void *data, Size len);
 
 /*
- * Write the pieces to the lane, drain; store and flush them where they belong,
- * drain; clear the lane, drain.  Whatever the caller flushed before is durable
- * with the first drain.  Cannot fail.  The lane is still the caller's.
+ * Write the pieces to the lane, drain; make the lane valid, drain; store and
+ * flush them where they belong, drain; clear the lane, drain.  Whatever the
+ * caller flushed before is durable with the first drain, before the lane can
+ * count.  Cannot fail.  The lane is still the caller's, and empty.
  */
 extern void nvm_redo_apply(NvmRedo *redo);
 

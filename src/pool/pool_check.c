@@ -90,6 +90,15 @@ check_extent(CheckState *state, uint64 unit, uint64 word, const char *place)
 	}
 	if (NVM_EXT_KIND(word) == NVM_EXT_LOCKS)
 		return;					/* nvm_wbl_verify knows their owners */
+	if (NVM_EXT_KIND(word) == NVM_EXT_REDO)
+	{
+		uint32		known = pg_atomic_read_u32(&NvmPool->redo_unit);
+
+		/* that of a new one is set last, under dir_lock */
+		if (known != unit)
+			state->emit(state->arg, place, "redo lanes are not known in memory");
+		return;
+	}
 	if (rel->dir != owner)
 		state->emit(state->arg, place, "owner of the extent does not exist");
 	else if (NVM_EXT_KIND(word) == NVM_EXT_TABLE)
@@ -177,6 +186,7 @@ nvm_pool_verify(NvmCheckEmit emit, void *arg)
 	uint64		nchunks;
 
 	nvm_pool_require();
+	nvm_redo_verify(emit, arg);
 	check_header(&state);
 
 	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "media/media_index.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
@@ -65,7 +66,7 @@ nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 		if (entry->reserved[i] != 0)
 			return "reserved bytes are set";
 	}
-	if (entry->kind != NVM_DIR_KIND_TABLE)
+	if (entry->kind != NVM_DIR_KIND_TABLE && entry->kind != NVM_DIR_KIND_INDEX)
 		return "unknown kind of storage";
 	if (NVM_STAMP_SLOT(entry->begin) >= NVM_MAX_SLOTS ||
 		(entry->end != 0 && NVM_STAMP_SLOT(entry->end) >= NVM_MAX_SLOTS))
@@ -153,8 +154,8 @@ find_free_id(const NvmStorageKey *key)
 	if (id >= NVM_MAX_DIRS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("NVM pool \"%s\" has no room for another table", nvm_pool_path),
-				 errdetail("It can hold %d tables.", NVM_MAX_DIRS - 1),
+				 errmsg("NVM pool \"%s\" has no room for another table or index", nvm_pool_path),
+				 errdetail("It can hold %d of them.", NVM_MAX_DIRS - 1),
 				 errhint("Drop tables that are not needed.")));
 
 	/* entry 0 is not used, so the first extent has one less */
@@ -180,7 +181,7 @@ find_free_id(const NvmStorageKey *key)
  * See nvm_pool.h.  Takes dir_lock, then extent_lock.
  */
 uint32
-nvm_dir_create(const NvmStorageKey *key, uint32 flags, uint32 temp_owner, uint64 stamp)
+nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stamp)
 {
 	NvmDirEntry *entry;
 	NvmDirEntry new;
@@ -198,9 +199,10 @@ nvm_dir_create(const NvmStorageKey *key, uint32 flags, uint32 temp_owner, uint64
 	new.tablespace = key->tablespace;
 	new.relnumber = key->relnumber;
 	new.creation_id = nvm_dram->next_creation++;
-	new.kind = NVM_DIR_KIND_TABLE;
-	new.flags = flags;
-	new.temp_owner = temp_owner;
+	new.kind = form->kind;
+	new.flags = form->flags;
+	new.temp_owner = form->temp_owner;
+	new.relation = form->relation;
 	new.crc = dir_entry_crc(id, &new);
 
 	/* begin last; from there on the caller's transaction must know of it */
@@ -370,6 +372,20 @@ nvm_dir_reclaim(uint32 id)
 /* ---- use of a storage ---- */
 
 /*
+ * Was block `unit` ever initialised, for a storage of this kind?
+ */
+static bool
+block_is_in_use(uint32 kind, const char *unit)
+{
+	uint32		magic;
+
+	memcpy(&magic, unit, sizeof(magic));
+	if (kind == NVM_DIR_KIND_INDEX)
+		return magic == NVM_INDEX_MAGIC || magic == NVM_INDEX_META_MAGIC;
+	return magic == NVM_BLOCK_MAGIC;
+}
+
+/*
  * See nvm_pool.h.  Takes the relation's extend lock the first time.
  */
 NvmRelState *
@@ -385,6 +401,7 @@ nvm_rel_open(uint32 dir)
 	{
 		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 		uint64		nblocks = nvm_rel_units(rel);
+		uint32		kind = nvm_dir_entry(dir)->kind;
 
 		while (nextents > 0)
 		{
@@ -393,7 +410,7 @@ nvm_rel_open(uint32 dir)
 			uint32		n = units;
 
 			while (n > 0 &&
-				   ((NvmBlock *) (start + (Size) (n - 1) * NVM_UNIT_SIZE))->magic != NVM_BLOCK_MAGIC)
+				   !block_is_in_use(kind, start + (Size) (n - 1) * NVM_UNIT_SIZE))
 				n--;
 			nblocks -= units - n;
 			if (n > 0)
@@ -422,8 +439,7 @@ find_orphan(uint64 unit, uint64 word, void *arg)
 {
 	OrphanSearch *search = arg;
 
-	if (search->unit == 0 && NVM_EXT_KIND(word) != NVM_EXT_DIR &&
-		NVM_EXT_KIND(word) != NVM_EXT_LOCKS &&
+	if (search->unit == 0 && nvm_extent_of_storage(word) &&
 		nvm_relstates[NVM_EXT_OWNER(word)].dir == 0)
 	{
 		search->unit = unit;

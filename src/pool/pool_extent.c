@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
+#include "storage/block.h"
 
 StaticAssertDecl(sizeof(NvmDirEntry) == NVM_DIR_ENTRY_SIZE, "directory entry size");
 StaticAssertDecl(sizeof(NvmLargeHeader) == NVM_LINE_SIZE, "large header size");
@@ -67,6 +68,7 @@ nvm_extent_word_units(uint64 word)
 			return nvm_extent_units(NVM_EXT_ARG(word));
 		case NVM_EXT_LARGE:
 		case NVM_EXT_LOCKS:
+		case NVM_EXT_REDO:
 			return NVM_EXT_ARG(word);
 		case NVM_EXT_DIR:
 			return NVM_DIR_EXTENT_UNITS;
@@ -89,20 +91,43 @@ nvm_extent_problem(uint64 word, uint64 unit)
 		return "wrong checksum";
 	if (word >> 59 != 0)
 		return "reserved bits are set";
-	if (kind < NVM_EXT_TABLE || kind > NVM_EXT_LOCKS)
+	if (kind < NVM_EXT_TABLE || kind > NVM_EXT_REDO)
 		return "unknown kind of extent";
 	units = nvm_extent_word_units(word);
 	if (units == 0 || (kind == NVM_EXT_LARGE && units > NVM_LARGE_MAX_UNITS) ||
-		(kind == NVM_EXT_LOCKS && units > NVM_LOCKS_MAX_UNITS))
+		(kind == NVM_EXT_LOCKS && units > NVM_LOCKS_MAX_UNITS) ||
+		(kind == NVM_EXT_REDO && units != NVM_REDO_EXTENT_UNITS))
 		return "impossible size";
 	if (unit % NVM_UNITS_PER_CHUNK + units > NVM_UNITS_PER_CHUNK)
 		return "extent crosses the end of its chunk";
-	if ((kind == NVM_EXT_DIR) != (NVM_EXT_OWNER(word) == 0) ||
+	if ((kind == NVM_EXT_DIR || kind == NVM_EXT_REDO) != (NVM_EXT_OWNER(word) == 0) ||
 		(kind == NVM_EXT_LOCKS && NVM_EXT_OWNER(word) > NVM_MAX_SLOTS))
 		return "impossible owner";
 	if (kind == NVM_EXT_DIR && NVM_EXT_ARG(word) >= NVM_DIR_EXTENTS)
 		return "impossible index";
 	return NULL;
+}
+
+/*
+ * The word of the extent that unit is part of, 0 if it is free.  *first
+ * becomes the extent's first unit.  For units that can be allocated.
+ */
+uint64
+nvm_extent_of_unit(uint64 unit, uint64 *first)
+{
+	uint64		chunk = unit - unit % NVM_UNITS_PER_CHUNK;
+	uint64		lowest = chunk + (chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS);
+
+	for (uint64 i = unit; i >= lowest; i--)
+	{
+		uint64		word = load_word(nvm_map_word(i));
+
+		if (word == 0)
+			continue;
+		*first = i;
+		return unit < i + nvm_extent_word_units(word) ? word : 0;
+	}
+	return 0;
 }
 
 /* ---- bits ---- */
@@ -434,6 +459,27 @@ nvm_rel_add_extent(NvmRelState *rel)
 	pg_atomic_write_u32(&rel->nextents, index + 1);
 }
 
+uint32
+nvm_storage_extend(NvmRelState *rel)
+{
+	LWLock	   *lock = nvm_rel_extend_lock(rel);
+	uint32		blk;
+	uint32		first;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	blk = pg_atomic_read_u32(&rel->nblocks);
+	if (blk >= MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("cannot extend nvm table or index beyond %u blocks", MaxBlockNumber)));
+	if (nvm_extent_of_block(blk, &first) >= pg_atomic_read_u32(&rel->nextents))
+		nvm_rel_add_extent(rel);
+	pg_write_barrier();
+	pg_atomic_write_u32(&rel->nblocks, blk + 1);
+	LWLockRelease(lock);
+	return blk;
+}
+
 uint64
 nvm_rel_units(NvmRelState *rel)
 {
@@ -579,6 +625,18 @@ scan_extent(uint64 unit, uint64 word)
 		NvmPool->nlock_lists++;
 		return true;
 	}
+	if (NVM_EXT_KIND(word) == NVM_EXT_REDO)
+	{
+		uint32		other = pg_atomic_read_u32(&NvmPool->redo_unit);
+
+		if (other != 0)
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+							  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+							  "extent map of NVM pool \"%s\" is damaged: the redo lanes are there twice, at units %u and %llu",
+							  nvm_pool_path, other, (unsigned long long) unit);
+		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
+		return true;
+	}
 
 	rel = &nvm_relstates[NVM_EXT_OWNER(word)];
 	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE)
@@ -647,7 +705,7 @@ nvm_extent_scan(uint64 *nowned)
 								  (unsigned long long) word);
 			if (!scan_extent(base + i, word))
 				return false;
-			if (NVM_EXT_KIND(word) != NVM_EXT_DIR && NVM_EXT_KIND(word) != NVM_EXT_LOCKS)
+			if (nvm_extent_of_storage(word))
 				++*nowned;
 			units = nvm_extent_word_units(word);
 			nvm_bits_set(nvm_used_bits, base + i, units);

@@ -18,8 +18,11 @@
 #define NVM_POOL_FILE			"pool"
 #define NVM_POOL_NEW_FILE		"pool.new"
 
-/* locks of the tranche: header, extent, directory, then the extend locks */
+/* locks of the tranche: header, extent, directory, the extend locks, the lanes */
 #define NVM_EXTEND_LOCKS		253
+#define NVM_POOL_LOCK_EXTEND	3
+#define NVM_POOL_LOCK_REDO		(NVM_POOL_LOCK_EXTEND + NVM_EXTEND_LOCKS)
+#define NVM_POOL_NUM_LOCKS		(NVM_POOL_LOCK_REDO + NVM_REDO_LANES)
 
 #define NVM_DRAM_CLASSES		24	/* 256 bytes << class */
 #define NVM_DRAM_MIN			256
@@ -27,6 +30,7 @@
 #define NVM_DIR_EXTENTS			(NVM_MAX_DIRS / NVM_DIRS_PER_EXTENT)
 
 /* domains of nvm_pool_check's place, besides units */
+#define NVM_PLACE_REDO(unit)	((UINT64_C(1) << 61) | (unit))
 #define NVM_PLACE_DIR(id)		((UINT64_C(1) << 62) | (id))
 
 /*
@@ -116,11 +120,13 @@ extern bool nvm_reset_forget(void);
 extern bool nvm_reset_before_open(void);
 extern bool nvm_reset_after_refusal(void);
 
-/* pool_open.c: returns false, so that callers can "return nvm_refuse(...)" */
+/* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
+extern LWLock *nvm_redo_lane_lock(int lane);
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
 
 /* pool_extent.c */
 extern uint64 *nvm_map_word(uint64 unit);
+extern uint64 nvm_extent_of_unit(uint64 unit, uint64 *first);
 extern uint64 nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit);
 extern const char *nvm_extent_problem(uint64 word, uint64 unit);
 extern uint32 nvm_extent_word_units(uint64 word);
@@ -131,6 +137,11 @@ extern void nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit);
 extern bool nvm_relmap_make(NvmRelState *rel, uint32 index);
 extern void nvm_bits_set(uint64 *bits, uint64 first, uint64 n);
 extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
+
+/* pool_redo.c */
+extern bool nvm_redo_scan(void);
+extern void nvm_redo_replay(void);
+extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
 extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);

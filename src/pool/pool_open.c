@@ -107,7 +107,7 @@ nvm_pool_shmem_size(void)
 int
 nvm_pool_num_lwlocks(void)
 {
-	return 3 + NVM_EXTEND_LOCKS;
+	return NVM_POOL_NUM_LOCKS;
 }
 
 /*
@@ -117,7 +117,13 @@ nvm_pool_num_lwlocks(void)
 LWLock *
 nvm_rel_extend_lock(NvmRelState *rel)
 {
-	return &pool_locks[3 + rel->dir % NVM_EXTEND_LOCKS].lock;
+	return &pool_locks[NVM_POOL_LOCK_EXTEND + rel->dir % NVM_EXTEND_LOCKS].lock;
+}
+
+LWLock *
+nvm_redo_lane_lock(int lane)
+{
+	return &pool_locks[NVM_POOL_LOCK_REDO + lane].lock;
 }
 
 bool
@@ -273,7 +279,7 @@ map_and_scan(const NvmPoolHeader *h)
 	if (!nvm_dram_setup(max_bytes / NVM_UNIT_SIZE))
 		return false;
 	NvmPool->nchunks = h->nchunks;
-	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned);
+	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
 }
 
 /*
@@ -335,6 +341,7 @@ open_pool(void)
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
 	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
 	NvmPool->status = NVM_POOL_OPEN;
+	nvm_redo_replay();
 
 	/*
 	 * Where the server may have run, crashed and started again without us, it
@@ -365,6 +372,7 @@ pool_init(void)
 {
 	memset(NvmPool, 0, sizeof(NvmPoolShared));
 	pg_atomic_init_u64(&NvmPool->xid_promise, 0);
+	pg_atomic_init_u32(&NvmPool->redo_unit, 0);
 	NvmPool->header_lock = &pool_locks[0].lock;
 	NvmPool->extent_lock = &pool_locks[1].lock;
 	NvmPool->dir_lock = &pool_locks[2].lock;

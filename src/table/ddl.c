@@ -3,10 +3,7 @@
  * ddl.c
  *	  Creation, truncation and removal of a table's storage.
  *
- * A storage is a directory entry of the pool with begin and end stamps of its
- * own, so that CREATE, DROP, TRUNCATE and rewrites are decided by the same
- * rule as rows, also across a crash; the undo log takes them back on ROLLBACK.
- * Each storage also has an empty main fork, which costs nothing and gives us
+ * xact_storage.c makes storages part of the transaction.  Each storage also has an empty main fork, which costs nothing and gives us
  * PostgreSQL's own guarantees about relation file numbers: one is not handed
  * out again while its file exists, and pg_relation_filepath answers.
  *
@@ -36,43 +33,6 @@
 #include "utils/snapmgr.h"
 
 /*
- * End storage `dir` in the current transaction.  Nothing is freed before its
- * decision.
- */
-void
-nvm_ddl_end_storage(uint32 dir)
-{
-	NvmStamp	stamp = nvm_xact_stamp();
-
-	/* first the undo entry: clearing an end that was not set does nothing */
-	nvm_undo_add(NVM_UNDO_DIR_END, dir, 0, 0);
-	nvm_dir_set_end(dir, stamp);
-}
-
-/*
- * Make a storage of the current transaction: an entry of the directory, and
- * the undo of it.
- */
-uint32
-nvm_ddl_make_storage(const NvmStorageKey *key, uint32 flags, uint32 temp_owner)
-{
-	uint32		dir = nvm_dir_create(key, flags, temp_owner, nvm_xact_stamp());
-
-	PG_TRY();
-	{
-		nvm_undo_add(NVM_UNDO_DIR_CREATE, dir, 0, 0);
-	}
-	PG_CATCH();
-	{
-		/* out of memory: nobody else would know that it has to go */
-		nvm_storage_reclaim(dir);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return dir;
-}
-
-/*
  * Make a storage for rel at *newlocator, with its empty main fork.
  */
 static uint32
@@ -80,22 +40,15 @@ ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
 						  char persistence)
 {
 	NvmStorageKey key;
+	NvmStorageForm form;
 	SMgrRelation srel;
-	uint32		flags = 0;
-	uint32		owner = 0;
 
 	srel = RelationCreateStorage(*newlocator, persistence, true);
 	smgrclose(srel);
 
-	if (persistence == RELPERSISTENCE_UNLOGGED)
-		flags |= NVM_DIR_UNLOGGED;
-	else if (persistence == RELPERSISTENCE_TEMP)
-	{
-		flags |= NVM_DIR_TEMP;
-		owner = (uint32) rel->rd_backend;
-	}
+	nvm_storage_form(rel, NVM_DIR_KIND_TABLE, persistence, &form);
 	nvm_storage_key(rel, newlocator, &key);
-	return nvm_ddl_make_storage(&key, flags, owner);
+	return nvm_storage_make(&key, &form);
 }
 
 /*
@@ -124,7 +77,7 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 		nvm_storage_key(rel, &oldlocator, &key);
 		dir = nvm_dir_lookup(&key);
 		if (dir != 0)
-			nvm_ddl_end_storage(dir);
+			nvm_storage_end(dir);
 	}
 	(void) ddl_make_relation_storage(rel, newlocator, persistence);
 }
@@ -148,10 +101,7 @@ nvm_relation_nontransactional_truncate(Relation rel)
 
 	if (nvm_rel_nblocks(cache->state) == 0)
 		return;
-	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
-	nvm_dir_empty(cache->dir);
-	nvm_dir_entry(cache->dir)->all_visible = 0;
-	LWLockRelease(NvmWbl->storage_lock);
+	nvm_storage_empty(cache->dir);
 	nvm_rel_cache_drop(rel);
 }
 
@@ -170,7 +120,7 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 	nvm_twophase_settle();
 	to = ddl_make_relation_storage(rel, newlocator, rel->rd_rel->relpersistence);
 	nvm_storage_copy(from, to);
-	nvm_ddl_end_storage(from);
+	nvm_storage_end(from);
 	RelationDropStorage(rel);
 	nvm_rel_cache_drop(rel);
 

@@ -101,13 +101,14 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 		uint32		from = (uint32) lfirst_int(lc);
 		NvmDirEntry *entry = nvm_dir_entry(from);
 		NvmStorageKey key = {template, entry->tablespace, entry->relnumber};
+		NvmStorageForm form = {entry->kind, entry->flags, 0, entry->relation};
 
 		CHECK_FOR_INTERRUPTS();
 		/* an orphan must not become the newest of its key */
 		if (nvm_dir_lookup(&key) != from)
 			continue;
 		key.database = database;
-		nvm_storage_copy(from, nvm_ddl_make_storage(&key, entry->flags, 0));
+		nvm_storage_copy(from, nvm_storage_make(&key, &form));
 		NVM_FAILPOINT("ddl-copied-storage");
 	}
 	list_free(storages);
@@ -136,6 +137,6 @@ nvm_ddl_drop_database(Oid database)
 	nvm_twophase_settle();
 	storages = ddl_database_storages(database, false);
 	foreach(lc, storages)
-		nvm_ddl_end_storage((uint32) lfirst_int(lc));
+		nvm_storage_end((uint32) lfirst_int(lc));
 	list_free(storages);
 }

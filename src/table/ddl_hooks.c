@@ -62,7 +62,7 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		uint32		dir = nvm_ddl_storage(objectId);
 
 		if (dir != 0)
-			nvm_ddl_end_storage(dir);
+			nvm_storage_end(dir);
 	}
 	else if (access == OAT_POST_CREATE && arg != NULL &&
 			 ((ObjectAccessPostCreate *) arg)->is_internal)
@@ -198,7 +198,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	{
 		CommandCounterIncrement();
 		if (get_rel_relkind(relid) == RELKIND_VIEW)
-			nvm_ddl_end_storage(dir);
+			nvm_storage_end(dir);
 	}
 }
 

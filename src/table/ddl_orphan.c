@@ -199,7 +199,7 @@ nvm_drop_orphans(PG_FUNCTION_ARGS)
 		if (!orphan_is_unchanged(c))
 			continue;
 		orphan_report(rsinfo, c);
-		nvm_ddl_end_storage(c->dir);
+		nvm_storage_end(c->dir);
 		NVM_FAILPOINT("orphan-ended");
 	}
 	hash_destroy(files);

@@ -106,11 +106,7 @@ extern void nvm_index_validate_scan(Relation rel, Relation index,
 
 /* ---- relation.c, ddl.c, estimate.c, rewrite.c, vacuum.c ---- */
 
-/* ERROR unless nvm storage can be used in this process now */
-extern void nvm_table_require(void);
 extern bool nvm_relation_is_nvm(Relation rel);
-extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
-							NvmStorageKey *key);
 extern void nvm_rel_cache_drop(Relation rel);
 
 extern void nvm_relation_set_new_filelocator(Relation rel,

@@ -16,9 +16,6 @@
 /* ---- ddl.c ---- */
 
 extern uint32 nvm_ddl_storage(Oid relid);
-extern uint32 nvm_ddl_make_storage(const NvmStorageKey *key, uint32 flags,
-								   uint32 temp_owner);
-extern void nvm_ddl_end_storage(uint32 dir);
 extern void nvm_ddl_created_relation(Oid relid);
 
 /* ---- ddl_hooks.c ---- */

@@ -20,6 +20,7 @@
 #include "utils/snapshot.h"
 #include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 /*
  * Lock classes, in the order in which they may be taken (table/README.md has

@@ -3,11 +3,9 @@
  * relation.c
  *	  From a Relation to its storage in the pool.
  *
- * Duties:
- *	1. The one entry to nvm data: whoever touches a table's rows first goes
- *	   through nvm_rel_cache_slow, which refuses what cannot be served and
- *	   settles what the last crash left in doubt.
- *	2. The key by which a relation's storage is found in the directory.
+ * The one entry to nvm data: whoever touches a table's rows first goes through
+ * nvm_rel_cache_slow, which refuses what cannot be served and settles what the
+ * last crash left in doubt.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -15,37 +13,10 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "compat/nvm_compat.h"
-#include "miscadmin.h"
 #include "table/nvm_am.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
-
-/*
- * ERROR unless nvm storage can be used in this process now.
- */
-void
-nvm_table_require(void)
-{
-	if (NvmPool == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("nvm tables need shared_preload_libraries = 'pg_nvm'"),
-				 errdetail("The library was loaded by this session only, so the persistent-memory pool is not mapped."),
-				 errhint("Add pg_nvm to shared_preload_libraries in postgresql.conf and restart the server.")));
-
-	nvm_pool_require();
-
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("nvm tables cannot be used while the server is in recovery"),
-				 errdetail("Their rows are not part of the WAL, so a standby does not have them."),
-				 errhint("Connect to the primary server.")));
-
-	nvm_wbl_resolve();
-}
 
 /*
  * Is rel a relation with rows of the nvm access method?
@@ -55,26 +26,6 @@ nvm_relation_is_nvm(Relation rel)
 {
 	return rel->rd_tableam != NULL &&
 		rel->rd_tableam->relation_size == nvm_relation_size;
-}
-
-/*
- * The directory key of a storage.  Relation file numbers are unique in a
- * database and tablespace except for temporary relations, which several
- * backends may give the same number: for them the backend is part of the key.
- *
- * The database's default tablespace is 0, as in pg_class: so that it may
- * change without us, by ALTER DATABASE and in a copy of the database.
- */
-void
-nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
-{
-	memset(key, 0, sizeof(*key));
-	key->database = NvmLocatorDb(*locator);
-	key->tablespace = NvmLocatorSpc(*locator) == MyDatabaseTableSpace ?
-		InvalidOid : NvmLocatorSpc(*locator);
-	key->relnumber = NvmLocatorRel(*locator);
-	if (RelationUsesLocalBuffers(rel))
-		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
 }
 
 /*

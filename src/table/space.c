@@ -611,30 +611,6 @@ search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
 }
 
 /*
- * Append a block.  May ERROR (disk_full).
- */
-static uint32
-extend_relation(NvmRelState *state)
-{
-	LWLock	   *lock = nvm_rel_extend_lock(state);
-	uint32		blk;
-	uint32		first;
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	blk = pg_atomic_read_u32(&state->nblocks);
-	if (blk >= MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("cannot extend nvm table beyond %u blocks", MaxBlockNumber)));
-	if (nvm_extent_of_block(blk, &first) >= pg_atomic_read_u32(&state->nextents))
-		nvm_rel_add_extent(state);
-	pg_write_barrier();
-	pg_atomic_write_u32(&state->nblocks, blk + 1);
-	LWLockRelease(lock);
-	return blk;
-}
-
-/*
  * The block to insert into.  Backends of one slot share it, so that a new
  * session goes on where the last one stopped.
  */
@@ -647,7 +623,7 @@ next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells,
 	*fresh = false;
 	if (!search || !search_free_block(state, cells, &blk))
 	{
-		blk = extend_relation(state);
+		blk = nvm_storage_extend(state);
 		*fresh = true;
 	}
 	pg_atomic_write_u32(target, blk + 1);

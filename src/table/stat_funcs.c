@@ -282,7 +282,7 @@ check_pool_extent(uint64 unit, uint64 word, void *arg)
 	uint32		owner = NVM_EXT_OWNER(word);
 	char		place[64];
 
-	if (NVM_EXT_KIND(word) == NVM_EXT_DIR || NVM_EXT_KIND(word) == NVM_EXT_LOCKS ||
+	if (!nvm_extent_of_storage(word) ||
 		(owner <= found->ndirs && found->known[owner]) ||
 		(owner <= NvmPool->ndirs && nvm_dir_entry(owner)->begin != 0))
 		return;

@@ -211,7 +211,8 @@ extent_units(uint64_t word)
 {
 	if (NVM_EXT_KIND(word) == NVM_EXT_TABLE)
 		return table_extent_units(NVM_EXT_ARG(word));
-	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE || NVM_EXT_KIND(word) == NVM_EXT_LOCKS)
+	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE || NVM_EXT_KIND(word) == NVM_EXT_LOCKS ||
+		NVM_EXT_KIND(word) == NVM_EXT_REDO)
 		return NVM_EXT_ARG(word);
 	return NVM_DIR_EXTENT_UNITS;
 }

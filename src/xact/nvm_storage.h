@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_storage.h
+ *	  Storages of the current transaction, for tables and indexes.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_STORAGE_H
+#define NVM_STORAGE_H
+
+#include "compat/nvm_compat.h"
+#include "utils/rel.h"
+#include "wbl/nvm_wbl.h"
+
+/*
+ * ERROR unless nvm storage can be used in this process now: library
+ * preloaded, pool open, no recovery.  Settles what the last crash left in doubt.
+ */
+extern void nvm_table_require(void);
+
+/* the directory key of rel's storage, if it is (or will be) at *locator */
+extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
+							NvmStorageKey *key);
+
+extern void nvm_storage_form(Relation rel, uint32 kind, char persistence,
+							 NvmStorageForm *form);
+
+/* both are taken back with the subtransaction */
+extern uint32 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form);
+extern void nvm_storage_end(uint32 dir);
+
+/* take all blocks away from a storage that nobody else can use */
+extern void nvm_storage_empty(uint32 dir);
+
+#endif							/* NVM_STORAGE_H */

@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * xact_storage.c
+ *	  Storages of the current transaction: made, ended, found.
+ *
+ * A storage is a directory entry of the pool with begin and end stamps of its
+ * own, so that CREATE, DROP, TRUNCATE and rewrites are decided by the same
+ * rule as rows, also across a crash; the undo log takes them back on ROLLBACK.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "xact/nvm_storage.h"
+
+/*
+ * ERROR unless nvm storage can be used in this process now.
+ */
+void
+nvm_table_require(void)
+{
+	if (NvmPool == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm tables need shared_preload_libraries = 'pg_nvm'"),
+				 errdetail("The library was loaded by this session only, so the persistent-memory pool is not mapped."),
+				 errhint("Add pg_nvm to shared_preload_libraries in postgresql.conf and restart the server.")));
+
+	nvm_pool_require();
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("nvm tables cannot be used while the server is in recovery"),
+				 errdetail("Their rows are not part of the WAL, so a standby does not have them."),
+				 errhint("Connect to the primary server.")));
+
+	nvm_wbl_resolve();
+}
+
+/*
+ * The directory key of a storage.  Relation file numbers are unique in a
+ * database and tablespace except for temporary relations, which several
+ * backends may give the same number: for them the backend is part of the key.
+ *
+ * The database's default tablespace is 0, as in pg_class: so that it may
+ * change without us, by ALTER DATABASE and in a copy of the database.
+ */
+void
+nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
+{
+	memset(key, 0, sizeof(*key));
+	key->database = NvmLocatorDb(*locator);
+	key->tablespace = NvmLocatorSpc(*locator) == MyDatabaseTableSpace ?
+		InvalidOid : NvmLocatorSpc(*locator);
+	key->relnumber = NvmLocatorRel(*locator);
+	if (RelationUsesLocalBuffers(rel))
+		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
+}
+
+/*
+ * What a storage of rel is made as.
+ */
+void
+nvm_storage_form(Relation rel, uint32 kind, char persistence, NvmStorageForm *form)
+{
+	memset(form, 0, sizeof(*form));
+	form->kind = kind;
+	if (persistence == RELPERSISTENCE_UNLOGGED)
+		form->flags = NVM_DIR_UNLOGGED;
+	else if (persistence == RELPERSISTENCE_TEMP)
+	{
+		form->flags = NVM_DIR_TEMP;
+		form->temp_owner = (uint32) rel->rd_backend;
+	}
+	if (kind == NVM_DIR_KIND_INDEX)
+		form->relation = RelationGetRelid(rel);
+}
+
+/*
+ * End storage `dir` in the current transaction.  Nothing is freed before its
+ * decision.
+ */
+void
+nvm_storage_end(uint32 dir)
+{
+	NvmStamp	stamp = nvm_xact_stamp();
+
+	/* first the undo entry: clearing an end that was not set does nothing */
+	nvm_undo_add(NVM_UNDO_DIR_END, dir, 0, 0);
+	nvm_dir_set_end(dir, stamp);
+}
+
+/*
+ * Make a storage of the current transaction: an entry of the directory, and
+ * the undo of it.
+ */
+uint32
+nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form)
+{
+	uint32		dir = nvm_dir_create(key, form, nvm_xact_stamp());
+
+	PG_TRY();
+	{
+		nvm_undo_add(NVM_UNDO_DIR_CREATE, dir, 0, 0);
+	}
+	PG_CATCH();
+	{
+		/* out of memory: nobody else would know that it has to go */
+		nvm_storage_reclaim(dir);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return dir;
+}
+
+/*
+ * See nvm_storage.h.  Takes storage_lock, which keeps the gap collector out.
+ */
+void
+nvm_storage_empty(uint32 dir)
+{
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	nvm_dir_empty(dir);
+	nvm_dir_entry(dir)->all_visible = 0;
+	LWLockRelease(NvmWbl->storage_lock);
+}
