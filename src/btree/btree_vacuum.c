@@ -1,0 +1,254 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_vacuum.c
+ *	  VACUUM: remove the entries of rows that are gone, unlink leaves that have
+ *	  become empty, look for blocks that can be used again.
+ *
+ * The leaves are walked by their right links, each from a copy.  An entry
+ * moves by splits only, and to the right; so no entry that was there at the
+ * start is missed, which is also what CREATE INDEX CONCURRENTLY relies on when
+ * it asks for all TIDs.  An entry that comes while we walk is of a row that is
+ * not dead.
+ *
+ * A leaf that loses entries is written anew by a redo lane; so what has been
+ * removed is durable when bulkdelete returns, and TIDs may be used again.
+ * None of that is done in the name of a transaction: workers of a parallel
+ * VACUUM do the same.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "btree/nvm_btree.h"
+#include "catalog/index.h"
+#include "commands/progress.h"
+#include "compat/nvm_compat_vacuum.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+typedef struct IndexVacuum
+{
+	Relation	index;
+	Relation	heap;
+	NvmIndexCache cache;		/* a copy: the index's may go away */
+	IndexBulkDeleteResult *stats;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+	MemoryContext context;		/* of one page */
+	NvmIndexCopy *copy;
+} IndexVacuum;
+
+static void
+vacuum_init(IndexVacuum *vac, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	memset(vac, 0, sizeof(IndexVacuum));
+	vac->index = info->index;
+
+	/* whoever calls us has locked the table */
+	vac->heap = table_open(IndexGetRelation(RelationGetRelid(info->index), false), NoLock);
+	vac->cache = *nvm_index_cache(info->index);
+	vac->stats = stats != NULL ? stats :
+		(IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
+	vac->context = AllocSetContextCreate(CurrentMemoryContext, "nvm_btree vacuum",
+										 ALLOCSET_DEFAULT_SIZES);
+}
+
+static void
+vacuum_end(IndexVacuum *vac)
+{
+	MemoryContextDelete(vac->context);
+	table_close(vac->heap, NoLock);
+}
+
+/*
+ * Ask about the TIDs of an entry; those that stay are put in keep[].  Returns
+ * their number.
+ */
+static int
+vacuum_entry(IndexVacuum *vac, IndexTuple itup, ItemPointer keep)
+{
+	ItemPointer tids = &itup->t_tid;
+	int			ntids = 1;
+	int			nkeep = 0;
+
+	if (BTreeTupleIsPosting(itup))
+	{
+		tids = BTreeTupleGetPosting(itup);
+		ntids = BTreeTupleGetNPosting(itup);
+	}
+	for (int i = 0; i < ntids; i++)
+	{
+		if (!vac->callback(&tids[i], vac->callback_state))
+			keep[nkeep++] = tids[i];
+	}
+	return nkeep;
+}
+
+static inline int
+vacuum_ntids(IndexTuple itup)
+{
+	return BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
+}
+
+/*
+ * Count what stays on the page that was copied, and what goes.
+ */
+static void
+vacuum_count(IndexVacuum *vac, int *nstay, int *ngo)
+{
+	ItemPointerData keep[MaxTIDsPerBTreePage];
+
+	*nstay = *ngo = 0;
+	for (int i = vac->copy->first; i < vac->copy->nitems; i++)
+	{
+		IndexTuple	itup = NvmIndexCopyItem(vac->copy, i);
+		int			n = vacuum_entry(vac, itup, keep);
+
+		*nstay += n;
+		*ngo += vacuum_ntids(itup) - n;
+	}
+}
+
+/*
+ * Write the page that was copied without what goes.  False if it has changed.
+ */
+static bool
+vacuum_rewrite(IndexVacuum *vac)
+{
+	ItemPointerData keep[MaxTIDsPerBTreePage];
+	IndexTuple *items;
+	int			nitems = nvm_index_normalize(vac->index, &vac->cache, vac->copy, &items);
+	int			n = 0;
+
+	for (int i = 0; i < nitems; i++)
+	{
+		int			nkeep = vacuum_entry(vac, items[i], keep);
+
+		if (nkeep == vacuum_ntids(items[i]))
+			items[n++] = items[i];
+		else if (nkeep > 0)
+			items[n++] = _bt_form_posting(items[i], keep, nkeep);
+	}
+	return nvm_index_rewrite(vac->index, &vac->cache, vac->copy, items, n);
+}
+
+/*
+ * One leaf.  Returns the number of the next one.
+ */
+static uint32
+vacuum_leaf(IndexVacuum *vac, uint32 blkno)
+{
+	MemoryContext oldcontext;
+	uint64		version = 0;
+	uint32		right;
+	int			nstay;
+	int			ngo;
+
+	MemoryContextReset(vac->context);
+	oldcontext = MemoryContextSwitchTo(vac->context);
+	vac->copy = (NvmIndexCopy *) palloc(sizeof(NvmIndexCopy));
+	for (;;)
+	{
+		nvm_index_copy(vac->index, &vac->cache, blkno, vac->copy);
+		right = vac->copy->right;
+
+		if ((vac->copy->flags & NVM_INDEX_INCOMPLETE) != 0)
+		{
+			/* a crash has left it; until it is done neither page can go */
+			nvm_index_finish_split(vac->index, &vac->cache, vac->heap, blkno);
+			nvm_index_copy(vac->index, &vac->cache, blkno, vac->copy);
+			right = vac->copy->right;
+		}
+		vacuum_count(vac, &nstay, &ngo);
+		if (ngo == 0 || vacuum_rewrite(vac))
+			break;
+
+		/* we take entries away: there is room if nobody has put some in */
+		if (version == vac->copy->version)
+			elog(ERROR, "page %u of index \"%s\" cannot be written anew",
+				 blkno, RelationGetRelationName(vac->index));
+		version = vac->copy->version;
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (ngo > 0)
+		NVM_FAILPOINT("btree-vacuum-leaf");
+
+	vac->stats->num_index_tuples += nstay;
+	vac->stats->tuples_removed += ngo;
+	if (nstay == 0 && right != NVM_INDEX_NONE &&
+		nvm_index_delete_page(vac->index, &vac->cache, blkno))
+		vac->stats->pages_newly_deleted++;
+	MemoryContextSwitchTo(oldcontext);
+	return right;
+}
+
+/*
+ * ambulkdelete.
+ */
+IndexBulkDeleteResult *
+nvm_btree_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+					 IndexBulkDeleteCallback callback, void *callback_state)
+{
+	IndexVacuum vac;
+	uint32		blkno;
+	int64		done = 0;
+
+	vacuum_init(&vac, info, stats);
+	vac.callback = callback;
+	vac.callback_state = callback_state;
+	/* TIDs that are left, not their sum over several passes */
+	vac.stats->num_index_tuples = 0;
+	vac.stats->estimated_count = false;
+	if (info->report_progress)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
+									 pg_atomic_read_u32(&vac.cache.state->nblocks));
+
+	for (blkno = nvm_index_endpoint(info->index, &vac.cache, 0, false, NULL);
+		 blkno != NVM_INDEX_NONE;
+		 blkno = vacuum_leaf(&vac, blkno))
+	{
+		nvm_vacuum_delay();
+		if (VacuumCostActive)
+			VacuumCostBalance += VacuumCostPageHit;
+		if (info->report_progress)
+			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, ++done);
+	}
+	vac.stats->num_pages = pg_atomic_read_u32(&vac.cache.state->nblocks);
+	vacuum_end(&vac);
+	return vac.stats;
+}
+
+/*
+ * amvacuumcleanup.  Without a bulkdelete before it the number of entries is
+ * the caller's guess.
+ */
+IndexBulkDeleteResult *
+nvm_btree_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	IndexVacuum vac;
+	uint32		ndeleted;
+	uint32		nfree;
+
+	if (info->analyze_only)
+		return stats;
+
+	vacuum_init(&vac, info, stats);
+	if (stats == NULL)
+	{
+		vac.stats->estimated_count = true;
+		vac.stats->num_index_tuples = info->num_heap_tuples;
+	}
+	nvm_index_find_free(info->index, &vac.cache, vac.heap, &ndeleted, &nfree);
+	vac.stats->num_pages = pg_atomic_read_u32(&vac.cache.state->nblocks);
+	vac.stats->pages_deleted = ndeleted;
+	vac.stats->pages_free = nfree;
+
+	/* several pages may have been looked at twice while others were split */
+	if (!info->estimated_count && vac.stats->num_index_tuples > info->num_heap_tuples)
+		vac.stats->num_index_tuples = info->num_heap_tuples;
+	vacuum_end(&vac);
+	return vac.stats;
+}
