@@ -27,6 +27,10 @@
 #include "storage/read_stream.h"
 #endif
 
+/* before 18 some places accept unique indexes of btree alone */
+#define NVM_SPECULATIVE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
+#define NVM_MATVIEW_WANTS_BTREE		(PG_VERSION_NUM < 180000)
+
 /* slots: copy_minimal_tuple grew an argument in 18 */
 #if PG_VERSION_NUM >= 180000
 #define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot, Size extra

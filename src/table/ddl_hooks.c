@@ -141,11 +141,15 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					ParamListInfo params, QueryEnvironment *queryEnv,
 					DestReceiver *dest, QueryCompletion *qc)
 {
-	Node	   *stmt = pstmt->utilityStmt;
-	NodeTag		tag = nodeTag(stmt);
+	Node	   *stmt;
+	NodeTag		tag;
 	bool		settle = false;
 	Oid			relid = InvalidOid;
 	uint32		dir = 0;
+
+	pstmt = nvm_ddl_choose_index_method(pstmt, queryString);
+	stmt = pstmt->utilityStmt;
+	tag = nodeTag(stmt);
 
 	if (IsA(stmt, CreatedbStmt))
 	{

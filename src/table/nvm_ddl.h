@@ -11,6 +11,7 @@
 #define NVM_DDL_H
 
 #include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
 #include "table/nvm_table.h"
 
 /* ---- ddl.c ---- */
@@ -31,6 +32,22 @@ extern void nvm_ddl_drop_database(Oid database);
 /* ---- ddl_publication.c ---- */
 
 extern void nvm_ddl_check_publication(Node *stmt);
+
+/* ---- ddl_index_method.c ---- */
+
+#define NVM_INDEX_METHOD_BTREE	0
+#define NVM_INDEX_METHOD_NVM	1
+#define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_BTREE
+
+extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
+
+extern void nvm_ddl_define_settings(void);
+extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
+extern void nvm_ddl_created_index(Oid indexid);
+
+/* ---- speculative.c ---- */
+
+extern void nvm_speculative_register_hook(void);
 
 /* ---- storage_copy.c ---- */
 

@@ -1,0 +1,346 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_index_method.c
+ *	  nvm.default_index_method: which index an nvm table gets when nobody
+ *	  names an access method.
+ *
+ * PostgreSQL's default is a constant of its grammar, so a statement that says
+ * nothing cannot be told from one that says USING btree: the text of the
+ * statement decides.  What comes from a constraint, or is cloned by LIKE, has
+ * no text of its own and takes the default.
+ *
+ * Foreign keys, merge joins, min() and max(), and equivalence classes want
+ * operator classes of btree.  nvm_btree has some of the same names, so that
+ * PostgreSQL finds them when it makes an index; then pg_index.indclass gets
+ * btree's in their place (indclass says how keys compare, relam who keeps
+ * them).  Since btree's support functions have the same numbers, nothing else
+ * differs.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_opclass.h"
+#include "commands/defrem.h"
+#include "compat/nvm_compat_am.h"
+#include "nodes/parsenodes.h"
+#include "parser/parser.h"
+#include "parser/scanner.h"
+#include "table/nvm_am.h"
+#include "table/nvm_ddl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#define NVM_BTREE_NAME		"nvm_btree"
+
+int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
+
+/* what nvm_default_index_method may be */
+static const struct config_enum_entry index_methods[] = {
+	{NVM_BTREE_NAME, NVM_INDEX_METHOD_NVM, false},
+	{"btree", NVM_INDEX_METHOD_BTREE, false},
+	{NULL, 0, false}
+};
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_define_settings(void)
+{
+	DefineCustomEnumVariable("nvm.default_index_method",
+							 "Index access method of indexes on nvm tables for which none is named.",
+							 "PRIMARY KEY, UNIQUE and CREATE INDEX without USING take it.",
+							 &nvm_default_index_method,
+							 NVM_DEFAULT_INDEX_METHOD,
+							 index_methods,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+}
+
+/*
+ * Is rel, which need not exist, one whose indexes we choose?  Before 18 unique
+ * indexes must be btree's for REFRESH MATERIALIZED VIEW CONCURRENTLY, and for
+ * ON CONFLICT where rows are routed to a partition (speculative.c).
+ */
+static bool
+method_is_ours(RangeVar *name, bool unique)
+{
+	Oid			relid = RangeVarGetRelid(name, NoLock, true);
+	HeapTuple	tuple;
+	Form_pg_class form;
+	bool		ours = false;
+
+	if (!OidIsValid(relid))
+		return false;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	if ((form->relkind == RELKIND_RELATION &&
+		 !(form->relispartition && unique && NVM_SPECULATIVE_WANTS_BTREE)) ||
+		(form->relkind == RELKIND_MATVIEW &&
+		 !(unique && NVM_MATVIEW_WANTS_BTREE)))
+		ours = form->relam == get_table_am_oid("nvm", true);
+	ReleaseSysCache(tuple);
+	return ours;
+}
+
+/* the scanner's token of a keyword */
+static int
+keyword_token(const char *word)
+{
+	int			n = ScanKeywordLookup(word, &ScanKeywords);
+
+	return n >= 0 ? (int) ScanKeywordTokens[n] : -1;
+}
+
+/*
+ * Does the text of CREATE INDEX name an access method?  Between ON and the
+ * list of columns there are a name, perhaps qualified, and USING.  (Of several
+ * CREATE INDEX in one CREATE SCHEMA one that does speaks for all.)
+ */
+static bool
+text_has_using(PlannedStmt *pstmt, const char *queryString)
+{
+	char	   *text;
+	core_yyscan_t scanner;
+	core_yy_extra_type extra;
+	core_YYSTYPE value;
+	YYLTYPE		location;
+	int			token;
+	int			token_index = keyword_token("index");
+	int			token_on = keyword_token("on");
+	int			token_using = keyword_token("using");
+	enum
+	{
+		OUTSIDE, AFTER_INDEX, AFTER_ON
+	}			state = OUTSIDE;
+	bool		found = false;
+
+	if (queryString == NULL)
+		return true;
+	if (pstmt->stmt_location >= 0 && pstmt->stmt_len > 0)
+		text = pnstrdup(queryString + pstmt->stmt_location, pstmt->stmt_len);
+	else
+		text = pstrdup(queryString + Max(pstmt->stmt_location, 0));
+
+	scanner = scanner_init(text, &extra, &ScanKeywords, ScanKeywordTokens);
+	while (!found && (token = core_yylex(&value, &location, scanner)) != 0)
+	{
+		if (token == token_index)
+			state = AFTER_INDEX;
+		else if (state == AFTER_INDEX && token == token_on)
+			state = AFTER_ON;
+		else if (state == AFTER_ON && token == token_using)
+			found = true;
+		else if (state == AFTER_ON && token == '(')
+			state = OUTSIDE;
+	}
+	scanner_finish(scanner);
+	pfree(text);
+	return found;
+}
+
+/*
+ * Let the PRIMARY KEYs and UNIQUEs in a list of constraints take ours.
+ */
+static bool
+constraint_take_ours(Constraint *con)
+{
+	if ((con->contype != CONSTR_PRIMARY && con->contype != CONSTR_UNIQUE) ||
+		con->access_method != NULL)
+		return false;
+	if (con->indexname != NULL)
+		return false;			/* USING INDEX */
+	con->access_method = pstrdup(NVM_BTREE_NAME);
+	return true;
+}
+
+/*
+ * ALTER TABLE ... ADD PRIMARY KEY and the like never come by as statements of
+ * their own.
+ */
+static bool
+alter_table_take_ours(AlterTableStmt *stmt)
+{
+	bool		changed = false;
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		ListCell   *lc2;
+
+		if (cmd->def == NULL)
+			continue;
+		if (IsA(cmd->def, Constraint))
+			changed |= constraint_take_ours((Constraint *) cmd->def);
+		else if (IsA(cmd->def, ColumnDef))
+		{
+			foreach(lc2, ((ColumnDef *) cmd->def)->constraints)
+			{
+				if (IsA(lfirst(lc2), Constraint))
+					changed |= constraint_take_ours((Constraint *) lfirst(lc2));
+			}
+		}
+	}
+	return changed;
+}
+
+/*
+ * ProcessUtility_hook, before the statement: returns it, or a copy with the
+ * access method that it did not name.
+ */
+PlannedStmt *
+nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
+{
+	Node	   *node = pstmt->utilityStmt;
+
+	if (nvm_default_index_method != NVM_INDEX_METHOD_NVM)
+		return pstmt;
+
+	if (IsA(node, IndexStmt))
+	{
+		IndexStmt  *stmt = (IndexStmt *) node;
+
+		if (strcmp(stmt->accessMethod, DEFAULT_INDEX_TYPE) != 0 ||
+			stmt->excludeOpNames != NIL || stmt->relation == NULL ||
+			OidIsValid(stmt->indexOid) ||
+			!method_is_ours(stmt->relation, stmt->unique))
+			return pstmt;
+		if (!stmt->isconstraint && !stmt->transformed &&
+			text_has_using(pstmt, queryString))
+			return pstmt;
+		pstmt = copyObject(pstmt);
+		((IndexStmt *) pstmt->utilityStmt)->accessMethod = pstrdup(NVM_BTREE_NAME);
+	}
+	else if (IsA(node, AlterTableStmt) &&
+			 ((AlterTableStmt *) node)->objtype == OBJECT_TABLE &&
+			 method_is_ours(((AlterTableStmt *) node)->relation, true))
+	{
+		PlannedStmt *copy = copyObject(pstmt);
+
+		if (alter_table_take_ours((AlterTableStmt *) copy->utilityStmt))
+			pstmt = copy;
+	}
+	return pstmt;
+}
+
+/*
+ * The operator class of btree that one of ours stands for: by name and type,
+ * first of the same schema.
+ */
+static Oid
+btree_opclass_of(Oid ours)
+{
+	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(ours));
+	Form_pg_opclass form;
+	Oid			result;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", ours);
+	form = (Form_pg_opclass) GETSTRUCT(tuple);
+	if (form->opcmethod == BTREE_AM_OID)
+	{
+		ReleaseSysCache(tuple);
+		return ours;
+	}
+	result = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+							 ObjectIdGetDatum(BTREE_AM_OID),
+							 NameGetDatum(&form->opcname),
+							 ObjectIdGetDatum(form->opcnamespace));
+	if (!OidIsValid(result))
+	{
+		CatCList   *list = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
+
+		for (int i = 0; i < list->n_members && !OidIsValid(result); i++)
+		{
+			Form_pg_opclass other = (Form_pg_opclass) GETSTRUCT(&list->members[i]->tuple);
+
+			if (strcmp(NameStr(other->opcname), NameStr(form->opcname)) == 0 &&
+				other->opcintype == form->opcintype)
+				result = other->oid;
+		}
+		ReleaseSysCacheList(list);
+	}
+	if (!OidIsValid(result))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("operator class \"%s\" does not exist for access method \"%s\"",
+						NameStr(form->opcname), "btree"),
+				 errdetail("Operator classes of access method \"%s\" stand for those of \"btree\" of the same name.",
+						   NVM_BTREE_NAME)));
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * Index indexid was made, and is not built yet (OAT_POST_CREATE): if it is
+ * ours, give it the operator classes of btree.
+ */
+void
+nvm_ddl_created_index(Oid indexid)
+{
+	Relation	pg_index;
+	HeapTuple	tuple;
+	Datum		datum;
+	bool		isnull;
+	oidvector  *classes;
+	Datum		values[Natts_pg_index] = {0};
+	bool		nulls[Natts_pg_index] = {0};
+	bool		replace[Natts_pg_index] = {0};
+	ObjectAddress index;
+	bool		changed = false;
+
+	/* the index's rows in the catalogs are of this command */
+	CommandCounterIncrement();
+
+	pg_index = table_open(IndexRelationId, RowExclusiveLock);
+	tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(indexid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull);
+	Assert(!isnull);
+	classes = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
+
+	ObjectAddressSet(index, RelationRelationId, indexid);
+	for (int i = 0; i < classes->dim1; i++)
+	{
+		Oid			theirs = btree_opclass_of(classes->values[i]);
+		ObjectAddress opclass;
+
+		if (theirs == classes->values[i])
+			continue;
+		classes->values[i] = theirs;
+		ObjectAddressSet(opclass, OperatorClassRelationId, theirs);
+		recordDependencyOn(&index, &opclass, DEPENDENCY_NORMAL);
+		changed = true;
+	}
+
+	if (changed)
+	{
+		values[Anum_pg_index_indclass - 1] = PointerGetDatum(classes);
+		replace[Anum_pg_index_indclass - 1] = true;
+		tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
+		CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
+		CommandCounterIncrement();
+	}
+	table_close(pg_index, RowExclusiveLock);
+}
