@@ -17,6 +17,7 @@
 #include "storage/lwlock.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/guc.h"
 #include "wbl/nvm_snapshot.h"
@@ -79,6 +80,7 @@ _PG_init(void)
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();
 	nvm_wbl_define_settings();
+	nvm_ddl_define_settings();
 	MarkGUCPrefixReserved("nvm");
 
 	prev_shmem_request_hook = shmem_request_hook;
@@ -90,6 +92,7 @@ _PG_init(void)
 	nvm_wbl_register_callbacks();
 	nvm_table_register();
 	nvm_ddl_register_hooks();
+	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();
 	nvm_block_readers_register_hooks();
 	nvm_snapshot_register_hook();

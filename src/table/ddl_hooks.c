@@ -26,6 +26,8 @@
 #include "table/nvm_ddl.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
 
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
@@ -35,6 +37,26 @@ static const char *createdb_template = NULL;
 
 /* the database of the DROP DATABASE that is running */
 static Oid	dropdb_database = InvalidOid;
+
+/*
+ * Is relation relid, which this command has made, an index of ours?  The
+ * catalogs do not show it yet, the relcache does.
+ */
+static bool
+ddl_created_btree(Oid relid)
+{
+	Relation	rel = RelationIdGetRelation(relid);
+	bool		ours = false;
+
+	if (rel != NULL)
+	{
+		if (rel->rd_rel->relkind == RELKIND_INDEX ||
+			rel->rd_rel->relkind == RELKIND_PARTITIONED_INDEX)
+			ours = rel->rd_rel->relam == get_index_am_oid(NVM_BTREE_NAME, true);
+		RelationClose(rel);
+	}
+	return ours;
+}
 
 /*
  * object_access_hook: relations and databases come and go.
@@ -64,9 +86,13 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		if (dir != 0)
 			nvm_storage_end(dir);
 	}
-	else if (access == OAT_POST_CREATE && arg != NULL &&
-			 ((ObjectAccessPostCreate *) arg)->is_internal)
-		nvm_ddl_created_relation(objectId);
+	else if (access == OAT_POST_CREATE)
+	{
+		if (ddl_created_btree(objectId))
+			nvm_ddl_created_index(objectId);
+		else if (arg != NULL && ((ObjectAccessPostCreate *) arg)->is_internal)
+			nvm_ddl_created_relation(objectId);
+	}
 }
 
 /*
@@ -133,23 +159,19 @@ ddl_next_process_utility(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
- * ProcessUtility_hook
+ * Execute a statement, and do what it means to us.
  */
 static void
-ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
-					bool readOnlyTree, ProcessUtilityContext context,
-					ParamListInfo params, QueryEnvironment *queryEnv,
-					DestReceiver *dest, QueryCompletion *qc)
+ddl_execute(PlannedStmt *pstmt, const char *queryString,
+			bool readOnlyTree, ProcessUtilityContext context,
+			ParamListInfo params, QueryEnvironment *queryEnv,
+			DestReceiver *dest, QueryCompletion *qc)
 {
-	Node	   *stmt;
-	NodeTag		tag;
+	Node	   *stmt = pstmt->utilityStmt;
+	NodeTag		tag = nodeTag(stmt);
 	bool		settle = false;
 	Oid			relid = InvalidOid;
 	uint32		dir = 0;
-
-	pstmt = nvm_ddl_choose_index_method(pstmt, queryString);
-	stmt = pstmt->utilityStmt;
-	tag = nodeTag(stmt);
 
 	if (IsA(stmt, CreatedbStmt))
 	{
@@ -204,6 +226,19 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		if (get_rel_relkind(relid) == RELKIND_VIEW)
 			nvm_storage_end(dir);
 	}
+}
+
+/*
+ * ProcessUtility_hook
+ */
+static void
+ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
+					bool readOnlyTree, ProcessUtilityContext context,
+					ParamListInfo params, QueryEnvironment *queryEnv,
+					DestReceiver *dest, QueryCompletion *qc)
+{
+	ddl_execute(nvm_ddl_choose_index_method(pstmt, queryString), queryString,
+				readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
 /*

@@ -27,6 +27,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
@@ -42,11 +43,10 @@
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
-
-#define NVM_BTREE_NAME		"nvm_btree"
 
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
 

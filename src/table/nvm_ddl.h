@@ -35,6 +35,9 @@ extern void nvm_ddl_check_publication(Node *stmt);
 
 /* ---- ddl_index_method.c ---- */
 
+#define NVM_BTREE_NAME			"nvm_btree"
+
+/* nvm.default_index_method */
 #define NVM_INDEX_METHOD_BTREE	0
 #define NVM_INDEX_METHOD_NVM	1
 #define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_BTREE
