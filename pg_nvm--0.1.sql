@@ -124,7 +124,7 @@ CREATE FUNCTION nvm.relations_info(
     OUT id int, OUT database oid, OUT tablespace oid, OUT relfilenode oid,
     OUT persistence "char", OUT ended bool, OUT blocks bigint,
     OUT extents bigint, OUT bytes bigint, OUT large_values bigint,
-    OUT live_rows bigint, OUT dead_versions bigint)
+    OUT live_rows bigint, OUT dead_versions bigint, OUT kind "char")
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_relations_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -136,12 +136,12 @@ CREATE VIEW nvm.relations AS
 SELECT i.id, d.datname AS database,
        CASE WHEN d.datname = current_database() THEN c.oid::regclass END AS relation,
        i.relfilenode, i.persistence, i.ended, i.blocks, i.extents, i.bytes,
-       i.large_values, i.live_rows, i.dead_versions
+       i.large_values, i.live_rows, i.dead_versions, i.kind
   FROM nvm.relations_info() i
        LEFT JOIN pg_catalog.pg_database d ON d.oid = i.database
        LEFT JOIN pg_catalog.pg_class c
               ON c.relfilenode = i.relfilenode
-             AND c.relkind IN ('r', 'm')
+             AND CASE i.kind WHEN 'i' THEN c.relkind = 'i' ELSE c.relkind IN ('r', 'm') END
              AND c.relpersistence = i.persistence
              AND c.reltablespace = i.tablespace;
 

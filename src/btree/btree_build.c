@@ -569,17 +569,9 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 {
 	IndexBuildResult *result;
 	Build		build;
-	uint32		flags = 0;
-
-	if (_bt_allequalimage(index, false))
-		flags |= NVM_INDEX_META_EQUALIMAGE;
-	if (nvm_index_option_persistence(index) == NVM_INDEX_LEAVES)
-		flags |= NVM_INDEX_META_LEAVES;
-	else if (nvm_index_option_persistence(index) == NVM_INDEX_NOTHING)
-		flags |= NVM_INDEX_META_NONE;
 
 	/* first of all, since it needs a stamp, which none gets in parallel mode */
-	nvm_index_make_storage(index, flags);
+	nvm_index_make_storage(index, nvm_index_meta_flags(index));
 
 	build_init(&build, heap, index, info->ii_Unique, info->ii_NullsNotDistinct);
 	build_scan(&build, info);

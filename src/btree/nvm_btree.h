@@ -73,13 +73,26 @@ nvm_index_cache(Relation index)
 	return nvm_index_cache_slow(index);
 }
 
+/* ---- storages (btree_storage.c) ---- */
+
 /*
- * btree_storage.c: for ambuild and ambuildempty.  Give index, whose file number
- * is new, a storage of the current transaction (UNLOGGED, TEMP as the relation
- * is): block 0 is a durable meta page with these NVM_INDEX_META_* flags and root
- * 0, so that nvm_index_cache() works from then on.  Drops rd_amcache.
+ * For ambuild.  Give index, whose file number is new, a storage of the current
+ * transaction (UNLOGGED, TEMP as the relation is), and end the one that it had
+ * before: block 0 is a durable meta page with these NVM_INDEX_META_* flags and
+ * root 0, so that nvm_index_cache() works from then on.  Drops rd_amcache.
+ * ERROR if the table is not ours.
  */
 extern void nvm_index_make_storage(Relation index, uint32 meta_flags);
+
+/*
+ * Meta page of a storage without blocks, which a crash leaves of an UNLOGGED
+ * index: who uses it first makes it.  If it is there by now nothing is done.
+ */
+extern uint32 nvm_index_meta_flags(Relation index);
+extern NvmIndexMeta *nvm_index_make_meta(NvmRelState *state, uint32 flags);
+
+/* CREATE DATABASE: fill storage `to` with the index in storage `from` */
+extern void nvm_index_copy_storage(uint32 from, uint32 to);
 
 /* check word of a meta page as it stands in memory (btree_page.c) */
 extern uint32 nvm_index_meta_check(const NvmIndexMeta *meta);

@@ -35,6 +35,19 @@ typedef RelFileNode NvmLocator;
 #define NvmLocatorRel(l)		((l).relNode)
 #endif
 
+/* in which subtransaction did rel get its file, if in this transaction? */
+#if PG_VERSION_NUM >= 160000
+#define NvmRelNewFileSubid(rel)		((rel)->rd_newRelfilelocatorSubid)
+#define NvmRelFirstFileSubid(rel)	((rel)->rd_firstRelfilelocatorSubid)
+#define NvmRelidByFile(spc, file)	RelidByRelfilenumber((spc), (file))
+#include "utils/relfilenumbermap.h"
+#else
+#include "utils/relfilenodemap.h"
+#define NvmRelNewFileSubid(rel)		((rel)->rd_newRelfilenodeSubid)
+#define NvmRelFirstFileSubid(rel)	((rel)->rd_firstRelfilenodeSubid)
+#define NvmRelidByFile(spc, file)	RelidByRelfilenode((spc), (file))
+#endif
+
 #if PG_VERSION_NUM >= 170000
 #define NvmProcNumber()			MyProcNumber
 #define NvmBackendId()			MyProcNumber

@@ -35,6 +35,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
@@ -89,8 +90,8 @@ orphan_candidate(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * The files of this database's relations of any access method but heap: who
- * knows under which names ours is known.
+ * The files of this database's relations of any access method but the built-in
+ * ones: who knows under which names ours are known.
  */
 static HTAB *
 orphan_files_in_use(void)
@@ -107,8 +108,9 @@ orphan_files_in_use(void)
 		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
 		OrphanFile	file = {form->reltablespace, form->relfilenode};
 
-		if ((form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW) &&
-			form->relam != HEAP_TABLE_AM_OID)
+		if ((form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW ||
+			 form->relkind == RELKIND_INDEX) &&
+			form->relam >= FirstNormalObjectId)
 			(void) hash_search(files, &file, HASH_ENTER, NULL);
 	}
 	systable_endscan(scan);

@@ -28,7 +28,7 @@ PG_FUNCTION_INFO_V1(nvm_check_pool);
 
 #define POOL_COLUMNS		14
 #define RECOVERY_COLUMNS	6
-#define RELATIONS_COLUMNS	12
+#define RELATIONS_COLUMNS	13
 #define ACTIVITY_COLUMNS	12
 
 static Datum
@@ -163,7 +163,7 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) arg;
 	NvmRelState *state = &nvm_relstates[id];
-	NvmStorageEstimate estimate;
+	NvmStorageEstimate estimate = {0};
 	Datum		values[RELATIONS_COLUMNS];
 	bool		nulls[RELATIONS_COLUMNS] = {0};
 	char		persistence = RELPERSISTENCE_PERMANENT;
@@ -177,7 +177,11 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 		LWLockRelease(NvmWbl->storage_lock);
 		return;
 	}
-	nvm_storage_estimate(nvm_rel_open(id), &estimate);
+	(void) nvm_rel_open(id);
+	if (entry->kind == NVM_DIR_KIND_TABLE)
+		nvm_storage_estimate(state, &estimate);
+	else
+		nulls[10] = nulls[11] = true;
 	if ((entry->flags & NVM_DIR_TEMP) != 0)
 		persistence = RELPERSISTENCE_TEMP;
 	else if ((entry->flags & NVM_DIR_UNLOGGED) != 0)
@@ -193,6 +197,7 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	values[7] = stat_u64(pg_atomic_read_u32(&state->nextents));
 	values[8] = stat_u64(nvm_rel_units(state) * NVM_UNIT_SIZE);
 	values[9] = stat_u64(pg_atomic_read_u32(&state->nlarge));
+	values[12] = CharGetDatum(entry->kind == NVM_DIR_KIND_TABLE ? RELKIND_RELATION : RELKIND_INDEX);
 	LWLockRelease(NvmWbl->storage_lock);
 
 	values[10] = stat_u64(estimate.live);

@@ -28,6 +28,7 @@
  */
 #include "postgres.h"
 
+#include "btree/nvm_btree.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "table/nvm_ddl.h"
@@ -193,6 +194,11 @@ nvm_storage_copy(uint32 from, uint32 to)
 	uint32		first;
 
 	NVM_FAILPOINT("copy-begin");
+	if (nvm_dir_entry(from)->kind == NVM_DIR_KIND_INDEX)
+	{
+		nvm_index_copy_storage(from, to);
+		return;
+	}
 	for (uint32 blk = 0; blk < nblocks; blk++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -251,6 +251,7 @@ nvm_table_register(void)
 		.undo_range = nvm_undo_range,
 		.collect_block = nvm_collect_block,
 		.collect_large = nvm_collect_large,
+		.is_table = nvm_relation_is_nvm,
 		.locks_held = nvm_locks_held,
 		.restore_lock = nvm_restore_lock
 	};

@@ -16,6 +16,7 @@
 #include "access/twophase.h"
 #include "pool/nvm_pool.h"
 #include "storage/latch.h"
+#include "utils/relcache.h"
 
 typedef uint64 NvmStamp;
 
@@ -275,6 +276,9 @@ typedef struct NvmTableOps
 	int			(*locks_held) (uint32 dir, uint32 blk, uint16 off_first,
 							   uint16 off_last, NvmLockItem *items);
 	void		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
+
+	/* is it a relation with rows in the pool? */
+	bool		(*is_table) (Relation rel);
 } NvmTableOps;
 
 extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);

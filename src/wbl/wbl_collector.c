@@ -148,6 +148,12 @@ nvm_sweep_storage(NvmSweep *sweep, uint32 id)
 			LWLockRelease(NvmWbl->storage_lock);
 			return true;
 		}
+		/* nothing in an index carries a stamp; what leads to no row VACUUM removes */
+		if (nvm_dir_entry(id)->kind != NVM_DIR_KIND_TABLE)
+		{
+			LWLockRelease(NvmWbl->storage_lock);
+			return true;
+		}
 		if (rel == NULL)
 		{
 			rel = nvm_rel_open(id);

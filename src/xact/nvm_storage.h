@@ -31,6 +31,9 @@ extern void nvm_storage_form(Relation rel, uint32 kind, char persistence,
 extern uint32 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form);
 extern void nvm_storage_end(uint32 dir);
 
+/* is rel a relation with rows in the pool? */
+extern bool nvm_storage_is_table(Relation rel);
+
 /* take all blocks away from a storage that nobody else can use */
 extern void nvm_storage_empty(uint32 dir);
 

@@ -16,6 +16,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "wbl/wbl_impl.h"
 #include "xact/nvm_storage.h"
 
 /*
@@ -129,4 +130,10 @@ nvm_storage_empty(uint32 dir)
 	nvm_dir_empty(dir);
 	nvm_dir_entry(dir)->all_visible = 0;
 	LWLockRelease(NvmWbl->storage_lock);
+}
+
+bool
+nvm_storage_is_table(Relation rel)
+{
+	return nvm_table_ops->is_table(rel);
 }
