@@ -29,14 +29,14 @@ COMMENT ON ACCESS METHOD nvm IS
 -- Checks
 -- ---------------------------------------------------------------------------
 
-CREATE FUNCTION nvm.check(relation regclass,
+CREATE FUNCTION nvm.check(relation regclass, heapallindexed bool DEFAULT false,
                           OUT blkno bigint, OUT off int, OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_check'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION nvm.check(regclass) IS
-'verify blocks, row versions, chains and large values of an nvm table; one row per problem';
+COMMENT ON FUNCTION nvm.check(regclass, bool) IS
+'verify blocks, row versions, chains and large values of an nvm table and the trees of its nvm_btree indexes, or one such index, on request also against the rows; one row per problem';
 
 CREATE FUNCTION nvm.check_pool(OUT place text, OUT problem text)
 RETURNS SETOF record
@@ -47,7 +47,7 @@ COMMENT ON FUNCTION nvm.check_pool() IS
 'verify header, extent maps, directory and commit slots of the pool; one row per problem';
 
 -- Both read tables whole, whatever the privileges on them.
-REVOKE ALL ON FUNCTION nvm.check(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.check(regclass, bool) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.check_pool() FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------

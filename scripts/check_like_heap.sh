@@ -69,7 +69,7 @@ CREATE DATABASE like_heap TEMPLATE template0;
 \c like_heap
 CREATE ACCESS METHOD nvm TYPE TABLE HANDLER heap_tableam_handler;
 CREATE SCHEMA nvm;
-CREATE FUNCTION nvm.check(regclass) RETURNS SETOF text LANGUAGE sql AS 'SELECT NULL::text WHERE false';
+CREATE FUNCTION nvm.check(regclass, bool DEFAULT false) RETURNS SETOF text LANGUAGE sql AS 'SELECT NULL::text WHERE false';
 CREATE FUNCTION nvm.check_pool() RETURNS SETOF text LANGUAGE sql AS 'SELECT NULL::text WHERE false';
 SET allow_system_table_mods = on;
 INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)

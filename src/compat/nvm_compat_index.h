@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "optimizer/optimizer.h"
+#include "utils/guc.h"
 
 /*
  * Workers for the build of an index: before 17 index_build asks for some only
@@ -33,5 +34,12 @@ nvm_index_build_workers(Relation heap, Relation index, IndexInfo *info)
 #endif
 	return info->ii_ParallelWorkers;
 }
+
+/* since 17 functions of an index run with a search_path that is safe */
+#if PG_VERSION_NUM >= 170000
+#define nvm_restrict_search_path()	RestrictSearchPath()
+#else
+#define nvm_restrict_search_path()	((void) 0)
+#endif
 
 #endif							/* NVM_COMPAT_INDEX_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * check.c
- *	  nvm.check(): is a table's storage sound?
+ *	  nvm.check(): is a table's storage sound?  And its indexes (btree_check.c)?
  *
  * Each block is read without locks first.  Only if something looks wrong it
  * is read again under the block's row lock and allocation lock, so that a
@@ -16,7 +16,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/relation.h"
+#include "access/table.h"
+#include "btree/nvm_btree.h"
+#include "catalog/index.h"
 #include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -425,6 +429,24 @@ check_block_twice(NvmCheck *check, uint32 blk)
 }
 
 /*
+ * A row of the result.
+ */
+static void
+check_put(ReturnSetInfo *rsinfo, bool has_blk, uint32 blk, uint32 off,
+		  const char *problem)
+{
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	values[0] = Int64GetDatum((int64) blk);
+	nulls[0] = !has_blk;
+	values[1] = Int32GetDatum((int32) off);
+	nulls[1] = (off == 0);
+	values[2] = CStringGetTextDatum(problem);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
  * Move what was found to the result.
  */
 static void
@@ -435,14 +457,8 @@ check_flush(NvmCheck *check, ReturnSetInfo *rsinfo)
 	foreach(lc, check->problems)
 	{
 		NvmCheckProblem *p = (NvmCheckProblem *) lfirst(lc);
-		Datum		values[3];
-		bool		nulls[3] = {0};
 
-		values[0] = Int64GetDatum((int64) p->blk);
-		values[1] = Int32GetDatum((int32) p->off);
-		nulls[1] = (p->off == 0);
-		values[2] = CStringGetTextDatum(p->text);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		check_put(rsinfo, true, p->blk, p->off, p->text);
 	}
 	check->problems = NIL;
 	check->large = NIL;
@@ -452,6 +468,15 @@ check_flush(NvmCheck *check, ReturnSetInfo *rsinfo)
 /*
  * Whoever was granted the function still needs to be allowed to read.
  */
+static void
+check_may_read(Relation rel)
+{
+	if (pg_class_aclcheck(RelationGetRelid(rel), GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV,
+					   get_relkind_objtype(rel->rd_rel->relkind),
+					   RelationGetRelationName(rel));
+}
+
 static Relation
 check_open(Oid relid)
 {
@@ -464,23 +489,97 @@ check_open(Oid relid)
 						RelationGetRelationName(rel)),
 				 rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ?
 				 errhint("Check its partitions.") : 0));
-	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV,
-					   get_relkind_objtype(rel->rd_rel->relkind),
-					   RelationGetRelationName(rel));
+	check_may_read(rel);
 	return rel;
+}
+
+/* where the findings of an index go */
+typedef struct CheckIndexArg
+{
+	ReturnSetInfo *rsinfo;
+	const char *name;			/* NULL: the index is what was asked about */
+} CheckIndexArg;
+
+static void
+check_index_emit(void *arg, uint32 blkno, int item, const char *problem)
+{
+	CheckIndexArg *to = (CheckIndexArg *) arg;
+
+	if (to->name == NULL)
+		check_put(to->rsinfo, true, blkno, item, problem);
+	else
+		check_put(to->rsinfo, false, 0, 0,
+				  item == 0 ? psprintf("index \"%s\", block %u: %s", to->name, blkno, problem) :
+				  psprintf("index \"%s\", block %u, entry %d: %s", to->name, blkno, item, problem));
+}
+
+/*
+ * One index that was asked about.
+ */
+static void
+check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)
+{
+	CheckIndexArg arg = {rsinfo, NULL};
+	Oid			heapid = IndexGetRelation(indexid, false);
+	Relation	heap = table_open(heapid, AccessShareLock);
+	Relation	index = index_open(indexid, AccessShareLock);
+
+	check_may_read(heap);
+	if (!nvm_relation_is_btree(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not an index of access method nvm_btree",
+						RelationGetRelationName(index))));
+	if (!index->rd_index->indisready || (heapallindexed && !index->rd_index->indisvalid))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid", RelationGetRelationName(index)),
+				 errhint("REINDEX or drop it.")));
+	nvm_btree_check(index, heap, heapallindexed, check_index_emit, &arg);
+	index_close(index, AccessShareLock);
+	table_close(heap, AccessShareLock);
+}
+
+/*
+ * The indexes of a table, as far as they are ours and finished.
+ */
+static void
+check_indexes(Relation rel, bool heapallindexed, ReturnSetInfo *rsinfo)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		CheckIndexArg arg = {rsinfo, RelationGetRelationName(index)};
+
+		if (nvm_relation_is_btree(index) && index->rd_index->indisready)
+			nvm_btree_check(index, rel, heapallindexed && index->rd_index->indisvalid,
+							check_index_emit, &arg);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
 }
 
 Datum
 nvm_check(PG_FUNCTION_ARGS)
 {
 	Oid			relid = PG_GETARG_OID(0);
+	bool		heapallindexed = PG_GETARG_BOOL(1);
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Relation	rel = check_open(relid);
+	char		relkind = get_rel_relkind(relid);
+	Relation	rel;
 	NvmCheck	check = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
+	if (relkind == RELKIND_INDEX)
+	{
+		check_index(relid, heapallindexed, rsinfo);
+		return (Datum) 0;
+	}
 
+	rel = check_open(relid);
 	check.rel = rel;
 	check.state = nvm_rel(rel);
 	check.dir = check.state->dir;
@@ -498,6 +597,7 @@ nvm_check(PG_FUNCTION_ARGS)
 	}
 	nvm_check_large_orphans(&check);
 	check_flush(&check, rsinfo);
+	check_indexes(rel, heapallindexed, rsinfo);
 
 	MemoryContextDelete(check.cxt);
 	relation_close(rel, AccessShareLock);

@@ -1,0 +1,421 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_check.c
+ *	  nvm.check() of an index: is the tree one, and does it lead to the rows?
+ *
+ * Each level is walked by its right links, from the root's down; beside it the
+ * level above, whose downlinks must lead to these very pages in this order, with
+ * the high key of the page before as their key.  A page without a downlink is
+ * right only behind an INCOMPLETE one.  Every page is met once, and what is
+ * not met must not claim to be part of the tree.
+ *
+ * The first pass holds nobody up.  If anything looks wrong, a page may merely
+ * have been split while we looked; so there is another one with the index
+ * locked against changes, and what that finds counts.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_check.h"
+#include "compat/nvm_compat_index.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#define CHECK_MAX_LEVEL		32
+
+#define CHECK_KNOWN_META_FLAGS \
+	(NVM_INDEX_META_EQUALIMAGE | NVM_INDEX_META_LEAVES | NVM_INDEX_META_NONE)
+
+/* goes over the downlinks of a level while the one below is walked */
+typedef struct CheckCursor
+{
+	NvmIndexCopy *copy;			/* NULL: at the end */
+	int			item;
+	IndexTuple	low;			/* high key of the page before */
+} CheckCursor;
+
+/*
+ * Note a problem; item 0 means the page as a whole.
+ */
+void
+nvm_index_check_report(IndexCheck *check, uint32 blkno, int item, const char *fmt,...)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(GetMemoryChunkContext(check));
+	IndexFinding *finding = (IndexFinding *) palloc(sizeof(IndexFinding));
+	char		buf[512];
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(buf, sizeof(buf), fmt, args);
+	va_end(args);
+
+	finding->blkno = blkno;
+	finding->item = item;
+	finding->problem = pstrdup(buf);
+	check->findings = lappend(check->findings, finding);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+check_meta(IndexCheck *check)
+{
+	NvmIndexMeta *meta = check->cache.meta;
+
+	if (meta->magic != NVM_INDEX_META_MAGIC || meta->dir != check->cache.dir ||
+		meta->check != nvm_index_meta_check(meta))
+		nvm_index_check_report(check, 0, 0, "meta page is not one of this index, or its checksum is wrong");
+	if (meta->version != NVM_INDEX_VERSION)
+		nvm_index_check_report(check, 0, 0, "meta page has version %u", meta->version);
+	if ((meta->flags & ~CHECK_KNOWN_META_FLAGS) != 0)
+		nvm_index_check_report(check, 0, 0, "unknown flags %08x in the meta page", meta->flags);
+	if (meta->reserved != 0)
+		nvm_index_check_report(check, 0, 0, "reserved bytes of the meta page are not zero");
+	for (int i = 0; i < (int) sizeof(meta->reserved2); i++)
+	{
+		if (meta->reserved2[i] == 0)
+			continue;
+		nvm_index_check_report(check, 0, 0, "reserved bytes of the meta page are not zero");
+		break;
+	}
+}
+
+/*
+ * Copy a page whose bytes make sense.  NULL, and reported, if they do not.
+ */
+static NvmIndexCopy *
+check_copy(IndexCheck *check, uint32 blkno)
+{
+	NvmIndexCopy *copy;
+
+	if (blkno == NVM_INDEX_NONE || blkno >= check->nblocks)
+	{
+		nvm_index_check_report(check, blkno, 0, "a link leads to block %u of %u",
+							   blkno, check->nblocks);
+		return NULL;
+	}
+	if (!nvm_index_check_image(check, blkno))
+		return NULL;
+	copy = (NvmIndexCopy *) palloc(sizeof(NvmIndexCopy));
+	nvm_index_copy(check->index, &check->cache, blkno, copy);
+	return copy;
+}
+
+/* ---- the level above ---- */
+
+/*
+ * Go to page blkno of the parents' level.  It has been checked when its own
+ * level was walked; that it can be copied at all may have changed.
+ */
+static void
+cursor_enter(IndexCheck *check, CheckCursor *cursor, uint32 blkno, uint32 level)
+{
+	NvmIndexCopy *copy = NULL;
+
+	if (blkno != NVM_INDEX_NONE)
+	{
+		copy = check_copy(check, blkno);
+		if (copy != NULL && copy->level != level)
+			copy = NULL;
+		if (copy == NULL)
+			check->broken = true;
+	}
+	cursor->copy = copy;
+	if (copy != NULL)
+		cursor->item = copy->first;
+}
+
+/*
+ * Pass on to the next downlink.
+ */
+static void
+cursor_step(IndexCheck *check, CheckCursor *cursor)
+{
+	NvmIndexCopy *copy = cursor->copy;
+
+	cursor->item++;
+	while (cursor->copy != NULL && cursor->item >= cursor->copy->nitems)
+	{
+		copy = cursor->copy;
+		if (cursor->low != NULL)
+			pfree(cursor->low);
+		cursor->low = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
+		cursor_enter(check, cursor, copy->right, copy->level);
+		pfree(copy);
+	}
+}
+
+/*
+ * The downlink of the page at hand, whose low key is `low`.
+ */
+static void
+check_downlink(IndexCheck *check, CheckCursor *cursor, NvmIndexCopy *copy,
+			   IndexTuple low, bool after_incomplete)
+{
+	IndexTuple	downlink;
+	IndexTuple	key;
+	uint32		leads;
+
+	if (cursor->copy == NULL)
+	{
+		if (!after_incomplete && !check->broken)
+			nvm_index_check_report(check, copy->blkno, 0, "page has no downlink");
+		return;
+	}
+	downlink = NvmIndexCopyItem(cursor->copy, cursor->item);
+	leads = BTreeTupleGetDownLink(downlink);
+	if (leads != copy->blkno)
+	{
+		if (!after_incomplete)
+			nvm_index_check_report(check, cursor->copy->blkno, cursor->item + 1,
+								   "downlink leads to block %u, the next page of level %u is %u",
+								   leads, copy->level, copy->blkno);
+		return;
+	}
+	key = cursor->item == cursor->copy->first ? cursor->low : downlink;
+	if ((key == NULL) != (low == NULL) ||
+		(key != NULL && !nvm_index_check_same_pivot(check, key, low)))
+		nvm_index_check_report(check, cursor->copy->blkno, cursor->item + 1,
+							   "key of the downlink to block %u is not the high key of the page before",
+							   leads);
+	cursor_step(check, cursor);
+}
+
+/* ---- a level ---- */
+
+/*
+ * A page beside its neighbours.
+ */
+static void
+check_page(IndexCheck *check, NvmIndexCopy *copy, uint32 level, uint32 left)
+{
+	if (copy->level != level)
+		nvm_index_check_report(check, copy->blkno, 0, "page is of level %u, reached on level %u",
+							   copy->level, level);
+	if (copy->left != left)
+		nvm_index_check_report(check, copy->blkno, 0, "left link leads to block %u, the page before is %u",
+							   copy->left, left);
+	if ((copy->flags & NVM_INDEX_LIVE) == 0)
+		nvm_index_check_report(check, copy->blkno, 0, "page of the tree is not marked as live");
+	if ((copy->flags & NVM_INDEX_INCOMPLETE) != 0 && copy->right == NVM_INDEX_NONE)
+		nvm_index_check_report(check, copy->blkno, 0, "split is incomplete, but there is no page to the right");
+	if ((copy->flags & NVM_INDEX_DELETED) != 0)
+	{
+		if (copy->image.header.safexid != NVM_INDEX_LINKED)
+			nvm_index_check_report(check, copy->blkno, 0, "deleted page is still linked");
+		else if (copy->level > 0 || copy->nitems > copy->first || copy->right == NVM_INDEX_NONE)
+			nvm_index_check_report(check, copy->blkno, 0, "page is being deleted, but is not an empty leaf");
+	}
+}
+
+/*
+ * Walk a level from its first page, beside the one above, whose first page is
+ * `parent` (NVM_INDEX_NONE above the root's).  Returns the first page of the
+ * level below.
+ */
+static uint32
+check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
+{
+	CheckCursor cursor = {NULL, 0, NULL};
+	IndexTuple	low = NULL;		/* strict lower bound of what is on the page */
+	IndexTuple	before = NULL;	/* high key of the page before */
+	uint32		left = NVM_INDEX_NONE;
+	uint32		below = NVM_INDEX_NONE;
+	bool		incomplete = false;
+	bool		is_root = parent == NVM_INDEX_NONE;
+
+	if (!is_root)
+		cursor_enter(check, &cursor, parent, level + 1);
+
+	while (blkno != NVM_INDEX_NONE)
+	{
+		NvmIndexCopy *copy;
+
+		CHECK_FOR_INTERRUPTS();
+		if (blkno < check->nblocks)
+		{
+			if (check->seen[blkno / 8] & (1 << (blkno % 8)))
+			{
+				nvm_index_check_report(check, blkno, 0, "page is reached twice");
+				check->broken = true;
+				break;
+			}
+			check->seen[blkno / 8] |= 1 << (blkno % 8);
+		}
+		copy = check_copy(check, blkno);
+		if (copy == NULL)
+		{
+			check->broken = true;
+			break;
+		}
+		check_page(check, copy, level, left);
+		if (!is_root)
+			check_downlink(check, &cursor, copy, before, incomplete);
+		else if (left != NVM_INDEX_NONE && !incomplete)
+			nvm_index_check_report(check, blkno, 0, "page beside the root");
+
+		/* a root that was split is one no more, once there is a new one */
+		if (((copy->flags & NVM_INDEX_ROOT) != 0) != (is_root && left == NVM_INDEX_NONE) &&
+			(copy->flags & NVM_INDEX_INCOMPLETE) == 0)
+			nvm_index_check_report(check, blkno, 0, is_root ? "root is not marked as such" :
+								   "page is marked as the root");
+
+		nvm_index_check_items(check, copy, low);
+		if (left == NVM_INDEX_NONE && level > 0 && copy->nitems > copy->first)
+			below = BTreeTupleGetDownLink(NvmIndexCopyItem(copy, copy->first));
+
+		/* the range of a page that is being deleted is the next one's already */
+		if (before != NULL && before != low)
+			pfree(before);
+		before = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
+		if ((copy->flags & NVM_INDEX_DELETED) == 0)
+		{
+			if (low != NULL)
+				pfree(low);
+			low = before;
+		}
+		incomplete = (copy->flags & NVM_INDEX_INCOMPLETE) != 0;
+		left = blkno;
+		blkno = copy->right;
+		pfree(copy);
+	}
+	if (cursor.copy != NULL && !check->broken)
+		nvm_index_check_report(check, cursor.copy->blkno, cursor.item + 1,
+							   "downlink leads to block %u, which is not on level %u",
+							   BTreeTupleGetDownLink(NvmIndexCopyItem(cursor.copy, cursor.item)),
+							   level);
+	return below;
+}
+
+/*
+ * Blocks that the tree does not reach.
+ */
+static void
+check_unreached(IndexCheck *check)
+{
+	for (uint32 blkno = 1; blkno < check->nblocks; blkno++)
+	{
+		NvmIndexPage *page = nvm_index_page(check->cache.state, blkno);
+
+		if (check->seen[blkno / 8] & (1 << (blkno % 8)))
+			continue;
+		if (blkno % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (page->magic == 0)
+			continue;			/* never used */
+		if (page->magic != NVM_INDEX_MAGIC || page->dir != check->cache.dir ||
+			page->blkno != blkno || page->check != nvm_index_page_check(page))
+			nvm_index_check_report(check, blkno, 0, "block is not one of this index, or its checksum is wrong");
+		else if ((page->flags & NVM_INDEX_LIVE) != 0 &&
+				 ((page->flags & NVM_INDEX_DELETED) == 0 || page->safexid == NVM_INDEX_LINKED))
+			nvm_index_check_report(check, blkno, 0, "page is live, but nothing leads to it");
+	}
+}
+
+/*
+ * Everything once.
+ */
+static void
+check_pass(IndexCheck *check)
+{
+	uint64		root;
+	uint32		blkno;
+	uint32		parent = NVM_INDEX_NONE;
+
+	check->findings = NIL;
+	check->broken = false;
+	root = __atomic_load_n(&check->cache.meta->root, __ATOMIC_ACQUIRE);
+	check->nblocks = pg_atomic_read_u32(&check->cache.state->nblocks);
+	check->seen = (uint8 *) MemoryContextAllocExtended(CurrentMemoryContext,
+													   check->nblocks / 8 + 1,
+													   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	if (check->filter != NULL)
+		nvm_index_check_heap_pass(check);
+	check_meta(check);
+
+	blkno = NVM_INDEX_ROOT_BLOCK(root);
+	if (NVM_INDEX_ROOT_LEVEL(root) > CHECK_MAX_LEVEL || (root != 0 && blkno == NVM_INDEX_NONE))
+	{
+		nvm_index_check_report(check, 0, 0, "root is said to be block %u on level %u",
+							   blkno, NVM_INDEX_ROOT_LEVEL(root));
+		return;
+	}
+	for (int level = NVM_INDEX_ROOT_LEVEL(root);
+		 level >= 0 && blkno != NVM_INDEX_NONE; level--)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(check->page_context);
+		uint32		below = check_level(check, level, blkno, parent);
+
+		MemoryContextSwitchTo(oldcontext);
+		MemoryContextReset(check->page_context);
+		parent = blkno;
+		blkno = below;
+		if (level > 0 && blkno == NVM_INDEX_NONE && !check->broken)
+			nvm_index_check_report(check, parent, 0, "first page of level %d leads nowhere", level);
+	}
+	if (!check->broken)
+		check_unreached(check);
+	if (check->filter != NULL && !check->broken)
+		nvm_index_check_heap_rows(check);
+	pfree(check->seen);
+}
+
+/*
+ * See nvm_btree.h.  The caller has opened both, and holds a lock.  Functions of
+ * the index run as the table's owner.
+ */
+void
+nvm_btree_check(Relation index, Relation heap, bool heapallindexed,
+				NvmIndexEmit emit, void *arg)
+{
+	IndexCheck *check = (IndexCheck *) palloc0(sizeof(IndexCheck));
+	Oid			save_userid;
+	int			save_sec_context;
+	int			save_nestlevel;
+	ListCell   *lc;
+
+	GetUserIdAndSecContext(&save_userid, &save_sec_context);
+	SetUserIdAndSecContext(heap->rd_rel->relowner,
+						   save_sec_context | SECURITY_RESTRICTED_OPERATION);
+	save_nestlevel = NewGUCNestLevel();
+	nvm_restrict_search_path();
+
+	check->index = index;
+	check->heap = heap;
+	check->cache = *nvm_index_cache(index);
+	check->natts = IndexRelationGetNumberOfAttributes(index);
+	check->nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+	check->page_context = AllocSetContextCreate(CurrentMemoryContext, "nvm index check",
+												ALLOCSET_DEFAULT_SIZES);
+	check->item_context = AllocSetContextCreate(CurrentMemoryContext, "nvm index check, one page",
+												ALLOCSET_DEFAULT_SIZES);
+	if (heapallindexed)
+		nvm_index_check_heap_begin(check);
+
+	check_pass(check);
+	if (check->findings != NIL)
+	{
+		LockRelation(index, ShareLock);
+		check->locked = true;
+		check_pass(check);
+		UnlockRelation(index, ShareLock);
+	}
+
+	if (heapallindexed)
+		nvm_index_check_heap_end(check);
+	AtEOXact_GUC(false, save_nestlevel);
+	SetUserIdAndSecContext(save_userid, save_sec_context);
+
+	foreach(lc, check->findings)
+	{
+		IndexFinding *finding = (IndexFinding *) lfirst(lc);
+
+		emit(arg, finding->blkno, finding->item, finding->problem);
+	}
+	MemoryContextDelete(check->page_context);
+	MemoryContextDelete(check->item_context);
+}

@@ -1,0 +1,388 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_check_page.c
+ *	  nvm.check() of an index: one page.
+ *
+ * First the bytes, as they lie in the pool, in a private copy: everything that
+ * others take for granted when they read entries.  Then the entries: their
+ * kinds, that they are in order, each TID once, and strictly between the page's
+ * low key and its high key.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_check.h"
+#include "utils/memutils.h"
+
+#define CHECK_KNOWN_FLAGS \
+	(NVM_INDEX_LEAF | NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE | \
+	 NVM_INDEX_DELETED | NVM_INDEX_LIVE | NVM_INDEX_HAS_DEAD)
+
+/* ---- bytes ---- */
+
+/* an image whose bytes are being looked at */
+typedef struct CheckImage
+{
+	union
+	{
+		NvmIndexPage header;
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			page;
+	uint8		begins[NVM_INDEX_PAGE_SIZE / 64];	/* a bit for each place where an
+													 * entry begins */
+} CheckImage;
+
+static inline bool
+image_begins(const CheckImage *image, uint32 off)
+{
+	return (image->begins[off / 64] >> (off / 8 % 8)) & 1;
+}
+
+/*
+ * An entry of [from, till).  Returns the space it takes, 0 if it is not whole,
+ * or begins where another does.
+ */
+static uint32
+image_entry(CheckImage *image, uint32 off, uint32 from, uint32 till)
+{
+	uint32		size;
+
+	if (off < from || off + sizeof(IndexTupleData) > till || image_begins(image, off))
+		return 0;
+	size = IndexTupleSize((IndexTuple) (image->page.data + off));
+	if (size < sizeof(IndexTupleData) || off + size > till)
+		return 0;
+	image->begins[off / 64] |= 1 << (off / 8 % 8);
+	return MAXALIGN(size);
+}
+
+/*
+ * The entries that base[] names, and those of the tail.
+ */
+static bool
+image_entries(IndexCheck *check, uint32 blkno, CheckImage *image)
+{
+	NvmIndexPage *header = &image->page.header;
+	uint16	   *base = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE);
+	uint32		ntail = NVM_INDEX_NTAIL(header->commit);
+	uint32		off = NVM_INDEX_UPPER(header->commit);
+	uint32		total = 0;
+
+	for (uint32 i = 0; i < ntail; i++)
+	{
+		uint32		space = image_entry(image, off, off, header->base_upper);
+
+		if (space == 0)
+		{
+			nvm_index_check_report(check, blkno, 0, "tail entry at byte %u is not whole", off);
+			return false;
+		}
+		off += space;
+	}
+	if (off != header->base_upper)
+	{
+		nvm_index_check_report(check, blkno, 0, "tail ends at byte %u, the base begins at %u",
+							   off, header->base_upper);
+		return false;
+	}
+	for (uint32 i = 0; i < header->nbase; i++)
+	{
+		uint32		space = image_entry(image, NVM_INDEX_OFFSET(base[i]),
+										header->base_upper, NVM_INDEX_PAGE_SIZE);
+
+		if (space == 0)
+		{
+			nvm_index_check_report(check, blkno, i + 1, "entry of the base at byte %u is not whole, or is there twice",
+								   NVM_INDEX_OFFSET(base[i]));
+			return false;
+		}
+		total += space;
+	}
+	if (total + header->base_upper > NVM_INDEX_PAGE_SIZE)
+	{
+		nvm_index_check_report(check, blkno, 0, "entries of the base overlap");
+		return false;
+	}
+	return true;
+}
+
+/*
+ * order[], where it means something: each entry once.
+ */
+static bool
+image_order(IndexCheck *check, uint32 blkno, CheckImage *image)
+{
+	NvmIndexPage *header = &image->page.header;
+	uint16	   *order = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE) + header->nbase;
+	uint32		n = header->nbase + NVM_INDEX_NTAIL(header->commit);
+
+	if (NVM_INDEX_NTAIL(header->commit) == 0 ||
+		header->order_inc != (uint16) NvmPool->incarnation)
+		return true;
+	if (header->norder != n)
+	{
+		nvm_index_check_report(check, blkno, 0, "%u entries in order, but there are %u",
+							   header->norder, n);
+		return false;
+	}
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		off = NVM_INDEX_OFFSET(order[i]);
+
+		if (!image_begins(image, off))
+		{
+			nvm_index_check_report(check, blkno, i + 1, "no entry at byte %u, or it is there twice", off);
+			return false;
+		}
+		image->begins[off / 64] &= ~(1 << (off / 8 % 8));
+	}
+	return true;
+}
+
+bool
+nvm_index_check_image(IndexCheck *check, uint32 blkno)
+{
+	NvmIndexPage *page = nvm_index_page(check->cache.state, blkno);
+	CheckImage	image;
+	NvmIndexPage *header = &image.page.header;
+	uint32		check_word;
+	uint32		upper;
+	uint32		nwords;
+	uint64		version;
+
+	memset(image.begins, 0, sizeof(image.begins));
+	do
+	{
+		version = nvm_index_begin(page);
+		memcpy(image.page.data, page, NVM_INDEX_PAGE_SIZE);
+		check_word = nvm_index_page_check(page);
+	} while (!nvm_index_validate(page, version));
+
+	if (header->magic != NVM_INDEX_MAGIC || header->dir != check->cache.dir ||
+		header->blkno != blkno)
+	{
+		nvm_index_check_report(check, blkno, 0, "page says that it is block %u of storage %u, magic number %08x",
+							   header->blkno, header->dir, header->magic);
+		return false;
+	}
+	if (header->check != check_word)
+		nvm_index_check_report(check, blkno, 0, "wrong checksum in the page's header");
+	if ((header->flags & ~CHECK_KNOWN_FLAGS) != 0)
+		nvm_index_check_report(check, blkno, 0, "unknown flags %04x", header->flags);
+	if (((header->flags & NVM_INDEX_LEAF) != 0) != (header->level == 0))
+		nvm_index_check_report(check, blkno, 0, "level %u does not agree with flags %04x",
+							   header->level, header->flags);
+
+	upper = NVM_INDEX_UPPER(header->commit);
+	nwords = header->nbase;
+	if (NVM_INDEX_NTAIL(header->commit) > 0)
+		nwords = 2 * nwords + NVM_INDEX_NTAIL(header->commit);
+	if ((header->commit >> 32) != 0 || upper % 8 != 0 || header->base_upper % 8 != 0 ||
+		NVM_INDEX_HEADER_SIZE + nwords * sizeof(uint16) > upper ||
+		upper > header->base_upper || header->base_upper > NVM_INDEX_PAGE_SIZE)
+	{
+		nvm_index_check_report(check, blkno, 0, "bounds do not fit: %u entries, %u more, %u, %u",
+							   header->nbase, NVM_INDEX_NTAIL(header->commit), upper,
+							   header->base_upper);
+		return false;
+	}
+	if (header->right != NVM_INDEX_NONE && header->nbase == 0)
+	{
+		nvm_index_check_report(check, blkno, 0, "page has a right sibling, and no high key");
+		return false;
+	}
+	return image_entries(check, blkno, &image) && image_order(check, blkno, &image);
+}
+
+/* ---- entries ---- */
+
+/* a run of entries of one key on a leaf */
+typedef struct CheckRun
+{
+	ItemPointer tids;
+	int			ntids;
+	bool		mixed;			/* a posting list overlaps with other entries */
+} CheckRun;
+
+bool
+nvm_index_check_same_pivot(IndexCheck *check, IndexTuple a, IndexTuple b)
+{
+	NvmIndexKey key;
+
+	if (BTreeTupleGetNAtts(a, check->index) != BTreeTupleGetNAtts(b, check->index))
+		return false;
+	nvm_index_key_init(check->index, &check->cache, a, &key);
+	return nvm_index_compare(&key, b) == 0;
+}
+
+static int
+check_compare_tids(const void *a, const void *b)
+{
+	return ItemPointerCompare((ItemPointer) a, (ItemPointer) b);
+}
+
+/*
+ * A run of equal keys has ended.
+ */
+static void
+check_run_end(IndexCheck *check, NvmIndexCopy *copy, int item, CheckRun *run)
+{
+	if (run->mixed)
+		qsort(run->tids, run->ntids, sizeof(ItemPointerData), check_compare_tids);
+	for (int i = 1; run->mixed && i < run->ntids; i++)
+	{
+		if (ItemPointerEquals(&run->tids[i - 1], &run->tids[i]))
+			nvm_index_check_report(check, copy->blkno, item, "TID (%u,%u) is there twice under one key",
+								   ItemPointerGetBlockNumberNoCheck(&run->tids[i]),
+								   ItemPointerGetOffsetNumberNoCheck(&run->tids[i]));
+	}
+	run->ntids = 0;
+	run->mixed = false;
+}
+
+/*
+ * Is this an entry that may be on such a page?
+ */
+static bool
+check_kind(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple itup)
+{
+	int			natts = BTreeTupleGetNAtts(itup, check->index);
+
+	if (copy->level > 0 || i < copy->first)
+	{
+		bool		keyless = i == copy->first && copy->level > 0;
+
+		if (!BTreeTupleIsPivot(itup) || (natts == 0) != keyless || natts > check->nkeys)
+		{
+			nvm_index_check_report(check, copy->blkno, i + 1, "entry should be a pivot, and has %d columns", natts);
+			return false;
+		}
+		if (i >= copy->first &&
+			(BTreeTupleGetDownLink(itup) == NVM_INDEX_NONE ||
+			 BTreeTupleGetDownLink(itup) >= check->nblocks))
+			nvm_index_check_report(check, copy->blkno, i + 1, "downlink leads to block %u of %u",
+								   BTreeTupleGetDownLink(itup), check->nblocks);
+		return true;
+	}
+	if (BTreeTupleIsPivot(itup) || natts != check->natts)
+	{
+		nvm_index_check_report(check, copy->blkno, i + 1, "entry of a leaf has %d columns", natts);
+		return false;
+	}
+	if (!BTreeTupleIsPosting(itup))
+		return true;
+	if (!check->cache.allequalimage)
+		nvm_index_check_report(check, copy->blkno, i + 1, "posting list in an index that may have none");
+	for (int k = 1; k < BTreeTupleGetNPosting(itup); k++)
+	{
+		if (ItemPointerCompare(BTreeTupleGetPostingN(itup, k - 1),
+							   BTreeTupleGetPostingN(itup, k)) < 0)
+			continue;
+		nvm_index_check_report(check, copy->blkno, i + 1, "TIDs of a posting list are out of order");
+		return false;
+	}
+	return true;
+}
+
+/*
+ * The entry before this one on a leaf, and the TIDs of both.
+ */
+static void
+check_leaf_order(IndexCheck *check, NvmIndexCopy *copy, int i, NvmIndexKey *key,
+				 IndexTuple before, CheckRun *run)
+{
+	IndexTuple	itup = NvmIndexCopyItem(copy, i);
+	ItemPointer first = BTreeTupleGetHeapTID(itup);
+	int			ntids = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
+	int			order = 1;
+
+	if (before != NULL)
+	{
+		key->scantid = NULL;
+		order = nvm_index_compare(key, before);
+		if (order < 0)
+			nvm_index_check_report(check, copy->blkno, i + 1, "entry is less than the one before it");
+		else if (order == 0 &&
+				 ItemPointerCompare(first, BTreeTupleGetHeapTID(before)) <= 0)
+			nvm_index_check_report(check, copy->blkno, i + 1, "TID is not greater than that of the equal key before it");
+		if (order == 0 &&
+			ItemPointerCompare(first, BTreeTupleGetMaxHeapTID(before)) <= 0)
+			run->mixed = true;
+	}
+	if (order != 0)
+		check_run_end(check, copy, i, run);
+	if (run->ntids + ntids <= 2 * MaxTIDsPerBTreePage)
+	{
+		memcpy(&run->tids[run->ntids], first, ntids * sizeof(ItemPointerData));
+		run->ntids += ntids;
+	}
+}
+
+/*
+ * One entry against the one before it and the page's bounds.
+ */
+static void
+check_item(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple before,
+		   IndexTuple low, IndexTuple high, CheckRun *run)
+{
+	IndexTuple	itup = NvmIndexCopyItem(copy, i);
+	bool		leaf = copy->level == 0;
+	NvmIndexKey key;
+
+	if (!leaf && i == copy->first)
+		return;					/* minus infinity */
+	nvm_index_key_init(check->index, &check->cache, itup, &key);
+	if (leaf)
+		check_leaf_order(check, copy, i, &key, before, run);
+	else if (before != NULL && nvm_index_compare(&key, before) <= 0)
+		nvm_index_check_report(check, copy->blkno, i + 1, "downlink's key is not greater than the one before it");
+
+	if (leaf)
+		key.scantid = BTreeTupleGetHeapTID(itup);
+	if (low != NULL && nvm_index_compare(&key, low) <= 0)
+		nvm_index_check_report(check, copy->blkno, i + 1, "entry is not greater than the high key of the page before");
+	if (leaf)
+		key.scantid = BTreeTupleGetMaxHeapTID(itup);
+	if (high != NULL && nvm_index_compare(&key, high) > (leaf ? 0 : -1))
+		nvm_index_check_report(check, copy->blkno, i + 1, "entry is greater than the page's high key");
+}
+
+void
+nvm_index_check_items(IndexCheck *check, NvmIndexCopy *copy, IndexTuple low)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(check->item_context);
+	IndexTuple	high = copy->first > 0 ? NvmIndexCopyItem(copy, 0) : NULL;
+	IndexTuple	before = NULL;
+	CheckRun	run = {NULL, 0, false};
+
+	run.tids = (ItemPointer) palloc(2 * MaxTIDsPerBTreePage * sizeof(ItemPointerData));
+	if (high != NULL && !check_kind(check, copy, 0, high))
+		high = NULL;
+	else if (high != NULL && low != NULL)
+	{
+		NvmIndexKey key;
+
+		nvm_index_key_init(check->index, &check->cache, high, &key);
+		if (nvm_index_compare(&key, low) <= 0)
+			nvm_index_check_report(check, copy->blkno, 1, "high key is not greater than that of the page before");
+	}
+	if (copy->level > 0 && copy->nitems == copy->first)
+		nvm_index_check_report(check, copy->blkno, 0, "inner page has no downlink");
+
+	for (int i = copy->first; i < copy->nitems; i++)
+	{
+		if (!check_kind(check, copy, i, NvmIndexCopyItem(copy, i)))
+			continue;
+		check_item(check, copy, i, before, low, high, &run);
+		before = copy->level > 0 && i == copy->first ? NULL : NvmIndexCopyItem(copy, i);
+		if (copy->level == 0 && check->filter != NULL)
+			nvm_index_check_heap_entry(check, copy->blkno, i + 1, NvmIndexCopyItem(copy, i));
+	}
+	check_run_end(check, copy, copy->nitems, &run);
+	MemoryContextSwitchTo(oldcontext);
+	MemoryContextReset(check->item_context);
+}
