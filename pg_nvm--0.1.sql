@@ -9,7 +9,7 @@ COMMENT ON SCHEMA nvm IS
 'persistent-memory tables: checks and views of the pool';
 
 -- ---------------------------------------------------------------------------
--- The access method
+-- The access methods
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION nvm.nvm_tableam_handler(internal)
@@ -24,6 +24,32 @@ CREATE ACCESS METHOD nvm TYPE TABLE HANDLER nvm.nvm_tableam_handler;
 
 COMMENT ON ACCESS METHOD nvm IS
 'tables in the persistent-memory pool, committed by write-behind logging';
+
+CREATE FUNCTION nvm.nvm_btree_handler(internal)
+RETURNS index_am_handler
+AS 'MODULE_PATHNAME', 'nvm_btree_handler'
+LANGUAGE C STRICT;
+
+COMMENT ON FUNCTION nvm.nvm_btree_handler(internal) IS
+'handler of access method nvm_btree';
+
+CREATE ACCESS METHOD nvm_btree TYPE INDEX HANDLER nvm.nvm_btree_handler;
+
+COMMENT ON ACCESS METHOD nvm_btree IS
+'B+tree in the persistent-memory pool, for nvm tables';
+
+CREATE FUNCTION nvm.mirror_operator_classes()
+RETURNS int
+AS 'MODULE_PATHNAME', 'nvm_mirror_operator_classes'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.mirror_operator_classes() IS
+'give nvm_btree the operator classes that btree has and it lacks; returns their number';
+
+REVOKE ALL ON FUNCTION nvm.mirror_operator_classes() FROM PUBLIC;
+
+-- in pg_catalog, and part of this extension where PostgreSQL itself has them
+SELECT nvm.mirror_operator_classes();
 
 -- ---------------------------------------------------------------------------
 -- Checks

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "btree/nvm_btree.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -91,6 +92,7 @@ _PG_init(void)
 	/* inherited by every process: nobody may commit without being asked */
 	nvm_wbl_register_callbacks();
 	nvm_table_register();
+	nvm_btree_register();
 	nvm_ddl_register_hooks();
 	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();

@@ -1,0 +1,271 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_opclass.c
+ *	  Operator families and classes of nvm_btree: those of btree, once more.
+ *
+ * CREATE INDEX looks for an operator class of the index's own access method,
+ * so each of btree's needs a namesake.  They are made by the commands that a
+ * user would give, from what the catalogs say of btree's, when the extension
+ * is created, and later for operator classes that have come since.
+ *
+ * They live in pg_catalog: then every search path finds them, and pg_dump
+ * leaves them alone.  (A class whose name is taken there stays in the schema of
+ * its model; families of one name share one.)  The models of PostgreSQL itself become part of the extension.
+ * Others can be dropped while the extension stays, so their images depend on
+ * them, and on our access method, but are no part of any extension.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/amvalidate.h"
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "btree/nvm_btree_am.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_opclass.h"
+#include "catalog/pg_opfamily.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(nvm_mirror_operator_classes);
+
+#define METHOD		"nvm_btree"
+
+/* our family that stands for btree's family f; both have a name and members */
+#define OUR_FAMILY \
+	"(SELECT o.oid FROM pg_catalog.pg_opfamily o, pg_catalog.pg_namespace n" \
+	"  WHERE n.oid = o.opfnamespace AND o.opfmethod = $1 AND o.opfname = f.opfname" \
+	"    AND (n.oid = f.opfnamespace OR n.nspname = 'pg_catalog')" \
+	"  ORDER BY n.oid = f.opfnamespace DESC LIMIT 1)"
+
+/* families of btree without a namesake, and where it goes */
+static const char *const missing_families =
+"SELECT f.oid, pg_catalog.format('CREATE OPERATOR FAMILY %s.%I USING " METHOD "',"
+"       'pg_catalog', f.opfname), 'pg_catalog', f.opfname"
+"  FROM pg_catalog.pg_opfamily f"
+" WHERE f.opfmethod = 403 AND " OUR_FAMILY " IS NULL AND NOT EXISTS"
+"       (SELECT FROM pg_catalog.pg_opfamily e WHERE e.opfmethod = 403"
+"           AND e.opfname = f.opfname AND e.oid < f.oid)"
+" ORDER BY f.oid";
+
+/*
+ * Classes likewise.  A class is made without members: STORAGE says no more
+ * than the type itself, but the syntax wants something.
+ */
+static const char *const missing_classes =
+"SELECT c.oid, pg_catalog.format('CREATE OPERATOR CLASS %I.%I %s FOR TYPE %s USING " METHOD
+"       FAMILY %I.%I AS STORAGE %s', w.nsp, c.opcname,"
+"       CASE WHEN c.opcdefault THEN 'DEFAULT' END,"
+"       pg_catalog.format_type(c.opcintype, NULL), fn.nspname, o.opfname,"
+"       pg_catalog.format_type(c.opcintype, NULL)), w.nsp, c.opcname"
+"  FROM pg_catalog.pg_opclass c"
+"  JOIN pg_catalog.pg_namespace cn ON cn.oid = c.opcnamespace"
+"  JOIN pg_catalog.pg_opfamily f ON f.oid = c.opcfamily"
+"  JOIN pg_catalog.pg_opfamily o ON o.oid = " OUR_FAMILY
+"  JOIN pg_catalog.pg_namespace fn ON fn.oid = o.opfnamespace,"
+"  LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_opclass d"
+"             WHERE d.opcmethod = $1 AND d.opcname = c.opcname"
+"               AND d.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace)"
+"             OR EXISTS (SELECT FROM pg_catalog.pg_opclass e WHERE e.opcmethod = 403"
+"                   AND e.opcname = c.opcname AND e.oid < c.oid)"
+"           THEN cn.nspname ELSE 'pg_catalog' END AS nsp) w"
+" WHERE c.opcmethod = 403 AND NOT EXISTS"
+"       (SELECT FROM pg_catalog.pg_opclass d, pg_catalog.pg_namespace dn"
+"         WHERE dn.oid = d.opcnamespace AND d.opcmethod = $1 AND d.opcname = c.opcname"
+"           AND d.opcintype = c.opcintype"
+"           AND (d.opcnamespace = c.opcnamespace OR dn.nspname = 'pg_catalog'))"
+" ORDER BY c.oid";
+
+/* for each family of ours, one command that adds the members that it lacks */
+static const char *const missing_members =
+"SELECT f.oid, pg_catalog.format('ALTER OPERATOR FAMILY %I.%I USING " METHOD " ADD %s',"
+"       fn.nspname, o.opfname, pg_catalog.string_agg(m.item, ', ' ORDER BY m.item)),"
+"       NULL::pg_catalog.name, NULL::pg_catalog.name"
+"  FROM pg_catalog.pg_opfamily f"
+"  JOIN pg_catalog.pg_opfamily o ON o.oid = " OUR_FAMILY
+"  JOIN pg_catalog.pg_namespace fn ON fn.oid = o.opfnamespace,"
+"  LATERAL (SELECT pg_catalog.format('OPERATOR %s %s', a.amopstrategy,"
+"                  a.amopopr::pg_catalog.regoperator) AS item"
+"             FROM pg_catalog.pg_amop a WHERE a.amopfamily = f.oid AND NOT EXISTS"
+"                  (SELECT FROM pg_catalog.pg_amop b WHERE b.amopfamily = o.oid"
+"                      AND b.amoplefttype = a.amoplefttype"
+"                      AND b.amoprighttype = a.amoprighttype"
+"                      AND b.amopstrategy = a.amopstrategy)"
+"            UNION ALL"
+"           SELECT pg_catalog.format('FUNCTION %s (%s, %s) %s', a.amprocnum,"
+"                  pg_catalog.format_type(a.amproclefttype, NULL),"
+"                  pg_catalog.format_type(a.amprocrighttype, NULL),"
+"                  a.amproc::pg_catalog.regprocedure)"
+"             FROM pg_catalog.pg_amproc a WHERE a.amprocfamily = f.oid AND NOT EXISTS"
+"                  (SELECT FROM pg_catalog.pg_amproc b WHERE b.amprocfamily = o.oid"
+"                      AND b.amproclefttype = a.amproclefttype"
+"                      AND b.amprocrighttype = a.amprocrighttype"
+"                      AND b.amprocnum = a.amprocnum)) m"
+" WHERE f.opfmethod = 403"
+" GROUP BY f.oid, fn.nspname, o.opfname"
+" ORDER BY f.oid";
+
+/*
+ * Columns of type name are stored as C strings by btree's class, which no
+ * command can say.
+ */
+static const char *const store_likewise =
+"UPDATE pg_catalog.pg_opclass d SET opckeytype = c.opckeytype"
+"  FROM pg_catalog.pg_opclass c"
+" WHERE d.opcmethod = $1 AND c.opcmethod = 403 AND d.opcname = c.opcname"
+"   AND d.opcintype = c.opcintype AND d.opckeytype <> c.opckeytype";
+
+/*
+ * Bind a new object to the one it stands for, so that it goes with it.
+ */
+static void
+depend_on_model(Oid classid, Oid image, Oid model)
+{
+	ObjectAddress from;
+	ObjectAddress to;
+
+	ObjectAddressSet(from, classid, image);
+	ObjectAddressSet(to, classid, model);
+	recordDependencyOn(&from, &to, DEPENDENCY_AUTO);
+}
+
+/*
+ * Run the commands that a query makes; its columns are the model's OID, the
+ * command, and schema and name of the image.  Returns how many there were.
+ */
+static int
+run_commands(Oid method, const char *query, Oid classid)
+{
+	Oid			argtypes[1] = {OIDOID};
+	Datum		args[1] = {ObjectIdGetDatum(method)};
+	SPITupleTable *table;
+	int			n;
+
+	if (SPI_execute_with_args(query, 1, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read the operator classes of btree");
+	table = SPI_tuptable;
+	n = (int) SPI_processed;
+
+	for (int i = 0; i < n; i++)
+	{
+		HeapTuple	row = table->vals[i];
+		bool		isnull;
+		Oid			model = DatumGetObjectId(SPI_getbinval(row, table->tupdesc, 1, &isnull));
+		char	   *command = SPI_getvalue(row, table->tupdesc, 2);
+		char	   *schema = SPI_getvalue(row, table->tupdesc, 3);
+		char	   *name = SPI_getvalue(row, table->tupdesc, 4);
+		bool		in_extension = creating_extension;
+		Oid			image;
+
+		/* what can be dropped is nobody's member; an ERROR ends the creation */
+		if (model >= FirstNormalObjectId)
+			creating_extension = false;
+		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "could not execute: %s", command);
+		creating_extension = in_extension;
+		CommandCounterIncrement();
+
+		if (name == NULL || model < FirstNormalObjectId)
+			continue;
+		image = GetSysCacheOid3(classid == OperatorClassRelationId ?
+								CLAAMNAMENSP : OPFAMILYAMNAMENSP,
+								classid == OperatorClassRelationId ?
+								Anum_pg_opclass_oid : Anum_pg_opfamily_oid,
+								ObjectIdGetDatum(method), CStringGetDatum(name),
+								ObjectIdGetDatum(get_namespace_oid(schema, false)));
+		depend_on_model(classid, image, model);
+	}
+	SPI_freetuptable(table);
+	return n;
+}
+
+int
+nvm_btree_mirror_opclasses(void)
+{
+	Oid			method = get_index_am_oid(METHOD, false);
+	Oid			argtypes[1] = {OIDOID};
+	Datum		args[1] = {ObjectIdGetDatum(method)};
+	Oid			userid;
+	int			sec_context;
+	int			nestlevel;
+	int			n;
+
+	GetUserIdAndSecContext(&userid, &sec_context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	nestlevel = NewGUCNestLevel();
+	/* names of other schemas are then written in full */
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	(void) run_commands(method, missing_families, OperatorFamilyRelationId);
+	n = run_commands(method, missing_classes, OperatorClassRelationId);
+	(void) run_commands(method, missing_members, InvalidOid);
+	if (n > 0 &&
+		SPI_execute_with_args(store_likewise, 1, argtypes, args, NULL, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not complete the operator classes of %s", METHOD);
+	SPI_finish();
+
+	AtEOXact_GUC(true, nestlevel);
+	SetUserIdAndSecContext(userid, sec_context);
+	CommandCounterIncrement();
+	return n;
+}
+
+Datum
+nvm_mirror_operator_classes(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(nvm_btree_mirror_opclasses());
+}
+
+/*
+ * Operators and comparison functions of one type belong to the operator class
+ * of that type; what is between types, or optional, belongs to the family.
+ */
+void
+nvm_btree_adjustmembers(Oid opfamily, Oid opclass, List *operators, List *functions)
+{
+	HeapTuple	tuple = SearchSysCache1(OPFAMILYOID, ObjectIdGetDatum(opfamily));
+	Oid			method;
+	ListCell   *lc;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator family %u", opfamily);
+	method = ((Form_pg_opfamily) GETSTRUCT(tuple))->opfmethod;
+	ReleaseSysCache(tuple);
+
+	/* to see a class that this command makes */
+	CommandCounterIncrement();
+	foreach(lc, list_concat_copy(operators, functions))
+	{
+		OpFamilyMember *member = (OpFamilyMember *) lfirst(lc);
+		Oid			owner = InvalidOid;
+
+		if (member->lefttype == member->righttype &&
+			(!member->is_func || member->number == BTORDER_PROC))
+		{
+			owner = OidIsValid(opclass) && get_opclass_input_type(opclass) == member->lefttype ?
+				opclass :
+				opclass_for_family_datatype(method, opfamily, member->lefttype);
+		}
+		member->ref_is_hard = OidIsValid(owner);
+		member->ref_is_family = !OidIsValid(owner);
+		member->refobjid = OidIsValid(owner) ? owner : opfamily;
+	}
+}

@@ -1,0 +1,819 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_scankey.c
+ *	  From the conditions of an index scan to a stretch of the index.
+ *
+ * The executor hands over conditions "column operator constant", IS [NOT]
+ * NULL, and "column operator ANY (array)", which all must hold.  What is made
+ * of them:
+ *
+ *	1. Leading columns with an equality (one value, one of several, or NULL)
+ *	   are parts of both bounds.  Of several values one is current at a time.
+ *	2. The first column without one ends that; what there is of <, <=, >=, >
+ *	   and IS NOT NULL on it becomes a lower and an upper bound.
+ *	3. Everything else is tested entry by entry.  A bound that includes its
+ *	   value goes on with the next column's, for what it is worth.
+ *
+ * What follows from the bounds is not tested again.  Conditions of one column
+ * are held against each other if the operator family can compare their
+ * constants: the looser ones are dropped, and contradictions end the scan
+ * before it begins.
+ *
+ * An array behind the column of step 2 is a test, so that entries come in the
+ * order of the index whatever the conditions: that is what the planner counts
+ * on since PostgreSQL 17.
+ *
+ * "Order of the index" is that of the column's DESC; low and high, < and >
+ * mean that below, unless they say otherwise.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_scan.h"
+#include "catalog/pg_type.h"
+#include "lib/qunique.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+typedef enum NvmConditionKind
+{
+	NVM_COND_NULL,
+	NVM_COND_NOT_NULL,
+	NVM_COND_OPERATOR
+} NvmConditionKind;
+
+/* one scan key, looked into */
+typedef struct NvmScanCondition
+{
+	ScanKey		key;
+	NvmConditionKind kind;
+	StrategyNumber strategy;	/* in the order of the index */
+	Oid			type;			/* of value or elements */
+	FmgrInfo   *cmp;			/* (column, type), or NULL */
+	bool		is_array;
+	bool		is_sorted;
+	Datum		value;
+	Datum	   *elems;
+	int			nelems;
+} NvmScanCondition;
+
+typedef struct NvmColumnBound
+{
+	bool		given;
+	bool		isnull;			/* keeps nulls out */
+	bool		strict;
+	Oid			type;
+	Datum		value;
+} NvmColumnBound;
+
+/* what the conditions of one column come to */
+typedef struct NvmScanColumn
+{
+	bool		equal;			/* to NULL, or one of elems */
+	bool		isnull;
+	Oid			type;
+	int			nelems;
+	Datum	   *elems;
+	Datum		single;			/* elems, if there is one */
+	NvmColumnBound low;
+	NvmColumnBound high;
+} NvmScanColumn;
+
+typedef struct NvmSortContext
+{
+	FmgrInfo   *cmp;
+	Oid			collation;
+	bool		desc;
+} NvmSortContext;
+
+#define COLUMN_DESC(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_DESC) != 0)
+#define COLUMN_NULLS_FIRST(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_NULLS_FIRST) != 0)
+
+static inline int
+flip(int cmp, bool desc)
+{
+	return desc ? -((cmp > 0) - (cmp < 0)) : cmp;
+}
+
+/*
+ * Memory for up to nkeys conditions; what is looked up is kept in the current
+ * context.
+ */
+void
+nvm_scankeys_init(NvmScanKeys *keys, IndexScanDesc scan, int nkeys)
+{
+	keys->procs_context = CurrentMemoryContext;
+	keys->procs = NULL;
+	keys->context = NULL;
+	keys->max_keys = nkeys;
+	keys->narrays = keys->ntests = 0;
+	keys->tests = nkeys > 0 ? palloc(nkeys * sizeof(NvmScanTest)) : NULL;
+	keys->arrays = nkeys > 0 ? palloc(nkeys * sizeof(NvmScanArray)) : NULL;
+	keys->conds = nkeys > 0 ? palloc(nkeys * sizeof(NvmScanCondition)) : NULL;
+	keys->low.index = keys->high.index = scan->indexRelation;
+	keys->low.nparts = keys->high.nparts = 0;
+	keys->low.scantid = keys->high.scantid = NULL;
+	keys->low.anynull = keys->high.anynull = false;
+	keys->low.pivot = keys->high.pivot = false;
+	keys->low.inserts = keys->high.inserts = false;
+}
+
+void
+nvm_scankeys_end(NvmScanKeys *keys)
+{
+	while (keys->procs != NULL)
+	{
+		NvmScanProc *proc = keys->procs;
+
+		keys->procs = proc->next;
+		pfree(proc);
+	}
+	if (keys->context != NULL)
+		MemoryContextDelete(keys->context);
+	if (keys->max_keys > 0)
+	{
+		pfree(keys->tests);
+		pfree(keys->arrays);
+		pfree(keys->conds);
+	}
+}
+
+/*
+ * The family's comparison of two types for column col, or NULL.
+ */
+static FmgrInfo *
+scan_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
+{
+	Relation	index = keys->low.index;
+	Oid			opfamily = index->rd_opfamily[col];
+	NvmScanProc *proc;
+	RegProcedure function;
+
+	if (left == right && left == index->rd_opcintype[col])
+		return index_getprocinfo(index, col + 1, BTORDER_PROC);
+
+	for (proc = keys->procs; proc != NULL; proc = proc->next)
+	{
+		if (proc->opfamily == opfamily && proc->left == left && proc->right == right)
+			return proc->exists ? &proc->cmp : NULL;
+	}
+	function = get_opfamily_proc(opfamily, left, right, BTORDER_PROC);
+	proc = MemoryContextAllocZero(keys->procs_context, sizeof(NvmScanProc));
+	proc->opfamily = opfamily;
+	proc->left = left;
+	proc->right = right;
+	proc->exists = RegProcedureIsValid(function);
+	if (proc->exists)
+		fmgr_info_cxt(function, &proc->cmp, keys->procs_context);
+	proc->next = keys->procs;
+	keys->procs = proc;
+	return proc->exists ? &proc->cmp : NULL;
+}
+
+/* a against b in the order of column col */
+static inline int
+compare_values(NvmScanKeys *keys, int col, FmgrInfo *cmp, Datum a, Datum b)
+{
+	Relation	index = keys->low.index;
+
+	return flip(DatumGetInt32(FunctionCall2Coll(cmp, index->rd_indcollation[col],
+												a, b)),
+				COLUMN_DESC(index, col));
+}
+
+static int
+element_cmp(const void *a, const void *b, void *arg)
+{
+	NvmSortContext *sort = (NvmSortContext *) arg;
+
+	return flip(DatumGetInt32(FunctionCall2Coll(sort->cmp, sort->collation,
+												*(const Datum *) a,
+												*(const Datum *) b)),
+				sort->desc);
+}
+
+/* is value, compared by cmp, one of sorted elements? */
+static bool
+element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
+			   const Datum *elems, int nelems)
+{
+	int			low = 0;
+	int			high = nelems;
+
+	while (low < high)
+	{
+		int			mid = (low + high) / 2;
+		int			c = flip(DatumGetInt32(FunctionCall2Coll(cmp, collation,
+															 value, elems[mid])),
+							 desc);
+
+		if (c == 0)
+			return true;
+		if (c < 0)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return false;
+}
+
+static bool
+strategy_holds(StrategyNumber strategy, int cmp)
+{
+	switch (strategy)
+	{
+		case BTLessStrategyNumber:
+			return cmp < 0;
+		case BTLessEqualStrategyNumber:
+			return cmp <= 0;
+		case BTEqualStrategyNumber:
+			return cmp == 0;
+		case BTGreaterEqualStrategyNumber:
+			return cmp >= 0;
+		case BTGreaterStrategyNumber:
+			return cmp > 0;
+		default:
+			elog(ERROR, "unrecognized strategy number: %d", strategy);
+			return false;
+	}
+}
+
+/*
+ * Take an array apart.  False if no element is left, so that nothing matches.
+ */
+static bool
+read_array(NvmScanKeys *keys, int col, NvmScanCondition *cond)
+{
+	Relation	index = keys->low.index;
+	MemoryContext oldcontext;
+	ArrayType  *array;
+	FmgrInfo   *cmp;
+	NvmSortContext sort;
+	bool	   *nulls;
+	int			n;
+	int16		len;
+	bool		byval;
+	char		align;
+
+	if (keys->context == NULL)
+		keys->context = AllocSetContextCreate(keys->procs_context,
+											  "nvm_btree arrays",
+											  ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(keys->context);
+	array = DatumGetArrayTypeP(cond->key->sk_argument);
+	get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
+	deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align,
+					  &cond->elems, &nulls, &n);
+	MemoryContextSwitchTo(oldcontext);
+
+	/* all operators of an ordering are taken for strict */
+	cond->nelems = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if (!nulls[i])
+			cond->elems[cond->nelems++] = cond->elems[i];
+	}
+	if (cond->nelems == 0)
+		return false;
+
+	cond->is_array = true;
+	cond->is_sorted = false;
+	cmp = scan_proc(keys, col, cond->type, cond->type);
+	if (cmp != NULL && cond->nelems > 1)
+	{
+		sort.cmp = cmp;
+		sort.collation = index->rd_indcollation[col];
+		sort.desc = COLUMN_DESC(index, col);
+		qsort_arg(cond->elems, cond->nelems, sizeof(Datum), element_cmp, &sort);
+		cond->nelems = qunique_arg(cond->elems, cond->nelems, sizeof(Datum),
+								   element_cmp, &sort);
+		cond->is_sorted = true;
+	}
+	if (cond->nelems == 1)
+	{
+		cond->value = cond->elems[0];
+		cond->is_array = false;
+	}
+	else if (cond->is_sorted && cond->strategy != BTEqualStrategyNumber)
+	{
+		/* less than any: less than the greatest */
+		cond->value = cond->strategy <= BTLessEqualStrategyNumber ?
+			cond->elems[cond->nelems - 1] : cond->elems[0];
+		cond->is_array = false;
+	}
+	return true;
+}
+
+/*
+ * Look into one key.  False if nothing can match it.
+ */
+static bool
+read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
+{
+	Relation	index = keys->low.index;
+
+	cond->key = key;
+	cond->is_array = false;
+	if (key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_ORDER_BY))
+		elog(ERROR, "nvm_btree index \"%s\" cannot be searched by a row comparison",
+			 RelationGetRelationName(index));
+	if (key->sk_flags & SK_SEARCHNULL)
+	{
+		cond->kind = NVM_COND_NULL;
+		return true;
+	}
+	if (key->sk_flags & SK_SEARCHNOTNULL)
+	{
+		cond->kind = NVM_COND_NOT_NULL;
+		return true;
+	}
+	if (key->sk_flags & SK_ISNULL)
+		return false;
+
+	cond->kind = NVM_COND_OPERATOR;
+	cond->strategy = COLUMN_DESC(index, col) ?
+		BTCommuteStrategyNumber(key->sk_strategy) : key->sk_strategy;
+	cond->type = OidIsValid(key->sk_subtype) ? key->sk_subtype : index->rd_opcintype[col];
+	cond->cmp = scan_proc(keys, col, index->rd_opcintype[col], cond->type);
+	cond->value = key->sk_argument;
+	if (key->sk_flags & SK_SEARCHARRAY)
+		return read_array(keys, col, cond);
+	return true;
+}
+
+static void
+add_test(NvmScanKeys *keys, int col, const NvmScanCondition *cond)
+{
+	NvmScanTest *test = &keys->tests[keys->ntests++];
+
+	test->key = cond->key;
+	test->is_array = false;
+	if (cond->kind != NVM_COND_OPERATOR)
+		return;
+	test->value = cond->value;
+	test->is_array = cond->is_array;
+	test->elems = cond->elems;
+	test->nelems = cond->nelems;
+	test->cmp = cond->is_sorted ? cond->cmp : NULL;
+	test->desc = COLUMN_DESC(keys->low.index, col);
+}
+
+/*
+ * Is a constant of the column's equality excluded by another condition?
+ * Sets *known to false if the family cannot tell.
+ */
+static bool
+value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
+			const NvmScanCondition *cond, bool *known)
+{
+	Relation	index = keys->low.index;
+	FmgrInfo   *cmp;
+
+	if (cond->kind == NVM_COND_NULL)
+		return false;
+	if (cond->kind == NVM_COND_NOT_NULL)
+		return true;
+	cmp = scan_proc(keys, col, type, cond->type);
+	if (cmp == NULL || (cond->is_array && !cond->is_sorted))
+	{
+		*known = false;
+		return true;
+	}
+	if (cond->is_array)
+		return element_search(cmp, index->rd_indcollation[col],
+							  COLUMN_DESC(index, col), value,
+							  cond->elems, cond->nelems);
+	return strategy_holds(cond->strategy,
+						  compare_values(keys, col, cmp, value, cond->value));
+}
+
+/*
+ * The column is equal to what `lead` says; thin that out by its other
+ * conditions.
+ */
+static void
+merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
+			   NvmScanCondition *lead, bool keep_tests, NvmScanColumn *column)
+{
+	column->equal = true;
+	column->isnull = lead->kind == NVM_COND_NULL;
+	column->type = lead->type;
+	column->single = lead->value;
+	column->elems = lead->is_array ? lead->elems : &column->single;
+	column->nelems = column->isnull ? 0 : lead->is_array ? lead->nelems : 1;
+
+	for (int i = 0; i < nconds; i++)
+	{
+		bool		known = true;
+		int			n = 0;
+
+		if (&conds[i] == lead)
+			continue;
+		if (column->isnull)
+		{
+			if (conds[i].kind != NVM_COND_NULL)
+				keys->impossible = true;
+			continue;
+		}
+		for (int e = 0; e < column->nelems; e++)
+		{
+			if (!value_holds(keys, col, column->type, column->elems[e],
+							 &conds[i], &known))
+				continue;
+			/* a test goes on using the elements as they are */
+			if (!keep_tests)
+				column->elems[n] = column->elems[e];
+			n++;
+		}
+		if (n == 0)
+		{
+			keys->impossible = true;
+			return;
+		}
+		if (keep_tests)
+			continue;
+		column->nelems = n;
+		if (!known)
+			add_test(keys, col, &conds[i]);
+	}
+}
+
+/*
+ * Tighten a bound by a condition.  False if the family cannot tell which of
+ * the two is tighter, and the old one stays.
+ */
+static bool
+merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
+			const NvmScanCondition *cond)
+{
+	bool		strict = cond->strategy == BTLessStrategyNumber ||
+		cond->strategy == BTGreaterStrategyNumber;
+
+	if (bound->given && !bound->isnull)
+	{
+		FmgrInfo   *cmp = scan_proc(keys, col, cond->type, bound->type);
+		int			c;
+
+		if (cmp == NULL)
+			return false;
+		c = compare_values(keys, col, cmp, cond->value, bound->value);
+		if (is_low ? c < 0 : c > 0)
+			return true;
+		if (c == 0 && !strict)
+			return true;
+	}
+	bound->given = true;
+	bound->isnull = false;
+	bound->strict = strict;
+	bound->type = cond->type;
+	bound->value = cond->value;
+	return true;
+}
+
+/*
+ * The column has no equality to begin with; make bounds of what it has.
+ */
+static void
+merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
+			 bool keep_tests, NvmScanColumn *column)
+{
+	NvmColumnBound *nulls;
+
+	for (int i = 0; i < nconds; i++)
+	{
+		NvmScanCondition *cond = &conds[i];
+		bool		is_low;
+
+		if (cond->kind == NVM_COND_NOT_NULL)
+			continue;
+		is_low = cond->strategy >= BTGreaterEqualStrategyNumber;
+		if (cond->strategy == BTEqualStrategyNumber || cond->is_array ||
+			cond->cmp == NULL ||
+			!merge_bound(keys, col, is_low ? &column->low : &column->high, is_low, cond))
+		{
+			if (!keep_tests)
+				add_test(keys, col, cond);
+		}
+	}
+
+	/* every condition here keeps nulls out */
+	nulls = COLUMN_NULLS_FIRST(keys->low.index, col) ? &column->low : &column->high;
+	if (!nulls->given)
+	{
+		nulls->given = nulls->isnull = nulls->strict = true;
+		nulls->type = InvalidOid;
+		nulls->value = (Datum) 0;
+	}
+
+	if (column->low.given && !column->low.isnull &&
+		column->high.given && !column->high.isnull)
+	{
+		FmgrInfo   *cmp = scan_proc(keys, col, column->low.type, column->high.type);
+		int			c;
+
+		if (cmp == NULL)
+			return;
+		c = compare_values(keys, col, cmp, column->low.value, column->high.value);
+		if (c > 0 || (c == 0 && (column->low.strict || column->high.strict)))
+			keys->impossible = true;
+	}
+}
+
+/*
+ * What all conditions of column col come to.  What does not follow from the
+ * result becomes a test; all of it, if keep_tests.
+ */
+static void
+merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
+			 NvmScanColumn *column)
+{
+	NvmScanCondition *conds = keys->conds;
+	NvmScanCondition *lead = NULL;
+
+	column->equal = false;
+	column->low.given = column->high.given = false;
+	for (int i = 0; i < nconds; i++)
+	{
+		if (keep_tests)
+			add_test(keys, col, &conds[i]);
+		if (conds[i].kind == NVM_COND_NULL)
+			lead = &conds[i];
+		else if (conds[i].kind == NVM_COND_OPERATOR &&
+				 conds[i].strategy == BTEqualStrategyNumber && conds[i].cmp != NULL &&
+				 (!conds[i].is_array || conds[i].is_sorted) &&
+				 (lead == NULL || (lead->kind != NVM_COND_NULL &&
+								   lead->is_array && !conds[i].is_array)))
+			lead = &conds[i];
+	}
+	if (lead != NULL)
+		merge_equality(keys, col, conds, nconds, lead, keep_tests, column);
+	else
+		merge_bounds(keys, col, conds, nconds, keep_tests, column);
+}
+
+/*
+ * What btint2cmp and its kin say of a narrower value, the column's own
+ * comparison says of the same value widened.
+ */
+static Datum
+widen(Datum value, Oid type, uint8 fast)
+{
+	int64		wide = type == INT2OID ? DatumGetInt16(value) : DatumGetInt32(value);
+
+	return fast == NVM_FAST_INT8 ? Int64GetDatum(wide) : Int32GetDatum((int32) wide);
+}
+
+static inline bool
+can_widen(Oid type, uint8 fast)
+{
+	return (type == INT2OID && (fast == NVM_FAST_INT4 || fast == NVM_FAST_INT8)) ||
+		(type == INT4OID && fast == NVM_FAST_INT8);
+}
+
+/* one more part of a bound, for the next column */
+static void
+add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
+{
+	Relation	index = key->index;
+	int			col = key->nparts++;
+	NvmIndexKeyPart *part = &key->part[col];
+	uint8		fast = nvm_index_cache(index)->fast[col];
+
+	part->isnull = isnull;
+	part->desc = COLUMN_DESC(index, col);
+	part->nulls_first = COLUMN_NULLS_FIRST(index, col);
+	part->collation = index->rd_indcollation[col];
+	part->fast = NVM_FAST_NOT;
+	part->value = value;
+	if (isnull)
+		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
+	else if (type == index->rd_opcintype[col])
+	{
+		part->fast = fast;
+		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
+	}
+	else if (can_widen(type, fast))
+	{
+		part->fast = fast;
+		part->value = widen(value, type, fast);
+		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
+	}
+	else
+		part->cmp = scan_proc(keys, col, index->rd_opcintype[col], type);
+}
+
+/* both bounds go on with the column's equality */
+static void
+add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
+{
+	Datum		first = column->isnull ? (Datum) 0 : column->elems[0];
+
+	add_part(keys, &keys->low, column->type, first, column->isnull);
+	add_part(keys, &keys->high, column->type, first, column->isnull);
+	if (column->nelems > 1)
+	{
+		NvmScanArray *array = &keys->arrays[keys->narrays++];
+		uint8		fast = nvm_index_cache(keys->low.index)->fast[col];
+
+		if (can_widen(column->type, fast))
+		{
+			for (int i = 0; i < column->nelems; i++)
+				column->elems[i] = widen(column->elems[i], column->type, fast);
+		}
+		array->part = col;
+		array->elems = column->elems;
+		array->nelems = column->nelems;
+		array->cur = 0;
+	}
+}
+
+/*
+ * One bound goes on with what the column has.  Returns whether it can go on
+ * with the next.
+ */
+static bool
+extend_bound(NvmScanKeys *keys, NvmIndexKey *key, bool is_low, NvmScanColumn *column)
+{
+	NvmColumnBound *bound = is_low ? &column->low : &column->high;
+
+	if (column->equal)
+	{
+		add_part(keys, key, column->type,
+				 column->isnull ? (Datum) 0 :
+				 column->elems[is_low ? 0 : column->nelems - 1],
+				 column->isnull);
+		return true;
+	}
+	if (!bound->given)
+		return false;
+	add_part(keys, key, bound->type, bound->value, bound->isnull);
+	if (bound->strict)
+		key->nextkey = is_low;
+	return !bound->strict;
+}
+
+/*
+ * Make bounds, arrays and tests of scan->keyData.
+ */
+void
+nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan)
+{
+	int			ncols = IndexRelationGetNumberOfKeyAttributes(scan->indexRelation);
+	bool		leading = true;
+	bool		low_open = true;
+	bool		high_open = true;
+	int			seen = 0;
+
+	keys->impossible = false;
+	keys->ntests = keys->narrays = 0;
+	keys->low.nparts = keys->high.nparts = 0;
+	keys->low.nextkey = false;
+	keys->high.nextkey = true;
+	if (keys->context != NULL)
+		MemoryContextReset(keys->context);
+
+	for (int col = 0; col < ncols && seen < scan->numberOfKeys; col++)
+	{
+		NvmScanColumn column;
+		int			nconds = 0;
+
+		for (int i = 0; i < scan->numberOfKeys; i++)
+		{
+			if (scan->keyData[i].sk_attno != col + 1)
+				continue;
+			if (!read_key(keys, col, &scan->keyData[i], &keys->conds[nconds++]))
+			{
+				keys->impossible = true;
+				return;
+			}
+		}
+		seen += nconds;
+		if (nconds == 0)
+		{
+			leading = low_open = high_open = false;
+			continue;
+		}
+
+		merge_column(keys, col, nconds, !leading, &column);
+		if (keys->impossible)
+			return;
+		if (leading && column.equal)
+		{
+			add_equality(keys, col, &column);
+			continue;
+		}
+		leading = false;
+		if (low_open)
+			low_open = extend_bound(keys, &keys->low, true, &column);
+		if (high_open)
+			high_open = extend_bound(keys, &keys->high, false, &column);
+	}
+	if (seen < scan->numberOfKeys)
+		elog(ERROR, "scan key of nvm_btree index \"%s\" has an invalid column number",
+			 RelationGetRelationName(scan->indexRelation));
+}
+
+/* ---- arrays ---- */
+
+static inline void
+set_element(NvmScanKeys *keys, NvmScanArray *array, int cur)
+{
+	array->cur = cur;
+	keys->low.part[array->part].value = array->elems[cur];
+	keys->high.part[array->part].value = array->elems[cur];
+}
+
+void
+nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir)
+{
+	for (int i = 0; i < keys->narrays; i++)
+	{
+		NvmScanArray *array = &keys->arrays[i];
+
+		set_element(keys, array, ScanDirectionIsForward(dir) ? 0 : array->nelems - 1);
+	}
+}
+
+bool
+nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir)
+{
+	for (int i = keys->narrays - 1; i >= 0; i--)
+	{
+		NvmScanArray *array = &keys->arrays[i];
+		int			next = array->cur + (ScanDirectionIsForward(dir) ? 1 : -1);
+
+		if (next >= 0 && next < array->nelems)
+		{
+			set_element(keys, array, next);
+			return true;
+		}
+		set_element(keys, array, next < 0 ? array->nelems - 1 : 0);
+	}
+	return false;
+}
+
+void
+nvm_scankeys_save(const NvmScanKeys *keys, int *cur)
+{
+	for (int i = 0; i < keys->narrays; i++)
+		cur[i] = keys->arrays[i].cur;
+}
+
+void
+nvm_scankeys_restore(NvmScanKeys *keys, const int *cur)
+{
+	for (int i = 0; i < keys->narrays; i++)
+		set_element(keys, &keys->arrays[i], cur[i]);
+}
+
+/* ---- tests ---- */
+
+static bool
+test_value(const NvmScanTest *test, Datum value)
+{
+	ScanKey		key = test->key;
+
+	if (!test->is_array)
+		return DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
+											  value, test->value));
+	if (test->cmp != NULL)
+		return element_search(test->cmp, key->sk_collation, test->desc, value,
+							  test->elems, test->nelems);
+	for (int i = 0; i < test->nelems; i++)
+	{
+		if (DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
+										   value, test->elems[i])))
+			return true;
+	}
+	return false;
+}
+
+bool
+nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup)
+{
+	TupleDesc	desc = RelationGetDescr(index);
+
+	for (int i = 0; i < keys->ntests; i++)
+	{
+		NvmScanTest *test = &keys->tests[i];
+		bool		isnull;
+		Datum		value = index_getattr(itup, test->key->sk_attno, desc, &isnull);
+
+		if (test->key->sk_flags & SK_SEARCHNULL)
+		{
+			if (!isnull)
+				return false;
+		}
+		else if (isnull)
+			return false;
+		else if (!(test->key->sk_flags & SK_SEARCHNOTNULL) && !test_value(test, value))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,199 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_btree_scan.h
+ *	  What the files of a scan share: its conditions, its place, and its part
+ *	  in a parallel scan.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_BTREE_SCAN_H
+#define NVM_BTREE_SCAN_H
+
+#include "access/relscan.h"
+#include "access/skey.h"
+#include "btree/nvm_btree.h"
+#include "compat/nvm_compat_indexam.h"
+
+/* ---- conditions (btree_scankey.c) ---- */
+
+/* a comparison function of an operator family, looked up once for a scan */
+typedef struct NvmScanProc
+{
+	struct NvmScanProc *next;
+	Oid			opfamily;
+	Oid			left;
+	Oid			right;
+	bool		exists;
+	FmgrInfo	cmp;
+} NvmScanProc;
+
+/*
+ * A condition that each entry is tested for, because it does not follow from
+ * the bounds.
+ */
+typedef struct NvmScanTest
+{
+	ScanKey		key;			/* in scan->keyData */
+	Datum		value;			/* not its argument: of an array with <, the
+								 * greatest element */
+	bool		is_array;		/* one of these will do: */
+	Datum	   *elems;
+	int			nelems;
+	FmgrInfo   *cmp;			/* (column, element): elems are in order.
+								 * NULL: they are not */
+	bool		desc;			/* in descending order */
+} NvmScanTest;
+
+/* a column whose value is one of several, in the order of the index */
+typedef struct NvmScanArray
+{
+	int			part;			/* of the bounds */
+	Datum	   *elems;
+	int			nelems;
+	int			cur;
+} NvmScanArray;
+
+/*
+ * Entries that match lie between low and high, in the order of the index; a
+ * bound without parts is none.  With arrays there is such a stretch for each
+ * combination of their elements, the last array turning fastest, and the
+ * stretches follow each other in the order of the index.
+ */
+typedef struct NvmScanKeys
+{
+	bool		impossible;		/* nothing can match */
+	NvmIndexKey low;			/* nextkey: > instead of >= */
+	NvmIndexKey high;			/* nextkey: <= instead of < */
+	int			ntests;
+	NvmScanTest *tests;
+	int			narrays;
+	NvmScanArray *arrays;
+	struct NvmScanCondition *conds; /* workspace */
+	int			max_keys;		/* room in these three */
+	MemoryContext context;		/* elements; reset by each preparation */
+	MemoryContext procs_context;	/* lives as long as the scan */
+	NvmScanProc *procs;
+} NvmScanKeys;
+
+extern void nvm_scankeys_init(NvmScanKeys *keys, IndexScanDesc scan, int nkeys);
+extern void nvm_scankeys_end(NvmScanKeys *keys);
+
+/* from scan->keyData; to be started */
+extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
+
+/* the first combination in a direction; the next one, false if there is none */
+extern void nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir);
+extern bool nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir);
+
+/* elements that are current, one for each array; and back to them */
+extern void nvm_scankeys_save(const NvmScanKeys *keys, int *cur);
+extern void nvm_scankeys_restore(NvmScanKeys *keys, const int *cur);
+
+/* does an entry, a private copy of it, meet all tests? */
+extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup);
+
+/* has a scan in this direction left the stretch when it meets itup? */
+static inline bool
+nvm_scankeys_beyond(const NvmScanKeys *keys, ScanDirection dir, IndexTuple itup)
+{
+	int			cmp;
+
+	if (ScanDirectionIsForward(dir))
+	{
+		if (keys->high.nparts == 0)
+			return false;
+		cmp = nvm_index_compare(&keys->high, itup);
+		return keys->high.nextkey ? cmp < 0 : cmp <= 0;
+	}
+	if (keys->low.nparts == 0)
+		return false;
+	cmp = nvm_index_compare(&keys->low, itup);
+	return keys->low.nextkey ? cmp >= 0 : cmp > 0;
+}
+
+/* ---- place (btree_scan.c) ---- */
+
+typedef struct NvmScanEntry
+{
+	uint16		word;			/* order word */
+	uint16		nitems;			/* rows that it leads to */
+	uint16		nkilled;		/* of those */
+} NvmScanEntry;
+
+typedef struct NvmScanItem
+{
+	ItemPointerData tid;
+	uint16		entry;			/* in entries[] */
+	uint16		tuple;			/* in tuples, in units of 8 bytes */
+	bool		killed;
+} NvmScanItem;
+
+/* what was found on a leaf, in the order of the index */
+typedef struct NvmScanLeaf
+{
+	uint32		blkno;			/* NVM_INDEX_NONE: there is no leaf */
+	uint32		left;
+	uint32		right;
+	uint32		epoch;
+	bool		more_left;		/* there may be matches to the left */
+	bool		more_right;
+	int			index;			/* of the item that was returned last */
+	int			nitems;
+	int			nentries;
+	int			nkilled;
+	int			tuples_used;
+	int			max_items;
+	int			max_entries;
+	NvmScanItem *items;
+	NvmScanEntry *entries;
+	char	   *tuples;			/* index-only scans */
+} NvmScanLeaf;
+
+typedef enum NvmScanStep
+{
+	NVM_SCAN_NEW,				/* keys are not prepared */
+	NVM_SCAN_READY,				/* they are; at neither end */
+	NVM_SCAN_INSIDE,			/* a combination is current, leaf is its place */
+	NVM_SCAN_BEFORE,			/* before the first entry */
+	NVM_SCAN_AFTER				/* behind the last one */
+} NvmScanStep;
+
+typedef struct NvmScan
+{
+	NvmScanStep step;
+	MemoryContext context;		/* of everything here */
+	NvmScanKeys keys;
+	NvmScanLeaf leaf;
+	NvmIndexCopy *copy;			/* workspace */
+	uint64		combination;	/* parallel scan: how many there were before */
+
+	bool		marked;
+	bool		mark_here;		/* it is on the current leaf */
+	int			mark_index;
+	int		   *mark_elems;
+	NvmScanLeaf mark;			/* unless mark_here */
+} NvmScan;
+
+/* ---- parallel scan (btree_parallel.c) ---- */
+
+typedef enum NvmParallelTurn
+{
+	NVM_PARALLEL_OVER,			/* this combination is finished */
+	NVM_PARALLEL_FIRST,			/* descend */
+	NVM_PARALLEL_NEXT			/* go on from the leaf that is given */
+} NvmParallelTurn;
+
+extern Size nvm_btree_estimateparallelscan(NVM_ESTIMATE_PARALLEL_ARGS);
+
+/*
+ * Wait for the right to read the next leaf of a combination.  Having been told
+ * FIRST or NEXT, one must release or finish it.  *place: what was released.
+ */
+extern NvmParallelTurn nvm_parallel_seize(IndexScanDesc scan, uint64 combination,
+										  uint32 *place);
+extern void nvm_parallel_release(IndexScanDesc scan, uint32 place);
+extern void nvm_parallel_finish(IndexScanDesc scan, uint64 combination);
+
+#endif							/* NVM_BTREE_SCAN_H */
