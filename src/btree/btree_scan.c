@@ -542,12 +542,7 @@ read_first_leaf(IndexScanDesc scan, ScanDirection dir)
 			blkno = nvm_index_endpoint(index, cache, 0, ScanDirectionIsBackward(dir),
 									   scan->xs_snapshot);
 		if (blkno == NVM_INDEX_NONE)
-		{
-			/* somebody may have come before our lock of the empty index */
-			if (tries == 0 && IsolationIsSerializable())
-				continue;
 			return false;
-		}
 		if (key->nparts > 0 && tries < IN_PLACE_TRIES)
 		{
 			if (first_in_place(scan, &reader, blkno, version, key, dir))
