@@ -31,6 +31,29 @@
 #define NVM_SPECULATIVE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 #define NVM_MATVIEW_WANTS_BTREE		(PG_VERSION_NUM < 180000)
 
+/* rebuild an index in the current transaction */
+#include "catalog/index.h"
+static inline void
+nvm_reindex_index(Oid index, char persistence)
+{
+	ReindexParams params = {0};
+
+#if PG_VERSION_NUM >= 170000
+	reindex_index(NULL, index, false, persistence, &params);
+#else
+	reindex_index(index, false, persistence, &params);
+#endif
+}
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+#if PG_VERSION_NUM >= 160000
+#include "catalog/pg_class.h"
+#define NvmOwnsRelation(relid)	object_ownercheck(RelationRelationId, (relid), GetUserId())
+#else
+#define NvmOwnsRelation(relid)	pg_class_ownercheck((relid), GetUserId())
+#endif
+
 /* slots: copy_minimal_tuple grew an argument in 18 */
 #if PG_VERSION_NUM >= 180000
 #define NVM_COPY_MINIMAL_ARGS	TupleTableSlot *slot, Size extra

@@ -20,6 +20,7 @@
 #include "access/multixact.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "btree/nvm_btree.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
 #include "catalog/toasting.h"
@@ -146,18 +147,21 @@ nvm_ddl_storage(Oid relid)
 	NvmLocator	locator;
 	uint32		dir = 0;
 
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW)
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW &&
+		relkind != RELKIND_INDEX)
 		return 0;
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		return 0;
 
-	if (nvm_relation_is_nvm(rel))
+	if (relkind == RELKIND_INDEX ? nvm_relation_is_btree(rel) : nvm_relation_is_nvm(rel))
 	{
 		if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("storage of nvm table \"%s\" is not released",
+					 errmsg(relkind == RELKIND_INDEX ?
+							"storage of nvm_btree index \"%s\" is not released" :
+							"storage of nvm table \"%s\" is not released",
 							RelationGetRelationName(rel)),
 					 errdetail("The persistent-memory pool is not available.")));
 		else

@@ -83,10 +83,16 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		/* also the transient table of a rewrite: it has the old storage */
 		uint32		dir = nvm_ddl_storage(objectId);
 
-		if (dir != 0)
+		if (get_rel_relkind(objectId) == RELKIND_INDEX)
+			nvm_ddl_drop_index(objectId, dir,
+							   arg ? ((ObjectAccessDrop *) arg)->dropflags : 0);
+		else if (dir != 0)
 			nvm_storage_end(dir);
+		return;
 	}
-	else if (access == OAT_POST_CREATE)
+	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
+		nvm_ddl_watch_relation(objectId);
+	if (access == OAT_POST_CREATE)
 	{
 		if (ddl_created_btree(objectId))
 			nvm_ddl_created_index(objectId);
@@ -229,6 +235,33 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
+ * The same for a command after which access methods and storages of indexes
+ * may have to be put right.
+ */
+static void
+ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
+					bool readOnlyTree, ProcessUtilityContext context,
+					ParamListInfo params, QueryEnvironment *queryEnv,
+					DestReceiver *dest, QueryCompletion *qc)
+{
+	NvmIndexWatch w;
+
+	nvm_ddl_watch_begin(&w);
+	PG_TRY();
+	{
+		if (IsA(pstmt->utilityStmt, AlterTableStmt))
+			nvm_ddl_leave_table((AlterTableStmt *) pstmt->utilityStmt, &w);
+		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	}
+	PG_FINALLY();
+	{
+		nvm_ddl_watch_end(&w);
+	}
+	PG_END_TRY();
+	nvm_ddl_settle_indexes(&w);
+}
+
+/*
  * ProcessUtility_hook
  */
 static void
@@ -237,8 +270,14 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					ParamListInfo params, QueryEnvironment *queryEnv,
 					DestReceiver *dest, QueryCompletion *qc)
 {
-	ddl_execute(nvm_ddl_choose_index_method(pstmt, queryString), queryString,
-				readOnlyTree, context, params, queryEnv, dest, qc);
+	Node	   *stmt = pstmt->utilityStmt;
+
+	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
+	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
+		ddl_execute_watched(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+	else
+		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
 /*
@@ -251,4 +290,5 @@ nvm_ddl_register_hooks(void)
 	object_access_hook = ddl_object_access;
 	prev_ProcessUtility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = ddl_process_utility;
+	nvm_ddl_register_index_callbacks();
 }

@@ -292,6 +292,20 @@ btree_opclass_of(Oid ours)
 }
 
 /*
+ * The operator class of key column i of an index.
+ */
+Oid
+nvm_ddl_index_opclass(Relation index, int i)
+{
+	bool		isnull;
+	Datum		datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
+										Anum_pg_index_indclass, &isnull);
+
+	Assert(!isnull);
+	return ((oidvector *) DatumGetPointer(datum))->values[i];
+}
+
+/*
  * Index indexid was made, and is not built yet (OAT_POST_CREATE): if it is
  * ours, give it the operator classes of btree.
  */

@@ -47,6 +47,28 @@ extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
 extern void nvm_ddl_define_settings(void);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
 extern void nvm_ddl_created_index(Oid indexid);
+extern Oid nvm_ddl_index_opclass(Relation index, int i);
+
+/* ---- ddl_index.c ---- */
+
+/* what is noted of the indexes that a command makes, alters and drops */
+typedef struct NvmIndexWatch
+{
+	struct NvmIndexWatch *outer;
+	MemoryContext context;
+	List	   *touched;		/* Oids of relations */
+	List	   *dropped;
+	List	   *storages;		/* to be ended when it is over */
+} NvmIndexWatch;
+
+extern void nvm_ddl_watch_begin(NvmIndexWatch *w);
+extern void nvm_ddl_watch_end(NvmIndexWatch *w);
+extern void nvm_ddl_settle_indexes(NvmIndexWatch *w);
+extern void nvm_ddl_watch_relation(Oid relid);
+extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
+extern void nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w);
+extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
+extern void nvm_ddl_register_index_callbacks(void);
 
 /* ---- speculative.c ---- */
 

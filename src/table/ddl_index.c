@@ -1,0 +1,552 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_index.c
+ *	  Access method and storage of an index agree, whatever ALTER TABLE does.
+ *
+ * Most commands make and drop the storage of an index by ambuild and OAT_DROP.
+ * These do not, and are put right in the same transaction, when the command
+ * has come to its end:
+ *
+ *	ALTER COLUMN TYPE
+ *		drops the indexes of the column and makes them anew from their
+ *		definitions.  That of a constraint names no access method, so it
+ *		becomes btree's; and where the type's bytes stay what they are, the
+ *		new index takes the file of the old one over and is not built.  An
+ *		index made by an ALTER TABLE that dropped one of ours of that name on
+ *		that table is made ours again, and built.
+ *	SET TABLESPACE of an index
+ *		gives it another file and copies the old one.  An index of ours that
+ *		has another file and no storage is built anew.
+ *	SET ACCESS METHOD of a table to one that is not ours
+ *		has the indexes built anew, which ours cannot be there.  They are made
+ *		btree's beforehand.
+ *	DROP INDEX CONCURRENTLY
+ *		calls OAT_DROP in its first transaction, when the index is still used.
+ *		The storage is ended in its last one.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/reloptions.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "btree/nvm_btree.h"
+#include "catalog/dependency.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_opclass.h"
+#include "commands/defrem.h"
+#include "compat/nvm_compat_am.h"
+#include "nodes/makefuncs.h"
+#include "storage/lmgr.h"
+#include "table/nvm_am.h"
+#include "table/nvm_ddl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* a use of a directory entry */
+typedef struct WatchedStorage
+{
+	uint32		dir;
+	uint64		creation;
+} WatchedStorage;
+
+/* an index of ours that the command has dropped */
+typedef struct WatchedDrop
+{
+	Oid			table;
+	char	   *name;
+} WatchedDrop;
+
+/* the innermost command that is being watched */
+static NvmIndexWatch *watch = NULL;
+
+/*
+ * An entry of the relcache that belongs to the current transaction is kept
+ * when the index changes, and would keep the old access method's routine; so
+ * the routine is replaced in it.  If the subtransaction aborts, it has to be
+ * put back.
+ */
+typedef struct ReplacedRoutine
+{
+	Relation	index;			/* stays where it is, see replace_routine */
+	Oid			handler;
+	IndexAmRoutine routine;
+	int			level;			/* nesting level that answers for it */
+} ReplacedRoutine;
+
+static List *replaced = NIL;	/* in TopTransactionContext, last first */
+
+/* ---- events ---- */
+
+static WatchedStorage *
+watched_storage(uint32 dir)
+{
+	WatchedStorage *s = palloc(sizeof(WatchedStorage));
+
+	s->dir = dir;
+	s->creation = nvm_dir_entry(dir)->creation_id;
+	return s;
+}
+
+/*
+ * A relation was made or altered (OAT_POST_CREATE, OAT_POST_ALTER).
+ */
+void
+nvm_ddl_watch_relation(Oid relid)
+{
+	MemoryContext oldcontext;
+
+	if (watch == NULL)
+		return;
+	oldcontext = MemoryContextSwitchTo(watch->context);
+	watch->touched = list_append_unique_oid(watch->touched, relid);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * Index relid, whose storage is dir (0: it has none), is being dropped
+ * (OAT_DROP).
+ */
+void
+nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
+{
+	MemoryContext oldcontext;
+	Relation	index;
+
+	if ((dropflags & PERFORM_DELETION_CONCURRENTLY) != 0)
+	{
+		/* unknown to a command that we do not see: an orphan then */
+		if (watch == NULL || dir == 0)
+			return;
+		oldcontext = MemoryContextSwitchTo(watch->context);
+		watch->storages = lappend(watch->storages, watched_storage(dir));
+		MemoryContextSwitchTo(oldcontext);
+		return;
+	}
+	if (dir != 0)
+		nvm_storage_end(dir);
+	if (watch == NULL)
+		return;
+
+	index = relation_open(relid, NoLock);
+	if (index->rd_index != NULL && nvm_relation_is_btree(index))
+	{
+		WatchedDrop *drop;
+
+		oldcontext = MemoryContextSwitchTo(watch->context);
+		drop = palloc(sizeof(WatchedDrop));
+		drop->table = index->rd_index->indrelid;
+		drop->name = pstrdup(RelationGetRelationName(index));
+		watch->dropped = lappend(watch->dropped, drop);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	relation_close(index, NoLock);
+}
+
+/* ---- access method of an index ---- */
+
+/*
+ * Let the relcache entry of an open index have the routine of access method
+ * am, before what is in pg_class is read into it.  Operator classes and support
+ * functions are the same (ddl_index_method.c), so nothing else changes.
+ *
+ * An entry that is of this transaction stays where it is until the transaction
+ * ends, or the subtransaction aborts that made it; others are read anew once
+ * the index has been built.
+ */
+static void
+replace_routine(Relation index, Oid am)
+{
+	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
+	Oid			handler;
+	IndexAmRoutine *routine;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for access method %u", am);
+	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
+	ReleaseSysCache(tuple);
+	routine = GetIndexAmRoutine(handler);
+	if (routine->amsupport != index->rd_indam->amsupport)
+		elog(ERROR, "access methods of index \"%s\" differ in their support functions",
+			 RelationGetRelationName(index));
+
+	if (index->rd_createSubid != InvalidSubTransactionId ||
+		NvmRelFirstFileSubid(index) != InvalidSubTransactionId)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(TopTransactionContext);
+		ReplacedRoutine *r = palloc(sizeof(ReplacedRoutine));
+
+		r->index = index;
+		r->handler = index->rd_amhandler;
+		memcpy(&r->routine, index->rd_indam, sizeof(IndexAmRoutine));
+		r->level = GetCurrentTransactionNestLevel();
+		replaced = lcons(r, replaced);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	memcpy(index->rd_indam, routine, sizeof(IndexAmRoutine));
+	index->rd_amhandler = handler;
+	if (index->rd_amcache != NULL)
+		pfree(index->rd_amcache);
+	index->rd_amcache = NULL;
+}
+
+static void
+replaced_subxact(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	ListCell   *lc;
+
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		foreach(lc, replaced)
+		{
+			ReplacedRoutine *r = lfirst(lc);
+
+			r->level = Min(r->level, level - 1);
+		}
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		/* the index's entry is still there, whatever becomes of it */
+		while (replaced != NIL && ((ReplacedRoutine *) linitial(replaced))->level >= level)
+		{
+			ReplacedRoutine *r = linitial(replaced);
+
+			memcpy(r->index->rd_indam, &r->routine, sizeof(IndexAmRoutine));
+			r->index->rd_amhandler = r->handler;
+			replaced = list_delete_first(replaced);
+		}
+	}
+}
+
+static void
+replaced_xact(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		replaced = NIL;
+}
+
+/*
+ * What the options of an index of ours are for btree.
+ */
+static Datum
+options_for_btree(Datum options)
+{
+	DefElem    *reset = makeDefElem("persistence", NULL, -1);
+
+	return transformRelOptions(options, list_make1(reset), NULL, NULL, false, true);
+}
+
+/*
+ * Enter access method am, ours or btree, for an index, which is locked
+ * exclusively and has to be built after that.
+ */
+static void
+set_index_method(Oid indexid, Oid am)
+{
+	Relation	index = index_open(indexid, NoLock);
+	Relation	pg_class = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(indexid));
+	HeapTuple	changed;
+	Datum		values[Natts_pg_class] = {0};
+	bool		nulls[Natts_pg_class] = {0};
+	bool		replace[Natts_pg_class] = {0};
+	bool		isnull;
+	Datum		options;
+	ObjectAddress address;
+	ObjectAddress method;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	values[Anum_pg_class_relam - 1] = ObjectIdGetDatum(am);
+	replace[Anum_pg_class_relam - 1] = true;
+	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
+	if (!isnull && am == BTREE_AM_OID)
+	{
+		values[Anum_pg_class_reloptions - 1] = options_for_btree(options);
+		nulls[Anum_pg_class_reloptions - 1] = values[Anum_pg_class_reloptions - 1] == (Datum) 0;
+		replace[Anum_pg_class_reloptions - 1] = true;
+	}
+	changed = heap_modify_tuple(tuple, RelationGetDescr(pg_class), values, nulls, replace);
+	CatalogTupleUpdate(pg_class, &changed->t_self, changed);
+	table_close(pg_class, RowExclusiveLock);
+
+	/* DROP EXTENSION takes what is ours along, and nothing else */
+	ObjectAddressSet(address, RelationRelationId, indexid);
+	if (am == BTREE_AM_OID)
+	{
+		deleteDependencyRecordsForClass(RelationRelationId, indexid,
+										AccessMethodRelationId, DEPENDENCY_NORMAL);
+		deleteDependencyRecordsForClass(RelationRelationId, indexid,
+										OperatorClassRelationId, DEPENDENCY_NORMAL);
+		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		{
+			ObjectAddressSet(method, OperatorClassRelationId, nvm_ddl_index_opclass(index, i));
+			recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
+		}
+	}
+	else
+	{
+		ObjectAddressSet(method, AccessMethodRelationId, am);
+		recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
+	}
+
+	replace_routine(index, am);
+	index_close(index, NoLock);
+	CommandCounterIncrement();
+}
+
+/*
+ * SET ACCESS METHOD is going to take a table away from us: its indexes that
+ * are ours become btree's.  Whether it may is not decided yet; if not, it
+ * raises an ERROR, and this is undone.
+ */
+void
+nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w)
+{
+	const char *method = NULL;
+	bool		found = false;
+	Oid			relid;
+	Oid			am;
+	Relation	rel;
+	List	   *indexes;
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype != AT_SetAccessMethod)
+			continue;
+		found = true;
+		method = cmd->name;
+	}
+	if (!found)
+		return;
+	relid = RangeVarGetRelid(stmt->relation, NoLock, true);
+	am = get_table_am_oid(method ? method : default_table_access_method, true);
+	if (!OidIsValid(relid) || !OidIsValid(am) || !NvmOwnsRelation(relid))
+		return;
+	rel = try_relation_open(relid, AccessExclusiveLock);
+	if (rel == NULL)
+		return;
+	if (!nvm_relation_is_nvm(rel) || rel->rd_rel->relam == am)
+	{
+		relation_close(rel, NoLock);
+		return;
+	}
+
+	indexes = RelationGetIndexList(rel);
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessExclusiveLock);
+		bool		ours = nvm_relation_is_btree(index);
+		uint32		dir;
+
+		index_close(index, NoLock);
+		if (!ours)
+			continue;
+		dir = nvm_ddl_storage(lfirst_oid(lc));
+		if (dir != 0)
+		{
+			MemoryContext oldcontext = MemoryContextSwitchTo(w->context);
+
+			w->storages = lappend(w->storages, watched_storage(dir));
+			MemoryContextSwitchTo(oldcontext);
+		}
+		set_index_method(lfirst_oid(lc), BTREE_AM_OID);
+	}
+	list_free(indexes);
+	relation_close(rel, NoLock);
+}
+
+/*
+ * LIKE ... INCLUDING INDEXES has cloned an index of ours for a table that is
+ * not: it gets btree's.  Returns the statement or a changed copy.
+ */
+PlannedStmt *
+nvm_ddl_clone_index(PlannedStmt *pstmt)
+{
+	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
+	Oid			relid;
+	Oid			relam;
+	HeapTuple	tuple;
+	ListCell   *lc;
+
+	if (!IsA(stmt, IndexStmt) || !stmt->transformed || stmt->relation == NULL ||
+		strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0)
+		return pstmt;
+	relid = RangeVarGetRelid(stmt->relation, NoLock, true);
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return pstmt;
+	relam = ((Form_pg_class) GETSTRUCT(tuple))->relam;
+	ReleaseSysCache(tuple);
+	if (!OidIsValid(relam) || relam == get_table_am_oid("nvm", true))
+		return pstmt;
+
+	pstmt = copyObject(pstmt);
+	stmt = (IndexStmt *) pstmt->utilityStmt;
+	stmt->accessMethod = pstrdup(DEFAULT_INDEX_TYPE);
+	foreach(lc, stmt->options)
+	{
+		if (strcmp(lfirst_node(DefElem, lc)->defname, "persistence") == 0)
+			stmt->options = foreach_delete_current(stmt->options, lc);
+	}
+	return pstmt;
+}
+
+/* ---- the end of a command ---- */
+
+/*
+ * Was an index of ours of this name dropped from the table?
+ */
+static bool
+replaces_ours(NvmIndexWatch *w, Relation index)
+{
+	ListCell   *lc;
+
+	foreach(lc, w->dropped)
+	{
+		WatchedDrop *drop = lfirst(lc);
+
+		if (drop->table == index->rd_index->indrelid &&
+			strcmp(drop->name, RelationGetRelationName(index)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is there a storage of an index under the file number of `index`?
+ */
+static uint32
+storage_of_index(Relation index)
+{
+	NvmLocator	locator = NvmRelLocator(index);
+	NvmStorageKey key;
+	uint32		dir;
+
+	nvm_storage_key(index, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	return dir != 0 && nvm_dir_entry(dir)->kind == NVM_DIR_KIND_INDEX ? dir : 0;
+}
+
+/*
+ * Make access method and storage of index relid agree, if it is an index, and
+ * they do not.
+ */
+static void
+settle_index(NvmIndexWatch *w, Oid relid)
+{
+	Relation	index;
+	Relation	table;
+	char		persistence;
+	bool		make_ours = false;
+	bool		build = false;
+	uint32		dir;
+
+	if (get_rel_relkind(relid) != RELKIND_INDEX)
+		return;
+	index = try_relation_open(relid, AccessShareLock);
+	if (index == NULL)
+		return;
+	dir = storage_of_index(index);
+	persistence = index->rd_rel->relpersistence;
+	if (nvm_relation_is_btree(index))
+	{
+		bool		new_file = index->rd_createSubid != InvalidSubTransactionId ||
+			NvmRelFirstFileSubid(index) != InvalidSubTransactionId;
+
+		/* none: SET TABLESPACE.  Ended: taken over from an index that is dropped */
+		build = index->rd_index->indisready &&
+			((dir == 0 && new_file) ||
+			 (dir != 0 && nvm_xact_is_writer() &&
+			  nvm_dir_entry(dir)->end == nvm_xact_stamp_if_any()));
+	}
+	else if (index->rd_rel->relam == BTREE_AM_OID)
+	{
+		table = table_open(index->rd_index->indrelid, AccessShareLock);
+		make_ours = nvm_relation_is_nvm(table) && replaces_ours(w, index);
+		table_close(table, NoLock);
+		build = make_ours || dir != 0;
+	}
+	relation_close(index, NoLock);
+
+	if (!build)
+		return;
+	NVM_FAILPOINT("ddl-settle-index");
+	LockRelationOid(relid, AccessExclusiveLock);
+	if (make_ours)
+		set_index_method(relid, get_index_am_oid(NVM_BTREE_NAME, false));
+	nvm_reindex_index(relid, persistence);
+	CommandCounterIncrement();
+}
+
+/*
+ * A command begins whose indexes are watched.  Its memory is the caller's
+ * current context, which outlives the transactions of the command.
+ */
+void
+nvm_ddl_watch_begin(NvmIndexWatch *w)
+{
+	memset(w, 0, sizeof(*w));
+	w->outer = watch;
+	w->context = CurrentMemoryContext;
+	watch = w;
+}
+
+/* it has ended, with an error or not */
+void
+nvm_ddl_watch_end(NvmIndexWatch *w)
+{
+	watch = w->outer;
+}
+
+/*
+ * It has ended without an error, in the current transaction.
+ */
+void
+nvm_ddl_settle_indexes(NvmIndexWatch *w)
+{
+	ListCell   *lc;
+
+	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN || RecoveryInProgress())
+		return;
+	if (w->touched != NIL || w->storages != NIL)
+		CommandCounterIncrement();
+	foreach(lc, w->touched)
+		settle_index(w, lfirst_oid(lc));
+	foreach(lc, w->storages)
+	{
+		WatchedStorage *s = lfirst(lc);
+		NvmDirEntry *entry = nvm_dir_entry(s->dir);
+
+		if (entry->begin != 0 && entry->creation_id == s->creation && entry->end == 0)
+			nvm_storage_end(s->dir);
+	}
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_register_index_callbacks(void)
+{
+	RegisterXactCallback(replaced_xact, NULL);
+	RegisterSubXactCallback(replaced_subxact, NULL);
+}
