@@ -62,9 +62,6 @@ typedef struct NvmIndexCache
 /* ERROR if the pool is not available, or has no storage for the index */
 extern NvmIndexCache *nvm_index_cache_slow(Relation index);
 
-/* key of an index's storage in the directory of the pool */
-extern void nvm_index_storage_key(Relation index, NvmStorageKey *key);
-
 static inline NvmIndexCache *
 nvm_index_cache(Relation index)
 {

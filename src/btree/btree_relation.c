@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_relation.c
+ *	  From an index's Relation to its storage in the pool.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "xact/nvm_storage.h"
+
+StaticAssertDecl(sizeof(NvmIndexPage) == NVM_INDEX_HEADER_SIZE,
+				 "NvmIndexPage is 64 bytes");
+StaticAssertDecl(sizeof(IndexTupleData) == 8 && offsetof(IndexTupleData, t_info) == 6,
+				 "entries on media have this header");
+StaticAssertDecl(NVM_INDEX_PAGE_SIZE == NVM_UNIT_SIZE, "a page is a unit of the pool");
+StaticAssertDecl(MAXIMUM_ALIGNOF == 8, "offsets of entries are in units of 8 bytes");
+
+bool
+nvm_relation_is_btree(Relation index)
+{
+	return index->rd_indam != NULL && index->rd_indam->ambuild == nvm_btree_build;
+}
+
+/*
+ * Columns whose comparison is that of integers as they lie in an entry.
+ */
+static NvmIndexFast
+fast_kind(Oid cmp)
+{
+	switch (cmp)
+	{
+		case F_BTINT2CMP:
+			return NVM_FAST_INT2;
+		case F_BTINT4CMP:
+		case F_DATE_CMP:
+			return NVM_FAST_INT4;
+		case F_BTINT8CMP:
+		case F_TIMESTAMP_CMP:
+		case F_TIMESTAMPTZ_CMP:
+			return NVM_FAST_INT8;
+		default:
+			return NVM_FAST_NOT;
+	}
+}
+
+static NvmIndexPersistence
+persistence_of(const NvmIndexMeta *meta)
+{
+	if (meta->flags & NVM_INDEX_META_NONE)
+		return NVM_INDEX_NOTHING;
+	return (meta->flags & NVM_INDEX_META_LEAVES) ? NVM_INDEX_LEAVES : NVM_INDEX_FULL;
+}
+
+/*
+ * Find the storage of the index and remember it in rd_amcache.
+ */
+NvmIndexCache *
+nvm_index_cache_slow(Relation index)
+{
+	NvmLocator	locator = NvmRelLocator(index);
+	NvmStorageKey key;
+	NvmRelState *state;
+	NvmIndexMeta *meta;
+	NvmIndexCache *cache;
+	uint32		dir;
+
+	nvm_table_require();
+
+	nvm_storage_key(index, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("entries of nvm_btree index \"%s\" are lost",
+						RelationGetRelationName(index)),
+				 errdetail("The persistent-memory pool has no storage for database %u, file number %u: it was made anew, or is not the one that the index was made in.",
+						   key.database, (unsigned) key.relnumber),
+				 errhint("REINDEX the index.")));
+
+	state = nvm_rel_open(dir);
+	if (pg_atomic_read_u32(&state->nblocks) == 0)
+		meta = NULL;
+	else
+		meta = (NvmIndexMeta *) nvm_block(state, 0);
+	if (meta == NULL || meta->magic != NVM_INDEX_META_MAGIC || meta->dir != dir ||
+		meta->check != nvm_index_meta_check(meta))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("meta page of index \"%s\" is damaged",
+						RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
+	if (meta->version != NVM_INDEX_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has format %u, and this version of pg_nvm knows format %u",
+						RelationGetRelationName(index), meta->version, NVM_INDEX_VERSION),
+				 errhint("REINDEX the index.")));
+
+	cache = (NvmIndexCache *) MemoryContextAllocZero(index->rd_indexcxt,
+													 sizeof(NvmIndexCache));
+	cache->state = state;
+	cache->meta = meta;
+	cache->dir = dir;
+	cache->persistence = persistence_of(meta);
+	cache->allequalimage = (meta->flags & NVM_INDEX_META_EQUALIMAGE) != 0;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		cache->fast[i] = fast_kind(index_getprocid(index, i + 1, BTORDER_PROC));
+
+	if (index->rd_amcache != NULL)
+		pfree(index->rd_amcache);
+	index->rd_amcache = cache;
+	return cache;
+}

@@ -1,0 +1,460 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_search.c
+ *	  Finding a key: descent, place in a page, one entry.
+ *
+ * A descent stores nothing.  It reads pages where they lie, and goes on to a
+ * child when the version says that what led there was not changed meanwhile.
+ * Keys that are integers are compared in place; for all others the entry is
+ * copied and validated first, since a comparison function must not see bytes
+ * that change.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_page.h"
+#include "miscadmin.h"
+#include "storage/predicate.h"
+
+/* from the root down so often, before the tree is called damaged */
+#define MAX_RESTARTS		10000
+
+/* results of search_page and compare_at, besides places and comparisons */
+#define PAGE_CHANGED		(-1000000)
+#define PAGE_BAD			(-1000001)
+
+typedef union EntryBuffer
+{
+	char		data[NVM_INDEX_PAGE_SIZE];
+	uint64		force_align;
+} EntryBuffer;
+
+/*
+ * The key against one entry, by way of a private copy.
+ */
+static int
+compare_copied(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
+			   uint16 word)
+{
+	EntryBuffer buf;
+
+	if (!nvm_index_take(view->page, word, buf.data))
+		return PAGE_BAD;
+	if (!nvm_index_validate((NvmIndexPage *) view->page, version))
+		return PAGE_CHANGED;
+	return nvm_index_compare(key, (IndexTuple) buf.data);
+}
+
+/*
+ * The key against one entry, whose first column is an integer `value` of the
+ * key.  The result means something only if the page has not changed.
+ */
+static inline __attribute__((always_inline)) int
+compare_at(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
+		   NvmIndexFast fast, int64 value, uint16 word)
+{
+	uint32		off = NVM_INDEX_OFFSET(word);
+	const char *itup = view->page + off;
+	uint16		info;
+	int64		entry;
+
+	if (fast == NVM_FAST_NOT ||
+		unlikely(off > NVM_INDEX_PAGE_SIZE - 2 * sizeof(IndexTupleData)))
+		return compare_copied(view, version, key, word);
+	info = nvm_index_load16(itup + offsetof(IndexTupleData, t_info));
+	if (unlikely((info & INDEX_NULL_MASK) != 0 ||
+				 (info & INDEX_SIZE_MASK) < 2 * sizeof(IndexTupleData)))
+		return compare_copied(view, version, key, word);
+
+	itup += sizeof(IndexTupleData);
+	if (fast == NVM_FAST_INT2)
+		entry = *(const volatile int16 *) itup;
+	else if (fast == NVM_FAST_INT4)
+		entry = *(const volatile int32 *) itup;
+	else
+		entry = *(const volatile int64 *) itup;
+
+	if (value != entry)
+		return (value < entry) != key->part[0].desc ? -1 : 1;
+	if (key->nparts == 1 && key->scantid == NULL && (info & INDEX_ALT_TID_MASK) == 0)
+		return 0;
+	return compare_copied(view, version, key, word);
+}
+
+/*
+ * Binary search between low and high: the first place whose entry is >= key
+ * (nextkey: >), or PAGE_*.
+ */
+static inline __attribute__((always_inline)) int
+search_kind(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
+			NvmIndexFast fast, int64 value, int low, int high)
+{
+	int			beyond = key->nextkey ? 0 : 1;
+
+	while (low < high)
+	{
+		int			mid = (low + high) / 2;
+		int			cmp = compare_at(view, version, key, fast, value,
+									 nvm_index_load16(&view->word[mid]));
+
+		if (unlikely(cmp <= PAGE_CHANGED))
+			return cmp;
+		if (cmp >= beyond)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static inline NvmIndexFast
+fast_of(const NvmIndexKey *key)
+{
+	return key->part[0].isnull ? NVM_FAST_NOT : (NvmIndexFast) key->part[0].fast;
+}
+
+static int
+search_page(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
+			int low, int high)
+{
+	Datum		value = key->part[0].value;
+
+	switch (fast_of(key))
+	{
+		case NVM_FAST_INT2:
+			return search_kind(view, version, key, NVM_FAST_INT2,
+							   DatumGetInt16(value), low, high);
+		case NVM_FAST_INT4:
+			return search_kind(view, version, key, NVM_FAST_INT4,
+							   DatumGetInt32(value), low, high);
+		case NVM_FAST_INT8:
+			return search_kind(view, version, key, NVM_FAST_INT8,
+							   DatumGetInt64(value), low, high);
+		default:
+			return search_kind(view, version, key, NVM_FAST_NOT, 0, low, high);
+	}
+}
+
+/*
+ * Does the key belong to the right of the page's high key?  1, 0 or PAGE_*.
+ */
+static inline int
+beyond_high_key(const NvmIndexView *view, uint64 version, const NvmIndexKey *key)
+{
+	return view->first == 0 ? 0 : search_page(view, version, key, 0, 1);
+}
+
+/*
+ * The block that an inner page's entry before `pos` leads to.
+ */
+static inline uint32
+downlink_before(const NvmIndexView *view, int pos)
+{
+	uint32		off = NVM_INDEX_OFFSET(nvm_index_load16(&view->word[pos - 1]));
+	const char *itup = view->page + Min(off, NVM_INDEX_LAST_OFFSET);
+
+	return ((uint32) nvm_index_load16(itup) << 16) | nvm_index_load16(itup + 2);
+}
+
+/*
+ * A page made no sense: ERROR, unless it has changed meanwhile.
+ */
+static void
+not_found(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version)
+{
+	if (nvm_index_validate(nvm_index_page(cache->state, blkno), version))
+		nvm_index_damaged(index, blkno, "an entry that a search came upon");
+}
+
+typedef enum StepResult
+{
+	STEP_AGAIN,					/* the page has changed */
+	STEP_HERE,
+	STEP_RIGHT,
+	STEP_DOWN,
+	STEP_WRONG_LEVEL
+} StepResult;
+
+/*
+ * One step of a descent: where to from page blkno of level `level`, which has
+ * `version`?  *next is the block.
+ */
+static inline StepResult
+descend_step(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
+			 uint32 blkno, uint32 level, bool stop, uint64 version,
+			 uint32 *next, uint16 *flags)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	NvmIndexView view;
+	int			pos;
+
+	*flags = nvm_index_load16(&page->flags);
+	if (unlikely(nvm_index_load16(&page->level) != level))
+		return nvm_index_validate(page, version) ? STEP_WRONG_LEVEL : STEP_AGAIN;
+	if (unlikely(nvm_index_view(page, &view) != NVM_VIEW_OK))
+	{
+		not_found(index, cache, blkno, version);
+		return STEP_AGAIN;
+	}
+
+	if (unlikely((*flags & NVM_INDEX_DELETED) != 0))
+	{
+		*next = view.right;
+		return nvm_index_validate(page, version) ? STEP_RIGHT : STEP_AGAIN;
+	}
+	if (stop)
+		pos = view.n;
+	else
+	{
+		/* the first entry of an inner page is minus infinity */
+		if (unlikely(view.n <= view.first))
+			pos = PAGE_BAD;
+		else
+			pos = search_page(&view, version, key, view.first + 1, view.n);
+	}
+
+	/* an entry beyond the key is one that the high key is not below */
+	if (pos == view.n)
+	{
+		int			beyond = beyond_high_key(&view, version, key);
+
+		if (beyond == 1)
+		{
+			*next = view.right;
+			return nvm_index_validate(page, version) ? STEP_RIGHT : STEP_AGAIN;
+		}
+		if (beyond < 0)
+			pos = beyond;
+	}
+	if (unlikely(pos < 0))
+	{
+		if (pos == PAGE_BAD)
+			not_found(index, cache, blkno, version);
+		return STEP_AGAIN;
+	}
+	if (!stop)
+		*next = downlink_before(&view, pos);
+	if (!nvm_index_validate(page, version))
+		return STEP_AGAIN;
+	return stop ? STEP_HERE : STEP_DOWN;
+}
+
+/*
+ * The root, and its level; false if the index has none.
+ */
+static inline bool
+read_root(NvmIndexCache *cache, uint32 *blkno, uint32 *level)
+{
+	uint64		root = __atomic_load_n(&cache->meta->root, __ATOMIC_ACQUIRE);
+
+	*blkno = NVM_INDEX_ROOT_BLOCK(root);
+	*level = NVM_INDEX_ROOT_LEVEL(root);
+	return *blkno != NVM_INDEX_NONE;
+}
+
+/*
+ * read_root for a reader who locks what he reads.
+ */
+static bool
+find_root(Relation index, NvmIndexCache *cache, uint32 *blkno, uint32 *level,
+		  Snapshot lock_snapshot)
+{
+	if (likely(read_root(cache, blkno, level)))
+		return true;
+	if (lock_snapshot == NULL)
+		return false;
+	PredicateLockRelation(index, lock_snapshot);
+	return read_root(cache, blkno, level);
+}
+
+/*
+ * A page of another level than expected: the root's level and block were read
+ * in the middle of a change, or the page that a link led to is another one by
+ * now.  From the top, then; but not for ever.
+ */
+static void
+start_over(Relation index, uint32 blkno, int *restarts)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (++*restarts > MAX_RESTARTS)
+		nvm_index_damaged(index, blkno, "its level is not that of the link to it");
+}
+
+/*
+ * An insertion goes on to the right of a page: see to it that what it inserts
+ * there meets the predicate locks of those who read this page, before.
+ */
+static void
+pass_right(Relation index, NvmIndexCache *cache, uint32 blkno, uint32 level,
+		   uint16 flags, uint32 right)
+{
+	if (flags & NVM_INDEX_DELETED)
+	{
+		if (level == 0)
+			PredicateLockPageSplit(index, blkno, right);
+	}
+	else if (flags & NVM_INDEX_INCOMPLETE)
+		nvm_index_finish_split(index, cache, NULL, blkno);
+}
+
+uint32
+nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
+				  uint32 level, uint64 *version, Snapshot lock_snapshot)
+{
+	uint32		blkno;
+	uint32		here;
+	int			restarts = 0;
+
+restart:
+	if (!find_root(index, cache, &blkno, &here, lock_snapshot) || here < level)
+		return NVM_INDEX_NONE;
+	for (;;)
+	{
+		bool		stop = here == level;
+		uint32		next = blkno;
+		uint16		flags;
+
+		if (lock_snapshot != NULL && here == 0)
+			PredicateLockPage(index, blkno, lock_snapshot);
+		*version = nvm_index_enter(index, cache, blkno);
+		switch (descend_step(index, cache, key, blkno, here, stop, *version,
+							 &next, &flags))
+		{
+			case STEP_HERE:
+				return blkno;
+			case STEP_AGAIN:
+				break;
+			case STEP_DOWN:
+				blkno = next;
+				here--;
+				break;
+			case STEP_RIGHT:
+				CHECK_FOR_INTERRUPTS();
+				if (key->inserts && (flags & (NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE)))
+					pass_right(index, cache, blkno, here, flags, next);
+				blkno = next;
+				break;
+			case STEP_WRONG_LEVEL:
+				start_over(index, blkno, &restarts);
+				goto restart;
+		}
+	}
+}
+
+int
+nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
+				 const NvmIndexKey *key, int *nitems)
+{
+	NvmIndexPage *page = nvm_index_page(state, blkno);
+	NvmIndexView view;
+	int			low;
+	int			pos = PAGE_BAD;
+
+	if (likely(nvm_index_view(page, &view) == NVM_VIEW_OK))
+	{
+		low = view.first;
+		if (nvm_index_load16(&page->level) > 0)
+			low = Min(low + 1, view.n);
+		pos = search_page(&view, version, key, low, view.n);
+	}
+	if (!nvm_index_validate(page, version))
+		return -1;
+	if (unlikely(pos < 0))
+		nvm_index_damaged(key->index, blkno, "an entry that a search came upon");
+	if (nitems != NULL)
+		*nitems = view.n;
+	return pos;
+}
+
+bool
+nvm_index_fetch(NvmRelState *state, uint32 blkno, uint64 version, int pos,
+				char *buf, uint16 *word)
+{
+	NvmIndexPage *page = nvm_index_page(state, blkno);
+	NvmIndexView view;
+	bool		taken = false;
+
+	if (likely(nvm_index_view(page, &view) == NVM_VIEW_OK && pos < view.n))
+	{
+		*word = nvm_index_load16(&view.word[pos]);
+		taken = nvm_index_take(view.page, *word, buf);
+	}
+	if (!nvm_index_validate(page, version))
+		return false;
+	if (unlikely(!taken))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("block %u of an nvm_btree index is damaged: entry %d",
+						blkno, pos),
+				 errhint("nvm.check() finds the index; REINDEX it.")));
+	return true;
+}
+
+/*
+ * The last entry's child of an inner page, or the first one's.  False if the
+ * page has changed.
+ */
+static bool
+end_child(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version,
+		  bool rightmost, uint32 *child)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	NvmIndexView view;
+
+	if (nvm_index_view(page, &view) != NVM_VIEW_OK || view.n <= view.first)
+	{
+		not_found(index, cache, blkno, version);
+		return false;
+	}
+	*child = downlink_before(&view, rightmost ? view.n : view.first + 1);
+	return nvm_index_validate(page, version);
+}
+
+uint32
+nvm_index_endpoint(Relation index, NvmIndexCache *cache, uint32 level, bool rightmost,
+				   Snapshot lock_snapshot)
+{
+	uint32		blkno;
+	uint32		here;
+	int			restarts = 0;
+
+restart:
+	if (!find_root(index, cache, &blkno, &here, lock_snapshot) || here < level)
+		return NVM_INDEX_NONE;
+	for (;;)
+	{
+		NvmIndexPage *page;
+		uint64		version;
+		uint16		page_level;
+		uint16		flags;
+		uint32		right;
+		uint32		child;
+
+		if (lock_snapshot != NULL && here == 0)
+			PredicateLockPage(index, blkno, lock_snapshot);
+		version = nvm_index_enter(index, cache, blkno);
+		page = nvm_index_page(cache->state, blkno);
+		page_level = nvm_index_load16(&page->level);
+		flags = nvm_index_load16(&page->flags);
+		right = nvm_index_load32(&page->right);
+		if (!nvm_index_validate(page, version))
+			continue;
+		if (page_level != here)
+		{
+			start_over(index, blkno, &restarts);
+			goto restart;
+		}
+		if ((flags & NVM_INDEX_DELETED) || (rightmost && right != NVM_INDEX_NONE))
+			blkno = right;
+		else if (here == level)
+			return blkno;
+		else if (end_child(index, cache, blkno, version, rightmost, &child))
+		{
+			blkno = child;
+			here--;
+		}
+	}
+}

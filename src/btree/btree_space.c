@@ -1,0 +1,203 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_space.c
+ *	  Blocks for pages of an index.
+ *
+ * A block is free if
+ *	- it was never initialised (magic 0): a crash left it before others;
+ *	- it is not LIVE, and was allocated in another incarnation, or given back
+ *	  (safexid 0);
+ *	- it is DELETED, unlinked, and nobody's snapshot is as old as safexid.
+ * Whoever wants it locks it and looks again.  How many VACUUM has found, and
+ * where the next search begins, are hints in the storage's NvmRelState.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "btree/nvm_btree_page.h"
+#include "miscadmin.h"
+#include "utils/snapmgr.h"
+
+/* headers looked at in one search */
+#define SEARCH_LOOKS	64
+
+/*
+ * Lock-free, and then a hint.  heap: whose horizon counts, or NULL.
+ */
+static bool
+block_is_free(const NvmIndexCache *cache, const NvmIndexPage *page, uint32 blkno,
+			  Relation heap)
+{
+	uint16		flags = nvm_index_load16(&page->flags);
+	uint64		safexid = nvm_index_load64(&page->safexid);
+
+	if (!nvm_index_is_page(cache, page, blkno))
+		return page->magic == 0;
+	if ((flags & NVM_INDEX_LIVE) == 0)
+		return safexid != NvmPool->incarnation;
+	if ((flags & NVM_INDEX_DELETED) == 0 || safexid == NVM_INDEX_LINKED)
+		return false;
+	return GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(safexid));
+}
+
+/*
+ * Make the locked page a new one: not live, allocated in this incarnation.
+ */
+static void
+init_page(NvmIndexCache *cache, NvmIndexPage *page, uint32 blkno)
+{
+	page->dir = cache->dir;
+	page->blkno = blkno;
+	page->safexid = NvmPool->incarnation;
+	page->left = NVM_INDEX_NONE;
+	page->right = NVM_INDEX_NONE;
+	page->level = 0;
+	page->flags = 0;
+	page->nbase = 0;
+	page->base_upper = NVM_INDEX_PAGE_SIZE;
+	page->norder = 0;
+	page->order_inc = 0;
+	page->epoch++;
+	page->commit = NVM_INDEX_COMMIT(NVM_INDEX_PAGE_SIZE, 0);
+	page->check = nvm_index_check_word(cache->dir, blkno, page);
+	/* a header that a crash tears has no magic number */
+	__atomic_store_n(&page->magic, NVM_INDEX_MAGIC, __ATOMIC_RELEASE);
+	if (cache->persistence != NVM_INDEX_NOTHING)
+		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
+}
+
+/*
+ * Take a free block, if it is still one.
+ */
+static bool
+claim_block(NvmIndexCache *cache, uint32 blkno)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	uint64		version = nvm_index_begin(page);
+
+	if (!block_is_free(cache, page, blkno, NULL) || !nvm_index_lock(page, version))
+		return false;
+	init_page(cache, page, blkno);
+	nvm_index_unlock(page, true);
+	return true;
+}
+
+/*
+ * A free block, or NVM_INDEX_NONE.  Searches go on where the last one stopped;
+ * when one has reached the end there are none until VACUUM finds more.
+ */
+static uint32
+search_free(NvmIndexCache *cache)
+{
+	NvmRelState *state = cache->state;
+
+	for (int i = 0; i < SEARCH_LOOKS; i++)
+	{
+		uint32		blkno;
+
+		if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
+			break;
+		blkno = pg_atomic_fetch_add_u32(&state->hint_next, 1);
+		if (blkno == 0)
+			continue;
+		if (blkno >= pg_atomic_read_u32(&state->nblocks))
+		{
+			pg_atomic_write_u32(&state->hint_free_blocks, 0);
+			pg_atomic_write_u32(&state->hint_next, 0);
+			break;
+		}
+		if (claim_block(cache, blkno))
+			return blkno;
+	}
+	return NVM_INDEX_NONE;
+}
+
+/*
+ * One block more.  A search for free ones may have been there first, since
+ * until now it was one that was never initialised.
+ */
+static uint32
+append_block(NvmIndexCache *cache)
+{
+	for (;;)
+	{
+		uint32		blkno = nvm_storage_extend(cache->state);
+		NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+		bool		mine;
+
+		nvm_index_lock_wait(page);
+		mine = page->magic != NVM_INDEX_MAGIC;
+		if (mine)
+			init_page(cache, page, blkno);
+		nvm_index_unlock(page, mine);
+		if (mine)
+			return blkno;
+	}
+}
+
+uint32
+nvm_index_alloc(Relation index, NvmIndexCache *cache)
+{
+	uint32		blkno = search_free(cache);
+
+	if (blkno == NVM_INDEX_NONE)
+		blkno = append_block(cache);
+	if (cache->persistence != NVM_INDEX_NOTHING)
+		nvm_drain("btree-alloc");
+	return blkno;
+}
+
+uint32
+nvm_index_extend(Relation index, NvmIndexCache *cache)
+{
+	return nvm_storage_extend(cache->state);
+}
+
+void
+nvm_index_free(NvmIndexCache *cache, uint32 blkno)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+
+	nvm_index_lock_wait(page);
+	Assert((page->flags & NVM_INDEX_LIVE) == 0);
+	page->safexid = 0;
+	nvm_index_unlock(page, true);
+
+	/* who searches finds it if it is not behind him */
+	if (pg_atomic_read_u32(&cache->state->hint_next) > blkno)
+		pg_atomic_write_u32(&cache->state->hint_next, blkno);
+	pg_atomic_fetch_add_u32(&cache->state->hint_free_blocks, 1);
+}
+
+void
+nvm_index_find_free(Relation index, NvmIndexCache *cache, Relation heap,
+					uint32 *ndeleted, uint32 *nfree)
+{
+	NvmRelState *state = cache->state;
+	uint32		nblocks = pg_atomic_read_u32(&state->nblocks);
+	uint32		first = 0;
+
+	*ndeleted = 0;
+	*nfree = 0;
+	for (uint32 blkno = 1; blkno < nblocks; blkno++)
+	{
+		NvmIndexPage *page = nvm_index_page(state, blkno);
+
+		if ((blkno & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (block_is_free(cache, page, blkno, heap))
+		{
+			if (first == 0)
+				first = blkno;
+			(*nfree)++;
+		}
+		if (nvm_index_load16(&page->flags) & NVM_INDEX_DELETED)
+			(*ndeleted)++;
+	}
+	pg_atomic_write_u32(&state->hint_next, first);
+	pg_atomic_write_u32(&state->hint_free_blocks, *nfree);
+}

@@ -1,0 +1,464 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_split.c
+ *	  Splits: of a page, of the root; the downlink; a split left incomplete.
+ *
+ * README.md, "Split", has the protocol and what a crash leaves.  Between the
+ * two steps of a split, the page and its downlink, the left page says
+ * INCOMPLETE.  Who meets that while inserting takes the second step first, so
+ * no page with that flag is ever split, and predicate locks are where they
+ * belong before anything is inserted into the right page.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_change.h"
+#include "btree/nvm_btree_page.h"
+#include "miscadmin.h"
+#include "storage/predicate.h"
+#include "utils/memutils.h"
+
+/* ---- pivots ---- */
+
+/*
+ * The first entry of an inner page: a downlink without key.
+ */
+static IndexTuple
+minus_infinity(uint32 child)
+{
+	IndexTuple	itup = palloc0(sizeof(IndexTupleData));
+
+	itup->t_info = sizeof(IndexTupleData);
+	BTreeTupleSetNAtts(itup, 0, false);
+	BTreeTupleSetDownLink(itup, child);
+	return itup;
+}
+
+/*
+ * How many columns are needed to tell these two apart; one more than there are
+ * key columns if it takes the TID.
+ */
+static int
+columns_needed(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
+			   IndexTuple firstright)
+{
+	TupleDesc	desc = RelationGetDescr(index);
+	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+
+	for (int i = 1; i <= nkeys; i++)
+	{
+		bool		null1;
+		bool		null2;
+		Datum		datum1 = index_getattr(lastleft, i, desc, &null1);
+		Datum		datum2 = index_getattr(firstright, i, desc, &null2);
+
+		if (null1 != null2)
+			return i;
+		if (!null1 &&
+			DatumGetInt32(FunctionCall2Coll(index_getprocinfo(index, i, BTORDER_PROC),
+											index->rd_indcollation[i - 1],
+											datum1, datum2)) != 0)
+			return i;
+	}
+	return nkeys + 1;
+}
+
+/*
+ * See nvm_btree.h.  The pivot is >= lastleft and < firstright: firstright's
+ * columns as far as they are needed, then, if all are, lastleft's highest TID.
+ */
+IndexTuple
+nvm_index_truncate(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
+				   IndexTuple firstright)
+{
+	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+	int			keep = columns_needed(index, cache, lastleft, firstright);
+	IndexTuple	plain = firstright;
+	IndexTuple	pivot;
+	IndexTuple	result;
+	Size		size;
+
+	if (BTreeTupleIsPosting(firstright))
+		plain = _bt_form_posting(firstright, BTreeTupleGetPosting(firstright), 1);
+	pivot = index_truncate_tuple(RelationGetDescr(index), plain, Min(keep, nkeys));
+	if (plain != firstright)
+		pfree(plain);
+	size = MAXALIGN(IndexTupleSize(pivot));
+	if (keep <= nkeys)
+	{
+		BTreeTupleSetNAtts(pivot, keep, false);
+		return pivot;
+	}
+
+	result = palloc0(size + MAXALIGN(sizeof(ItemPointerData)));
+	memcpy(result, pivot, IndexTupleSize(pivot));
+	pfree(pivot);
+	size += MAXALIGN(sizeof(ItemPointerData));
+	result->t_info = (result->t_info & ~INDEX_SIZE_MASK) | size;
+	BTreeTupleSetNAtts(result, nkeys, true);
+	ItemPointerCopy(BTreeTupleGetMaxHeapTID(lastleft), BTreeTupleGetHeapTID(result));
+	return result;
+}
+
+/* ---- the root ---- */
+
+void
+nvm_index_make_root(Relation index, NvmIndexCache *cache)
+{
+	NvmRelState *state = cache->state;
+	uint32		blkno = nvm_index_alloc(index, cache);
+	NvmIndexPage *page = nvm_index_page(state, blkno);
+	uint64		root = NVM_INDEX_ROOT_MAKE(blkno, 0);
+	uint16		flags = NVM_INDEX_LEAF | NVM_INDEX_ROOT | NVM_INDEX_LIVE;
+	char	   *image = palloc(NVM_INDEX_PAGE_SIZE);
+	NvmIndexChange change;
+	bool		mine;
+
+	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, 0,
+						  NVM_INDEX_LEAF | NVM_INDEX_ROOT, NULL, 0);
+	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
+	nvm_index_put_image(cache, page, image);
+	pfree(image);
+	NVM_FAILPOINT("btree-root-written");
+
+	nvm_index_change_begin(&change, NvmIndexFlushes(cache, 0));
+	LWLockAcquire(nvm_rel_extend_lock(state), LW_EXCLUSIVE);
+	mine = cache->meta->root == 0;
+	if (mine)
+	{
+		nvm_index_lock_wait(page);
+		nvm_index_change_add(&change, &page->flags, &flags, sizeof(flags));
+		nvm_index_change_add(&change, &cache->meta->root, &root, sizeof(root));
+		nvm_index_change_apply(&change);
+		nvm_index_unlock(page, true);
+	}
+	LWLockRelease(nvm_rel_extend_lock(state));
+	nvm_index_change_end(&change);
+	if (!mine)
+		nvm_index_free(cache, blkno);
+	NVM_FAILPOINT("btree-root-made");
+}
+
+/*
+ * Put a new root above the old one, the page of the copy, and its new right
+ * sibling.  That is the second step of its split.  False, and nothing done,
+ * if the page has changed.
+ */
+static bool
+grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
+{
+	NvmIndexPage *left = nvm_index_page(cache->state, copy->blkno);
+	uint32		blkno = nvm_index_alloc(index, cache);
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	uint16		level = copy->level + 1;
+	uint64		root = NVM_INDEX_ROOT_MAKE(blkno, level);
+	uint16		flags = NVM_INDEX_ROOT | NVM_INDEX_LIVE;
+	uint16		left_flags = copy->flags & ~(NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE);
+	char	   *image = palloc(NVM_INDEX_PAGE_SIZE);
+	IndexTuple	items[2];
+	NvmIndexChange change;
+
+	items[0] = minus_infinity(copy->blkno);
+	items[1] = CopyIndexTuple(NvmIndexCopyItem(copy, 0));
+	BTreeTupleSetDownLink(items[1], copy->right);
+	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, level,
+						  NVM_INDEX_ROOT, items, 2);
+	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
+	nvm_index_put_image(cache, page, image);
+	NVM_FAILPOINT("btree-newroot-written");
+
+	nvm_index_change_begin(&change, cache->persistence != NVM_INDEX_NOTHING);
+	if (!nvm_index_lock(left, copy->version))
+	{
+		nvm_index_change_end(&change);
+		nvm_index_free(cache, blkno);
+		return false;
+	}
+	nvm_index_lock_wait(page);
+	nvm_index_change_add(&change, &page->flags, &flags, sizeof(flags));
+	nvm_index_change_add(&change, &left->flags, &left_flags, sizeof(left_flags));
+	nvm_index_change_add(&change, &cache->meta->root, &root, sizeof(root));
+	nvm_index_change_apply(&change);
+	nvm_index_unlock(page, true);
+	nvm_index_unlock(left, true);
+	nvm_index_change_end(&change);
+	NVM_FAILPOINT("btree-newroot-made");
+	return true;
+}
+
+/* ---- the second step ---- */
+
+/*
+ * Split the inner page of a copy to make room on it.
+ */
+static void
+split_inner(Relation index, NvmIndexCache *cache, uint32 blkno)
+{
+	NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
+	IndexTuple *items;
+	int			n = 0;
+
+	nvm_index_copy(index, cache, blkno, copy);
+	if (copy->flags & NVM_INDEX_INCOMPLETE)
+		nvm_index_finish_split(index, cache, NULL, blkno);
+	else if ((copy->flags & NVM_INDEX_DELETED) == 0 && copy->nitems - copy->first >= 2)
+	{
+		items = palloc(copy->nitems * sizeof(IndexTuple));
+		for (int i = copy->first; i < copy->nitems; i++)
+			items[n++] = NvmIndexCopyItem(copy, i);
+		(void) nvm_index_split(index, cache, copy, items, n, NULL, 0);
+		pfree(items);
+	}
+	pfree(copy);
+}
+
+/*
+ * See to it that the level above has a downlink to `child`, whose left sibling
+ * has this high key, and durably.  False if there is no such level, which
+ * means that the caller's copy is out of date.
+ */
+static bool
+insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
+				IndexTuple highkey, uint32 child)
+{
+	IndexTuple	downlink = CopyIndexTuple(highkey);
+	NvmIndexKey *key = palloc(sizeof(NvmIndexKey));
+	char	   *buf = palloc(NVM_INDEX_PAGE_SIZE);
+	NvmIndexPage *page;
+
+	BTreeTupleSetDownLink(downlink, child);
+	nvm_index_key_init(index, cache, downlink, key);
+	key->nextkey = true;
+	key->inserts = true;
+	for (;;)
+	{
+		uint64		version;
+		uint32		blkno = nvm_index_descend(index, cache, key, level, &version, NULL);
+		uint16		word;
+		int			pos;
+
+		CHECK_FOR_INTERRUPTS();
+		if (blkno == NVM_INDEX_NONE)
+			return false;
+		page = nvm_index_page(cache->state, blkno);
+		pos = nvm_index_locate(cache->state, blkno, version, key, NULL);
+		if (pos < 0)
+			continue;
+
+		/* the last one that is not beyond the key: is it ours already? */
+		if (pos > 0)
+		{
+			if (!nvm_index_fetch(cache->state, blkno, version, pos - 1, buf, &word))
+				continue;
+			if (BTreeTupleGetDownLink((IndexTuple) buf) == child)
+				break;
+		}
+		if (!nvm_index_has_room(page, IndexTupleSize(downlink)))
+		{
+			split_inner(index, cache, blkno);
+			continue;
+		}
+		if (!nvm_index_lock(page, version))
+			continue;
+		nvm_index_append(cache, page, pos, downlink);
+		nvm_index_unlock(page, true);
+		NVM_FAILPOINT("btree-downlink-inserted");
+		break;
+	}
+
+	/* before the left page says that it is there, and whoever has inserted it */
+	if (NvmIndexFlushes(cache, level))
+	{
+		nvm_flush(&page->commit, sizeof(page->commit));
+		nvm_drain("btree-downlink");
+	}
+	pfree(downlink);
+	pfree(key);
+	pfree(buf);
+	return true;
+}
+
+/*
+ * The second step, from a copy.  False if the page has changed.
+ */
+static bool
+finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, copy->blkno);
+
+	/*
+	 * Whoever read the page before it was split has its predicate lock by now.
+	 * Nobody has inserted anything into the right page, since he would have
+	 * had to come through here.
+	 */
+	if (copy->level == 0)
+		PredicateLockPageSplit(index, copy->blkno, copy->right);
+	NVM_FAILPOINT("btree-split-locks");
+
+	if (copy->flags & NVM_INDEX_ROOT)
+		return grow_root(index, cache, copy);
+	if (!insert_downlink(index, cache, copy->level + 1, NvmIndexCopyItem(copy, 0),
+						 copy->right))
+		return false;
+	if (!nvm_index_lock(page, copy->version))
+		return false;
+	page->flags &= ~NVM_INDEX_INCOMPLETE;
+	if (NvmIndexFlushes(cache, copy->level))
+		nvm_flush(&page->flags, sizeof(page->flags));
+	nvm_index_unlock(page, true);
+	NVM_FAILPOINT("btree-split-complete");
+	return true;
+}
+
+void
+nvm_index_finish_split(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "nvm_btree split",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext oldcontext = MemoryContextSwitchTo(context);
+
+	for (;;)
+	{
+		NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
+
+		nvm_index_copy(index, cache, blkno, copy);
+		if ((copy->flags & NVM_INDEX_INCOMPLETE) == 0 ||
+			(copy->flags & NVM_INDEX_DELETED) != 0 ||
+			finish_copied(index, cache, copy))
+			break;
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(context);
+	}
+	MemoryContextSwitchTo(oldcontext);
+	MemoryContextDelete(context);
+}
+
+/* ---- the first step ---- */
+
+/* what the two pages are to be */
+typedef struct SplitPlan
+{
+	uint32		right;			/* number of the new page */
+	uint16		right_flags;	/* once it is live */
+	union
+	{
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			left_image,
+				right_image;
+} SplitPlan;
+
+/*
+ * Form both images.
+ */
+static void
+form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+			IndexTuple *items, int nitems, int at, SplitPlan *plan)
+{
+	IndexTuple *list = palloc((nitems + 2) * sizeof(IndexTuple));
+	uint16		flags = copy->flags & ~NVM_INDEX_HAS_DEAD;
+	int			n = 0;
+
+	list[n++] = copy->level == 0 ?
+		nvm_index_truncate(index, cache, items[at - 1], items[at]) :
+		CopyIndexTuple(items[at]);
+	memcpy(list + n, items, at * sizeof(IndexTuple));
+	n += at;
+	if (!nvm_index_form(plan->left_image.data, cache, copy->blkno, copy->left, plan->right,
+						copy->level, flags | NVM_INDEX_INCOMPLETE, list, n))
+		elog(ERROR, "left half of block %u of index \"%s\" does not fit",
+			 copy->blkno, RelationGetRelationName(index));
+
+	n = 0;
+	if (copy->first > 0)
+		list[n++] = NvmIndexCopyItem(copy, 0);
+	memcpy(list + n, items + at, (nitems - at) * sizeof(IndexTuple));
+	if (copy->level > 0)
+		list[n] = minus_infinity(BTreeTupleGetDownLink(items[at]));
+	n += nitems - at;
+	plan->right_flags = (copy->flags & NVM_INDEX_LEAF) | NVM_INDEX_LIVE;
+	if (!nvm_index_form(plan->right_image.data, cache, plan->right, copy->blkno, copy->right,
+						copy->level, copy->flags & NVM_INDEX_LEAF, list, n))
+		elog(ERROR, "right half of block %u of index \"%s\" does not fit",
+			 copy->blkno, RelationGetRelationName(index));
+	((NvmIndexPage *) plan->right_image.data)->safexid = NvmPool->incarnation;
+	pfree(list);
+}
+
+/*
+ * Make the split that was planned.  False, and nothing done, if the page has
+ * changed since.
+ */
+static bool
+apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan)
+{
+	NvmIndexPage *left = nvm_index_page(cache->state, copy->blkno);
+	NvmIndexPage *right = nvm_index_page(cache->state, plan->right);
+	NvmIndexPage *sibling = NULL;
+	NvmIndexChange change;
+
+	nvm_index_put_image(cache, right, plan->right_image.data);
+	NVM_FAILPOINT("btree-split-written");
+
+	nvm_index_change_begin(&change, NvmIndexFlushes(cache, copy->level));
+	if (!nvm_index_lock(left, copy->version))
+	{
+		nvm_index_change_end(&change);
+		return false;
+	}
+	nvm_index_lock_wait(right);
+	if (copy->right != NVM_INDEX_NONE)
+	{
+		sibling = nvm_index_page(cache->state, copy->right);
+		nvm_index_lock_wait(sibling);
+	}
+
+	nvm_index_change_add(&change, &right->flags, &plan->right_flags,
+						 sizeof(plan->right_flags));
+	nvm_index_change_page(&change, left, plan->left_image.data);
+	if (sibling != NULL)
+		nvm_index_change_add(&change, &sibling->left, &plan->right, sizeof(plan->right));
+	nvm_index_change_apply(&change);
+
+	if (sibling != NULL)
+		nvm_index_unlock(sibling, true);
+	nvm_index_unlock(right, true);
+	nvm_index_unlock(left, true);
+	nvm_index_change_end(&change);
+	NVM_FAILPOINT("btree-split-applied");
+	return true;
+}
+
+bool
+nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+				IndexTuple *items, int nitems, IndexTuple newitem, int newpos)
+{
+	SplitPlan  *plan = palloc(sizeof(SplitPlan));
+	int			at;
+	bool		done;
+
+	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
+	at = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos);
+	plan->right = nvm_index_alloc(index, cache);
+	PG_TRY();
+	{
+		form_halves(index, cache, copy, items, nitems, at, plan);
+	}
+	PG_CATCH();
+	{
+		nvm_index_free(cache, plan->right);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	done = apply_split(cache, copy, plan);
+	if (!done)
+		nvm_index_free(cache, plan->right);
+	pfree(plan);
+	if (done)
+		nvm_index_finish_split(index, cache, NULL, copy->blkno);
+	return done;
+}
