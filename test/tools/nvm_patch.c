@@ -15,6 +15,11 @@
  *											the last one never used, in chunks appended
  *											to the (sparse) file; the server must have
  *											been stopped cleanly
+ *	nvm_patch POOL lane N PLACE BYTE LENGTH	make redo lane N say that LENGTH bytes of
+ *											that value belong at PLACE; more such pieces
+ *											may follow.  The lanes are made if there are
+ *											none.  Prints the lane's offset
+ *	nvm_patch POOL lanes					offset word pieces of each lane
  *
  * COPY is 0, 1 or both.  Offsets are bytes from the start of the file.  Works
  * from the headers of src/media alone, so that it shows what the format says
@@ -95,10 +100,9 @@ number(const char *text)
 }
 
 static uint32_t
-crc32c(const void *data, size_t len)
+crc32c_more(uint32_t crc, const void *data, size_t len)
 {
 	const uint8_t *p = data;
-	uint32_t	crc = 0xFFFFFFFF;
 
 	while (len-- > 0)
 	{
@@ -106,20 +110,23 @@ crc32c(const void *data, size_t len)
 		for (int i = 0; i < 8; i++)
 			crc = (crc >> 1) ^ ((crc & 1) ? 0x82F63B78 : 0);
 	}
-	return ~crc;
+	return crc;
+}
+
+static uint32_t
+crc32c(const void *data, size_t len)
+{
+	return ~crc32c_more(0xFFFFFFFF, data, len);
 }
 
 /* the checks of the pool: over uuid, place and data; fewer bits are folded */
 static uint32_t
 check(const NvmPoolHeader *h, uint64_t place, const void *data, size_t len, int bits)
 {
-	uint8_t		buf[16 + 8 + 16];
-	uint32_t	crc;
+	uint32_t	crc = crc32c_more(0xFFFFFFFF, h->uuid, 16);
 
-	memcpy(buf, h->uuid, 16);
-	memcpy(buf + 16, &place, 8);
-	memcpy(buf + 24, data, len);
-	crc = crc32c(buf, 24 + len);
+	crc = crc32c_more(crc, &place, 8);
+	crc = ~crc32c_more(crc, data, len);
 	return bits >= 32 ? crc : (crc ^ (crc >> 16)) & ((UINT32_C(1) << bits) - 1);
 }
 
@@ -336,6 +343,106 @@ grow(uint32_t dir, uint64_t nblocks)
 	set_field(1, "nchunks", h.nchunks);
 }
 
+/*
+ * Offset of the redo lanes, 0 if there are none; *free becomes the offset of
+ * units that could take them.
+ */
+static uint64_t
+find_lanes(uint64_t *free)
+{
+	NvmPoolHeader h;
+
+	*free = 0;
+	get(&h, sizeof(h), NVM_HEADER_OFFSET(0));
+	for (uint64_t c = 0; c < h.nchunks; c++)
+	{
+		static uint64_t map[NVM_CHUNK_SIZE / NVM_UNIT_SIZE];
+		uint32_t	run = 0;
+
+		get(map, sizeof(map), c * NVM_CHUNK_SIZE);
+		for (uint32_t u = c == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS; u < NVM_UNITS_PER_CHUNK;)
+		{
+			if (map[u] != 0)
+			{
+				if (NVM_EXT_KIND(map[u]) == NVM_EXT_REDO)
+					return c * NVM_CHUNK_SIZE + (uint64_t) u * NVM_UNIT_SIZE;
+				run = 0;
+				u += extent_units(map[u]);
+				continue;
+			}
+			u++;
+			if (++run == NVM_REDO_EXTENT_UNITS)
+				*free = c * NVM_CHUNK_SIZE + (uint64_t) (u - run) * NVM_UNIT_SIZE;
+		}
+	}
+	return 0;
+}
+
+static void
+show_lanes(void)
+{
+	uint64_t	free;
+	uint64_t	start = find_lanes(&free);
+
+	for (int i = 0; start != 0 && i < NVM_REDO_LANES; i++)
+	{
+		NvmRedoLane lane;
+		uint64_t	offset = start + (uint64_t) i * NVM_REDO_LANE_UNITS * NVM_UNIT_SIZE;
+
+		get(&lane, sizeof(lane), offset);
+		printf("%" PRIu64 " %016" PRIx64 " %u\n", offset, lane.word, lane.npieces);
+	}
+}
+
+/*
+ * See above; args are places, bytes and lengths.
+ */
+static void
+write_lane(uint64_t n, char **args, int nargs)
+{
+	static uint64_t buf[NVM_REDO_LANE_UNITS * NVM_UNIT_SIZE / 8];
+	NvmRedoLane *lane = (NvmRedoLane *) buf;
+	NvmPoolHeader h;
+	uint64_t	free;
+	uint64_t	start = find_lanes(&free);
+	uint64_t	used = sizeof(NvmRedoLane);
+	uint64_t	unit;
+
+	get(&h, sizeof(h), NVM_HEADER_OFFSET(0));
+	errno = 0;
+	if (n >= NVM_REDO_LANES || nargs == 0 || nargs % 3 != 0 || nargs / 3 > NVM_REDO_PIECES)
+		fail("lane");
+	if (start == 0)
+	{
+		uint64_t	word = ((uint64_t) NVM_EXT_REDO << 12) | ((uint64_t) NVM_REDO_EXTENT_UNITS << 35);
+
+		if (free == 0)
+			fail("no room for lanes");
+		start = free;
+		unit = start / NVM_UNIT_SIZE;
+		word |= check(&h, unit, &word, sizeof(word), 12);
+		put(&word, sizeof(word), unit / NVM_UNITS_PER_CHUNK * NVM_CHUNK_SIZE +
+			unit % NVM_UNITS_PER_CHUNK * sizeof(word));
+		for (int i = 0; i < NVM_REDO_LANES; i++)
+			put(buf, sizeof(buf), start + i * sizeof(buf));
+	}
+	start += n * sizeof(buf);
+	lane->npieces = (uint32_t) nargs / 3;
+	for (int i = 0; i < nargs / 3; i++)
+	{
+		lane->piece[i].place = number(args[3 * i]);
+		lane->piece[i].length = number(args[3 * i + 2]);
+		if (used + lane->piece[i].length > sizeof(buf))
+			fail("too much for a lane");
+		memset((char *) buf + used, (int) number(args[3 * i + 1]), lane->piece[i].length);
+		used += (lane->piece[i].length + 7) / 8 * 8;
+	}
+	lane->word = NVM_REDO_WORD(check(&h, (UINT64_C(1) << 61) | start / NVM_UNIT_SIZE,
+									 &lane->npieces, used - offsetof(NvmRedoLane, npieces), 32));
+	put(buf, sizeof(buf), start);
+	printf("%" PRIu64 "\n", start);
+}
+
 static void
 show_slots(void)
 {
@@ -360,7 +467,7 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots|grow ...\n");
+		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots|grow|lane|lanes ...\n");
 		return 2;
 	}
 	if ((pool_fd = open(argv[1], O_RDWR)) < 0)
@@ -384,6 +491,10 @@ main(int argc, char **argv)
 		walk_extents(1);
 	else if (strcmp(command, "slots") == 0)
 		show_slots();
+	else if (strcmp(command, "lanes") == 0)
+		show_lanes();
+	else if (strcmp(command, "lane") == 0 && argc > 4)
+		write_lane(number(argv[3]), argv + 4, argc - 4);
 	else if (strcmp(command, "grow") == 0 && argc == 5)
 		grow((uint32_t) number(argv[3]), number(argv[4]));
 	else
