@@ -85,10 +85,10 @@ nvm_index_cache_slow(Relation index)
 
 	state = nvm_rel_open(dir);
 	if (pg_atomic_read_u32(&state->nblocks) == 0)
-		meta = NULL;
+		meta = nvm_index_make_meta(state, nvm_index_meta_flags(index));
 	else
 		meta = (NvmIndexMeta *) nvm_block(state, 0);
-	if (meta == NULL || meta->magic != NVM_INDEX_META_MAGIC || meta->dir != dir ||
+	if (meta->magic != NVM_INDEX_META_MAGIC || meta->dir != dir ||
 		meta->check != nvm_index_meta_check(meta))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
