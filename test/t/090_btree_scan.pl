@@ -1,0 +1,421 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Scans of nvm_btree against a btree index and against no index: the same rows
+# under random conditions (all operators, both directions, arrays, nulls, several
+# columns, DESC, constants of other types), by plain, index-only, bitmap and
+# parallel scans, by nested loops and merge joins, and by cursors that go back
+# and forth.  Then scans that stand still while leaves are split and deleted
+# around them.
+#
+# NVM_SCAN_SEED repeats a run; NVM_SCAN_QUERIES is the number of conditions.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $seed    = $ENV{NVM_SCAN_SEED}    // time;
+my $queries = $ENV{NVM_SCAN_QUERIES} // (NvmTest::is_long() ? 2500 : 150);
+my $cursors = int($queries / 8) + 4;
+my $joins   = int($queries / 15) + 4;
+
+note "seed $seed";
+srand($seed);
+
+my $node = NvmTest->new('scan');
+$node->init;
+$node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
+jit = off
+max_parallel_workers_per_gather = 2
+min_parallel_index_scan_size = 0
+min_parallel_table_scan_size = 0
+CONF
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+
+# ---------------------------------------------------------------------------
+# Two tables of the same rows: n's indexes are nvm_btree's, h's are btree's.
+# Half of the rows come before the indexes, and half by insertion; some go again.
+# ---------------------------------------------------------------------------
+
+my @indexes = (
+	'(a, b, c, id)',
+	'(c DESC, d NULLS FIRST, a, id)',
+	'(b DESC NULLS LAST, f, id)',
+	'(d)',
+	'(f DESC, a) INCLUDE (id)',
+	'(a, c) WHERE b < 60',
+	'(lower(c), (a + 1), id)',
+	'(a NULLS FIRST, f DESC)',
+	'(c COLLATE "C", b)');
+
+sub rows
+{
+	my ($from, $to) = @_;
+	return <<SQL;
+SELECT id, CASE WHEN random() > 0.06 THEN (random() * 40)::int END,
+	CASE WHEN random() > 0.06 THEN (random() * 100)::int8 END,
+	CASE WHEN random() > 0.06 THEN repeat(chr(97 + (random() * 5)::int), 1 + (random() * 3)::int) ||
+		CASE WHEN random() < 0.3 THEN repeat('y', (random() * 120)::int) ELSE '' END END,
+	CASE WHEN random() > 0.06 THEN round((random() * 30)::numeric, (random() * 2)::int) END,
+	CASE WHEN random() > 0.06 THEN (random() * 12)::int2 END
+FROM generate_series($from, $to) id ORDER BY random()
+SQL
+}
+
+my $create = join "\n", map {
+	my $am = $_;
+	my $t  = $am eq 'btree' ? 'h' : 'n';
+	map { "CREATE INDEX ON $t USING $am $_;" } @indexes;
+} ('nvm_btree', 'btree');
+$node->safe_psql('postgres', 'SELECT setseed(' . (($seed % 1000) / 1000) . ');' . <<SQL);
+CREATE TABLE src (id int, a int, b int8, c text, d numeric, f int2);
+INSERT INTO src @{[rows(1, 9000)]};
+CREATE TABLE n (id int, a int, b int8, c text, d numeric, f int2) USING nvm;
+CREATE TABLE h (id int, a int, b int8, c text, d numeric, f int2) USING nvm;
+INSERT INTO n SELECT * FROM src;
+INSERT INTO h SELECT * FROM src;
+$create
+TRUNCATE src;
+INSERT INTO src @{[rows(9001, 18000)]};
+INSERT INTO n SELECT * FROM src;
+INSERT INTO h SELECT * FROM src;
+DELETE FROM n WHERE id % 7 = 0;
+DELETE FROM h WHERE id % 7 = 0;
+VACUUM n, h;
+UPDATE n SET b = b + 1, f = NULL WHERE id % 11 = 0;
+UPDATE h SET b = b + 1, f = NULL WHERE id % 11 = 0;
+DELETE FROM n WHERE id % 13 = 0;
+DELETE FROM h WHERE id % 13 = 0;
+ANALYZE n, h;
+
+-- what a query returns, on one table, by one kind of plan: md5 and number of rows
+CREATE FUNCTION run(tab text, cols text, cond text, ord text, mode text) RETURNS text
+LANGUAGE plpgsql AS \$\$
+DECLARE result text;
+BEGIN
+	PERFORM set_config('enable_seqscan', (mode = 'seq')::text, true),
+		set_config('enable_indexscan', (mode IN ('index', 'parallel'))::text, true),
+		set_config('enable_indexonlyscan', (mode IN ('index', 'parallel'))::text, true),
+		set_config('enable_bitmapscan', (mode = 'bitmap')::text, true),
+		set_config('max_parallel_workers_per_gather', CASE mode WHEN 'parallel' THEN '2' ELSE '0' END, true),
+		set_config('parallel_setup_cost', CASE mode WHEN 'parallel' THEN '0' ELSE '1000' END, true),
+		set_config('parallel_tuple_cost', CASE mode WHEN 'parallel' THEN '0' ELSE '0.1' END, true);
+	EXECUTE format('SELECT md5(coalesce(string_agg(x::text, '';'' %s), '''')) || '' '' || count(*)'
+		' FROM (SELECT %s FROM %I WHERE %s %s) x',
+		CASE ord WHEN '' THEN 'ORDER BY x::text' ELSE '' END, cols, tab, cond,
+		CASE ord WHEN '' THEN '' ELSE 'ORDER BY ' || ord END) INTO result;
+	RETURN result;
+END \$\$;
+
+-- is one of n's indexes in the plan?
+CREATE FUNCTION by_index(cols text, cond text, ord text) RETURNS bool LANGUAGE plpgsql AS \$\$
+DECLARE plan json;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	EXECUTE format('EXPLAIN (FORMAT json) SELECT %s FROM n WHERE %s %s', cols, cond,
+		CASE ord WHEN '' THEN '' ELSE 'ORDER BY ' || ord END) INTO plan;
+	RETURN plan::text LIKE '%"Index Name": "n_%';
+END \$\$;
+
+-- two cursors take the same steps
+CREATE FUNCTION steps(cond text, ord text, moves int[]) RETURNS text LANGUAGE plpgsql AS \$\$
+DECLARE
+	cn refcursor;
+	ch refcursor;
+	m int;
+	k int;
+	rn record;
+	rh record;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	SET LOCAL enable_bitmapscan = off;
+	SET LOCAL enable_sort = off;
+	OPEN cn SCROLL FOR EXECUTE format('SELECT id FROM n WHERE %s ORDER BY %s', cond, ord);
+	OPEN ch SCROLL FOR EXECUTE format('SELECT id FROM h WHERE %s ORDER BY %s', cond, ord);
+	FOREACH m IN ARRAY moves LOOP
+		FOR k IN 1 .. abs(m) LOOP
+			IF m > 0 THEN
+				FETCH NEXT FROM cn INTO rn;
+				FETCH NEXT FROM ch INTO rh;
+			ELSE
+				FETCH PRIOR FROM cn INTO rn;
+				FETCH PRIOR FROM ch INTO rh;
+			END IF;
+			IF rn IS DISTINCT FROM rh THEN
+				RETURN format('move %s step %s: %s instead of %s', m, k, rn, rh);
+			END IF;
+			EXIT WHEN rh IS NULL;
+		END LOOP;
+	END LOOP;
+	RETURN 'same';
+END \$\$;
+SQL
+
+is($node->safe_psql('postgres', 'SELECT count(*) FROM n EXCEPT SELECT count(*) FROM h'), '',
+	'the tables have the same number of rows');
+
+# ---------------------------------------------------------------------------
+# Conditions
+# ---------------------------------------------------------------------------
+
+sub pick { return $_[ int(rand(@_)) ]; }
+
+sub constant
+{
+	my ($col) = @_;
+	return int(rand(44)) - 2 . pick('', '', '', '::int8', '::int2') if $col eq 'a';
+	return pick('-1', '3000000000', '9223372036854775807') if $col eq 'a' && rand() < 0.02;
+	return int(rand(110)) - 4 . pick('::int8', '::int8', '', '::int2') if $col eq 'b';
+	return int(rand(15)) - 1 . pick('::int2', '::int2', '', '::int8') if $col eq 'f';
+	return sprintf('%.' . int(rand(3)) . 'f', rand(31)) . '::numeric'
+	  if $col eq 'd';
+	return "'" . (chr(97 + rand(7)) x (1 + rand(4))) . "'::text";
+}
+
+sub element_type
+{
+	my ($col) = @_;
+	return pick('int', 'int', 'int8', 'int2') if $col eq 'a';
+	return pick('int8', 'int8', 'int', 'int2') if $col eq 'b';
+	return pick('int2', 'int2', 'int', 'int8') if $col eq 'f';
+	return $col eq 'd' ? 'numeric' : 'text';
+}
+
+# an expression that the planner does not look into
+sub hide
+{
+	my ($value) = @_;
+	return rand() < 0.3 ? "(SELECT $value)" : $value;
+}
+
+sub condition
+{
+	my ($col) = @_;
+	my $r = rand();
+
+	return "$col IS NULL"     if $r < 0.06;
+	return "$col IS NOT NULL" if $r < 0.11;
+	if ($r < 0.35)
+	{
+		my $type = element_type($col);
+		my $n    = pick(0, 1, 2, 3, 5, 12, 40);
+		my @v    = map {
+			my $c = constant($col);
+			$c =~ s/::.*//;
+			rand() < 0.05 ? 'NULL' : $c
+		} 1 .. $n;
+		my $array = 'ARRAY[' . join(',', @v) . "]::$type\[\]";
+		$array = "(SELECT $array)::$type\[\]" if rand() < 0.3;
+		$array = "NULL::$type\[\]"            if rand() < 0.02;
+		my $op = rand() < 0.75 ? '=' : pick('<', '<=', '>=', '>');
+		return "$col $op ANY ($array)";
+	}
+	return "$col BETWEEN " . constant($col) . ' AND ' . constant($col) if $r < 0.45;
+	return "$col = " . (rand() < 0.03 ? '(SELECT NULL::' . element_type($col) . ')' :
+		hide(constant($col))) if $r < 0.65;
+	return "$col " . pick('<', '<=', '>=', '>') . ' ' . hide(constant($col));
+}
+
+# of an index with these columns: more often of the first ones
+sub conditions
+{
+	my @cols = @_;
+	my @conds;
+
+	for my $i (0 .. $#cols)
+	{
+		next if rand() < 0.12 + 0.15 * $i;
+		push @conds, condition($cols[$i]);
+		push @conds, condition($cols[$i]) if rand() < 0.25;
+	}
+	push @conds, 'true' unless @conds;
+	return join(' AND ', @conds);
+}
+
+# columns that conditions are on, columns in the output, total order
+my @kinds = (
+	[ [qw(a b c)], 'a, b, c, id',    'a, b, c, id' ],
+	[ [qw(a b c)], 'a, b, c, id',    'a DESC NULLS FIRST, b DESC, c DESC, id DESC' ],
+	[ [qw(a b)],   'id',             '' ],
+	[ [qw(c d a)], 'c, d, a, id',    'c DESC, d NULLS FIRST, a, id' ],
+	[ [qw(c d a)], 'c, d, a, id, f', 'c NULLS LAST, d DESC NULLS LAST, a DESC, id DESC' ],
+	[ [qw(b f)],   'b, f, id',       'b DESC NULLS LAST, f, id' ],
+	[ [qw(b f)],   'b, f, id',       'b NULLS FIRST, f DESC, id DESC' ],
+	[ [qw(d)],     'd',              '' ],
+	[ [qw(d)],     'trim_scale(d)',  'd' ],
+	[ [qw(d)],     'trim_scale(d)',  'd DESC' ],
+	[ [qw(f a)],   'f, a, id',       '' ],
+	[ [qw(f a)],   'f, a',           'f DESC, a' ],
+	[ [qw(a f)],   'a, f',           'a NULLS FIRST, f DESC' ],
+	[ [qw(c b)],   'c, b, id',       '' ]);
+
+my @statements;
+my @what;
+
+for my $i (1 .. $queries)
+{
+	my ($cols, $output, $order) = @{ pick(@kinds) };
+	my $cond = conditions(@$cols);
+
+	$cond .= ' AND b < 60' if $cols->[0] eq 'a' && rand() < 0.2;
+	$cond = "lower(c) " . pick('=', '<=', '>') . ' ' . constant('c') . ' AND a + 1 ' .
+	  pick('=', '<', '>=') . ' ' . int(rand(42)) if rand() < 0.04;
+	$cond = 'c COLLATE "C" ' . pick('=', '<=', '>') . ' ' . constant('c') . ' AND ' .
+	  conditions('b') if rand() < 0.04;
+	my @q = map { "\$q\$$_\$q\$" } ($output, $cond, $order);
+	push @statements, "SELECT by_index($q[0], $q[1], $q[2]), " . join(', ',
+		"run('h', $q[0], $q[1], $q[2], 'seq')",
+		"run('h', $q[0], $q[1], $q[2], 'index')",
+		map { "run('n', $q[0], $q[1], $q[2], '$_')" } qw(seq index bitmap parallel)) . ';';
+	push @what, "$output | $cond | $order";
+}
+
+sub lines_of
+{
+	my ($out) = @_;
+	return split /\n/, $out;
+}
+
+my @lines = lines_of($node->safe_psql('postgres', join "\n", @statements));
+my ($by_index, $nonempty, @wrong) = (0, 0);
+for my $i (0 .. $#what)
+{
+	my ($used, @results) = split /\|/, $lines[$i] // '';
+	$by_index++ if $used eq 't';
+	$nonempty++ if ($results[0] // '') !~ / 0$/;
+	push @wrong, "$what[$i]: @results" if @results != 6 || grep { $_ ne $results[0] } @results;
+}
+is(join("\n", @wrong), '', "$queries conditions, six ways each (seed $seed)");
+cmp_ok($by_index, '>', $queries * 0.7, "$by_index of the plans use nvm_btree");
+cmp_ok($nonempty, '>', $queries * 0.3, "$nonempty of them find something");
+is($node->safe_psql('postgres',
+	q{SELECT count(*) FROM pg_stat_user_indexes WHERE relname = 'n' AND idx_scan = 0}),
+	0, 'every index was used') if $queries >= 150;
+
+# ---------------------------------------------------------------------------
+# Cursors
+# ---------------------------------------------------------------------------
+
+my @orders = (
+	[ [qw(a b c)], 'a, b, c, id' ],
+	[ [qw(a b c)], 'a DESC, b DESC, c DESC, id DESC' ],
+	[ [qw(c d a)], 'c DESC, d NULLS FIRST, a, id' ],
+	[ [qw(c d a)], 'c, d DESC NULLS LAST, a DESC, id DESC' ],
+	[ [qw(b f)],   'b DESC NULLS LAST, f, id' ],
+	[ [qw(b f)],   'b NULLS FIRST, f DESC, id DESC' ]);
+@statements = @what = ();
+for my $i (1 .. $cursors)
+{
+	my ($cols, $order) = @{ pick(@orders) };
+	my $cond  = rand() < 0.2 ? 'true' : conditions(@$cols);
+	my @moves = map { (rand() < 0.55 ? 1 : -1) * int(exp(rand(7))) } 1 .. 6 + rand(10);
+	push @moves, 100000, -3, 5, -100000, 2, -1 if rand() < 0.3;
+	push @statements, "SELECT steps(\$q\$$cond\$q\$, '$order', '{" . join(',', @moves) . "}');";
+	push @what, "$cond | $order | @moves";
+}
+@lines = lines_of($node->safe_psql('postgres', join "\n", @statements));
+@wrong = map { "$what[$_]: $lines[$_]" } grep { $lines[$_] ne 'same' } 0 .. $#what;
+is(join("\n", @wrong), '', "$cursors cursors back and forth (seed $seed)");
+
+# ---------------------------------------------------------------------------
+# Joins: rescans with other constants, and merge joins that go back to a mark
+# ---------------------------------------------------------------------------
+
+@statements = @what = ();
+for my $i (1 .. $joins)
+{
+	my ($x, $y) = (pick('a', 'b', 'f'), pick('<', '<=', '>', '>=', '='));
+	my $range = 'id % ' . (20 + int(rand(60))) . ' = ' . int(rand(20));
+	my $cond  = conditions('b');
+	my $join  = sub {
+		my ($t) = @_;
+		return "FROM (SELECT id AS xid, a AS xa, b AS xb, c AS xc, f AS xf FROM src WHERE $range) o"
+		  . " JOIN $t ON $x = x$x" . ($i % 2 ? " AND c $y xc" : '') . " WHERE $cond";
+	};
+	for my $set ('nestloop', 'mergejoin')
+	{
+		my $off = join '; ', map { "SET enable_$_ = off" } grep { $_ ne $set } qw(hashjoin nestloop mergejoin);
+		push @statements,
+		  "$off; SET enable_material = off; SET enable_seqscan = off;",
+		  map { "SELECT count(*) || ' ' || coalesce(sum(id::int8 * xid), 0) " . $join->($_) . ';' } qw(n h);
+		push @statements, 'RESET ALL;';
+		push @what, "$set " . $join->('n');
+	}
+}
+@lines = lines_of($node->safe_psql('postgres', join "\n", @statements));
+@wrong = map { "$what[$_]: $lines[2 * $_] instead of $lines[2 * $_ + 1]" }
+  grep { $lines[ 2 * $_ ] ne $lines[ 2 * $_ + 1 ] } 0 .. $#what;
+is(join("\n", @wrong), '', "$joins joins by nested loop and by merge (seed $seed)");
+
+# many equal keys on both sides: the inner side goes back across leaves
+@lines = lines_of($node->safe_psql('postgres', <<SQL));
+CREATE TABLE m1 (k int, v int) USING nvm;
+CREATE TABLE m2 (k int, v int) USING nvm;
+CREATE INDEX m1_k ON m1 USING nvm_btree (k) WITH (deduplicate_items = off);
+CREATE INDEX m2_k ON m2 USING nvm_btree (k) WITH (deduplicate_items = off);
+INSERT INTO m1 SELECT g % 3, g FROM generate_series(1, 60) g;
+INSERT INTO m2 SELECT g % 3, g FROM generate_series(1, 6000) g;
+ANALYZE m1, m2;
+SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_sort = off;
+SET enable_material = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
+SELECT count(*), sum(m1.v * m2.v) FROM m1 JOIN m2 USING (k);
+SET enable_hashjoin = on; SET enable_seqscan = on; SET enable_mergejoin = off;
+SELECT count(*), sum(m1.v * m2.v) FROM m1 JOIN m2 USING (k);
+SQL
+is($lines[0], $lines[1], 'a merge join that goes back across leaves');
+like($lines[0], qr/^120000\|/, 'of that many rows');
+
+# ---------------------------------------------------------------------------
+# Leaves are split and deleted while a cursor stands among them
+# ---------------------------------------------------------------------------
+
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE w (k int, stays bool) USING nvm;
+CREATE INDEX w_k ON w USING nvm_btree (k);
+INSERT INTO w SELECT g, g % 1000 < 3 FROM generate_series(1, 30000) g;
+DELETE FROM w WHERE NOT stays;
+SQL
+my $expect = join ',', grep { $_ % 1000 < 3 } 1 .. 30000;
+
+for my $way ('forward', 'backward')
+{
+	my $reader = $node->background_psql('postgres');
+	my $order  = $way eq 'forward' ? 'k' : 'k DESC';
+	my @got;
+	$reader->query_safe(<<SQL);
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+DECLARE c SCROLL CURSOR FOR SELECT k FROM w ORDER BY $order;
+SQL
+	push @got, $reader->query_safe('FETCH 20 FROM c');
+
+	# empty leaves go
+	$node->safe_psql('postgres', 'VACUUM w');
+	push @got, $reader->query_safe('FETCH 20 FROM c');
+
+	# what is left is split, and filled with rows that the cursor does not see
+	$node->safe_psql('postgres',
+		'INSERT INTO w SELECT g, false FROM generate_series(1, 30000) g');
+	push @got, $reader->query_safe('FETCH 20 FROM c');
+	my @back = lines_of($reader->query_safe('FETCH BACKWARD 35 FROM c'));
+	push @got, $reader->query_safe('MOVE 35 FROM c');
+	pop @got;
+	$node->safe_psql('postgres', 'DELETE FROM w WHERE NOT stays');
+	push @got, $reader->query_safe('FETCH ALL FROM c');
+	@got = map { lines_of($_) } @got;
+
+	my @back_expect = reverse @got[ 24 .. 58 ];
+	is("@back", "@back_expect", "$way: rows met again on the way back");
+	@got = reverse @got if $way eq 'backward';
+	is(join(',', @got), $expect, "$way: each row once, in order, while leaves come and go");
+	$reader->query_safe('COMMIT');
+	$reader->quit;
+}
+
+$node->check_clean('at the end');
+$node->stop;
+done_testing();
