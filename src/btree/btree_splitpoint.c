@@ -86,14 +86,22 @@ is_feasible(const SplitSearch *search, int at)
 
 /*
  * How far a place is from what is wanted: the left page filled to `percent`, or
- * with 0, both pages equally.
+ * with 0, both pages equally.  What a fillfactor leaves is for insertions, the
+ * first of which needs a second order word for each entry.
  */
 static Size
 distance(const SplitSearch *search, int at, int percent)
 {
 	Size		left = left_space(search, at);
-	Size		want = percent > 0 ? (Size) NVM_INDEX_ROOM * percent / 100 : right_space(search, at);
+	Size		want;
 
+	if (percent > 0)
+	{
+		left += sizeof(uint16) * at;
+		want = (Size) NVM_INDEX_ROOM * percent / 100;
+	}
+	else
+		want = right_space(search, at);
 	return left > want ? left - want : want - left;
 }
 
