@@ -364,7 +364,7 @@ nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uin
 	header->commit = NVM_INDEX_COMMIT(off, 0);
 	memset(&base[nitems], 0, off - NVM_INDEX_HEADER_SIZE - nitems * sizeof(uint16));
 
-	/* in the order of keys, so that who reads all of them reads forward */
+	/* in the order of keys and without gaps: btree_search.c relies on that */
 	for (int i = 0; i < nitems; i++)
 	{
 		Size		size = IndexTupleSize(items[i]);

@@ -33,17 +33,57 @@ typedef union EntryBuffer
 } EntryBuffer;
 
 /*
+ * Where the entries of a page are.  Those of a page that was written as a whole
+ * lie in key order without gaps.  If their number says that all are of the least
+ * size that there is, no order word needs to be read: the entry of an int has
+ * 16 bytes, and only the first one of an inner page, which has no key, has 8.
+ */
+typedef struct EntryMap
+{
+	const char *page;
+	const uint16 *word;			/* NULL: they are computed */
+	uint32		start;
+	int			keyless;		/* entries behind this one lie 8 bytes lower */
+} EntryMap;
+
+#define PLAIN_ENTRY		(2 * sizeof(IndexTupleData))
+
+static inline void
+map_entries(const NvmIndexView *view, EntryMap *map)
+{
+	const NvmIndexPage *page = (const NvmIndexPage *) view->page;
+	uint32		upper = nvm_index_load16(&page->base_upper);
+	bool		inner = nvm_index_load16(&page->level) > 0;
+	uint32		size = view->n * PLAIN_ENTRY - (inner ? sizeof(IndexTupleData) : 0);
+
+	map->page = view->page;
+	map->word = view->word;
+	map->start = upper;
+	map->keyless = inner ? view->first : view->n;
+	if (NVM_INDEX_NTAIL(nvm_index_load64(&page->commit)) == 0 &&
+		upper + size == NVM_INDEX_PAGE_SIZE)
+		map->word = NULL;
+}
+
+static inline uint32
+entry_offset(const EntryMap *map, int i)
+{
+	if (map->word != NULL)
+		return NVM_INDEX_OFFSET(nvm_index_load16(&map->word[i]));
+	return map->start + i * PLAIN_ENTRY - (i > map->keyless ? sizeof(IndexTupleData) : 0);
+}
+
+/*
  * The key against one entry, by way of a private copy.
  */
 static int
-compare_copied(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
-			   uint16 word)
+compare_copied(const char *page, uint64 version, const NvmIndexKey *key, uint32 off)
 {
 	EntryBuffer buf;
 
-	if (!nvm_index_take(view->page, word, buf.data))
+	if (!nvm_index_take(page, NVM_INDEX_WORD(off), buf.data))
 		return PAGE_BAD;
-	if (!nvm_index_validate((NvmIndexPage *) view->page, version))
+	if (!nvm_index_validate((NvmIndexPage *) page, version))
 		return PAGE_CHANGED;
 	return nvm_index_compare(key, (IndexTuple) buf.data);
 }
@@ -53,21 +93,19 @@ compare_copied(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
  * key.  The result means something only if the page has not changed.
  */
 static inline __attribute__((always_inline)) int
-compare_at(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
-		   NvmIndexFast fast, int64 value, uint16 word)
+compare_at(const char *page, uint64 version, const NvmIndexKey *key,
+		   NvmIndexFast fast, int64 value, uint32 off)
 {
-	uint32		off = NVM_INDEX_OFFSET(word);
-	const char *itup = view->page + off;
+	const char *itup = page + off;
 	uint16		info;
 	int64		entry;
 
-	if (fast == NVM_FAST_NOT ||
-		unlikely(off > NVM_INDEX_PAGE_SIZE - 2 * sizeof(IndexTupleData)))
-		return compare_copied(view, version, key, word);
+	if (fast == NVM_FAST_NOT || unlikely(off > NVM_INDEX_PAGE_SIZE - PLAIN_ENTRY))
+		return compare_copied(page, version, key, off);
 	info = nvm_index_load16(itup + offsetof(IndexTupleData, t_info));
 	if (unlikely((info & INDEX_NULL_MASK) != 0 ||
-				 (info & INDEX_SIZE_MASK) < 2 * sizeof(IndexTupleData)))
-		return compare_copied(view, version, key, word);
+				 (info & INDEX_SIZE_MASK) < PLAIN_ENTRY))
+		return compare_copied(page, version, key, off);
 
 	itup += sizeof(IndexTupleData);
 	if (fast == NVM_FAST_INT2)
@@ -81,15 +119,16 @@ compare_at(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
 		return (value < entry) != key->part[0].desc ? -1 : 1;
 	if (key->nparts == 1 && key->scantid == NULL && (info & INDEX_ALT_TID_MASK) == 0)
 		return 0;
-	return compare_copied(view, version, key, word);
+	return compare_copied(page, version, key, off);
 }
 
 /*
  * Binary search between low and high: the first place whose entry is >= key
- * (nextkey: >), or PAGE_*.
+ * (nextkey: >), or PAGE_*.  What takes its time are cache misses, so both
+ * entries that may come next are asked for while one is compared.
  */
 static inline __attribute__((always_inline)) int
-search_kind(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
+search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
 			NvmIndexFast fast, int64 value, int low, int high)
 {
 	int			beyond = key->nextkey ? 0 : 1;
@@ -97,9 +136,14 @@ search_kind(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
-		int			cmp = compare_at(view, version, key, fast, value,
-									 nvm_index_load16(&view->word[mid]));
+		int			cmp;
 
+		if (fast != NVM_FAST_NOT && high - low > 8)
+		{
+			__builtin_prefetch(map->page + entry_offset(map, (low + mid) / 2));
+			__builtin_prefetch(map->page + entry_offset(map, (mid + 1 + high) / 2));
+		}
+		cmp = compare_at(map->page, version, key, fast, value, entry_offset(map, mid));
 		if (unlikely(cmp <= PAGE_CHANGED))
 			return cmp;
 		if (cmp >= beyond)
@@ -121,20 +165,22 @@ search_page(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
 			int low, int high)
 {
 	Datum		value = key->part[0].value;
+	EntryMap	map;
 
+	map_entries(view, &map);
 	switch (fast_of(key))
 	{
 		case NVM_FAST_INT2:
-			return search_kind(view, version, key, NVM_FAST_INT2,
+			return search_kind(&map, version, key, NVM_FAST_INT2,
 							   DatumGetInt16(value), low, high);
 		case NVM_FAST_INT4:
-			return search_kind(view, version, key, NVM_FAST_INT4,
+			return search_kind(&map, version, key, NVM_FAST_INT4,
 							   DatumGetInt32(value), low, high);
 		case NVM_FAST_INT8:
-			return search_kind(view, version, key, NVM_FAST_INT8,
+			return search_kind(&map, version, key, NVM_FAST_INT8,
 							   DatumGetInt64(value), low, high);
 		default:
-			return search_kind(view, version, key, NVM_FAST_NOT, 0, low, high);
+			return search_kind(&map, version, key, NVM_FAST_NOT, 0, low, high);
 	}
 }
 
