@@ -364,6 +364,7 @@ insert_here(Insertion *ins)
 	if (first != NULL)
 		nvm_index_unlock(first, true);
 	NVM_FAILPOINT("btree-inserted");
+	nvm_index_flush_commit(&ins->cache, page, 0);
 	return true;
 }
 

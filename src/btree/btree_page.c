@@ -421,7 +421,6 @@ nvm_index_has_room(const NvmIndexPage *page, Size size)
 void
 nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup)
 {
-	bool		flushes = NvmIndexFlushes(cache, page->level);
 	Size		size = IndexTupleSize(itup);
 	uint32		upper = NVM_INDEX_UPPER(page->commit) - MAXALIGN(size);
 	uint32		ntail = NVM_INDEX_NTAIL(page->commit);
@@ -433,17 +432,13 @@ nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple i
 	Assert(nvm_index_has_room(page, size) && pos <= n);
 	memcpy(place, itup, size);
 	memset(place + size, 0, MAXALIGN(size) - size);
-	if (flushes)
+	if (NvmIndexFlushes(cache, page->level))
 	{
 		nvm_flush(place, MAXALIGN(size));
 		nvm_drain("btree-entry");
 	}
 	__atomic_store_n(&page->commit, NVM_INDEX_COMMIT(upper, ntail + 1), __ATOMIC_RELEASE);
-	if (flushes)
-	{
-		nvm_flush(&page->commit, sizeof(page->commit));
-		NVM_FAILPOINT("btree-committed");
-	}
+	NVM_FAILPOINT("btree-committed");
 
 	/* DRAM contents from here on */
 	if (ntail == 0)

@@ -272,7 +272,7 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 	/* before the left page says that it is there, and whoever has inserted it */
 	if (NvmIndexFlushes(cache, level))
 	{
-		nvm_flush(&page->commit, sizeof(page->commit));
+		nvm_index_flush_commit(cache, page, level);
 		nvm_drain("btree-downlink");
 	}
 	pfree(downlink);

@@ -296,9 +296,11 @@ extern void nvm_index_change_end(NvmIndexChange *change);
 
 /*
  * Append an entry to a locked page at place `pos` of its order (high key
- * included in the count), with what is needed to make it durable but for the
- * last flush's drain.  The caller has made sure that it fits
- * (nvm_index_has_room) and that order[] is of this incarnation.
+ * included in the count).  The caller has made sure that it fits
+ * (nvm_index_has_room) and that order[] is of this incarnation; when he has
+ * unlocked the page he calls nvm_index_flush_commit, since a line that is being
+ * flushed is slow to use.  By then the commit word may be a later one, which
+ * covers this entry, too.
  */
 extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
 extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
@@ -310,6 +312,13 @@ extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, 
 #define NvmIndexFlushes(cache, level) \
 	((cache)->persistence == NVM_INDEX_FULL || \
 	 ((cache)->persistence == NVM_INDEX_LEAVES && (level) == 0))
+
+static inline void
+nvm_index_flush_commit(NvmIndexCache *cache, NvmIndexPage *page, uint32 level)
+{
+	if (NvmIndexFlushes(cache, level))
+		nvm_flush(&page->commit, sizeof(page->commit));
+}
 
 /*
  * Mark entries DEAD.  word[]: their order words as they were read when the
