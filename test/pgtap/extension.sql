@@ -7,7 +7,9 @@ SELECT has_extension('pg_nvm');
 SELECT has_schema('nvm');
 SELECT is(amtype, 't', 'nvm is a table access method')
   FROM pg_am WHERE amname = 'nvm';
-SELECT function_returns('nvm', 'check', ARRAY['regclass'], 'setof record');
+SELECT is(amtype, 'i', 'nvm_btree is an index access method')
+  FROM pg_am WHERE amname = 'nvm_btree';
+SELECT function_returns('nvm', 'check', ARRAY['regclass', 'boolean'], 'setof record');
 SELECT function_returns('nvm', 'check_pool', ARRAY[]::text[], 'setof record');
 SELECT has_view('nvm', v, 'view nvm.' || v) FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity']) v;
 

@@ -8,12 +8,16 @@ SELECT has_schema('nvm');
 SELECT results_eq(
 	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm'$$,
 	$$VALUES ('t', 'nvm.nvm_tableam_handler')$$, 'access method nvm is of type table');
+SELECT results_eq(
+	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_btree'$$,
+	$$VALUES ('i', 'nvm.nvm_btree_handler')$$, 'access method nvm_btree is of type index');
 
 -- functions
-SELECT has_function('nvm', 'nvm_tableam_handler', ARRAY['internal']);
+SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_btree_handler']) f;
+SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
 FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info']) f;
-SELECT has_function('nvm', 'check', ARRAY['regclass']);
+SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
 SELECT is_empty(
@@ -21,14 +25,14 @@ SELECT is_empty(
 	  AND obj_description(oid, 'pg_proc') IS NULL$$, 'every function has a comment');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
-	  AND proname <> 'nvm_tableam_handler' AND has_function_privilege('public', oid, 'EXECUTE')$$,
+	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype) AND has_function_privilege('public', oid, 'EXECUTE')$$,
 	'no function is for everybody');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND prosecdef$$,
 	'no function runs as its owner');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND proparallel = 's'
-	  AND proname <> 'nvm_tableam_handler'$$, 'no function looks at the pool in parallel');
+	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype)$$, 'no function looks at the pool in parallel');
 
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl']);
@@ -40,14 +44,14 @@ SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory',
 SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
 SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
 SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',
-	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions']);
+	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions', 'kind']);
 SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts', 'helped', 'slots_used', 'gaps',
 	'collector_sweeps', 'collector_blocks', 'collector_total', 'gaps_collected', 'commit_record_bytes', 'redo_checkpoints']);
 SELECT columns_are('nvm', 'transactions', ARRAY['slot', 'counter', 'pid', 'xid', 'state', 'gid', 'since']);
 SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts', 'prepared', 'helped', 'flushes',
 	'fences', 'bytes']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
-SELECT isnt(obj_description(oid, 'pg_am'), NULL, 'the access method has a comment') FROM pg_am WHERE amname = 'nvm';
+SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_btree');
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
@@ -89,6 +93,7 @@ SELECT results_eq(
 	  FROM pg_settings WHERE name LIKE 'nvm.%' ORDER BY name$$,
 	$$VALUES ('nvm.collect_gaps', 'sighup', NULL, NULL, NULL, 'on'),
 	  ('nvm.collector_delay', 'sighup', 'ms', '0', '10000', '1'),
+	  ('nvm.default_index_method', 'user', NULL, NULL, NULL, 'btree'),
 	  ('nvm.emulated_flush_delay', 'superuser', NULL, '0', '1000000000', '0'),
 	  ('nvm.failpoint', 'superuser', NULL, NULL, NULL, ''),
 	  ('nvm.failpoint_seed', 'superuser', NULL, '0', '2147483647', '0'),
