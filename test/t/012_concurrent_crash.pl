@@ -101,6 +101,9 @@ sub verify_all
 {
 	my ($rig, $what, %params) = @_;
 	my @problems = $rig->verify(%params);
+
+	# the server may have died before it answered any
+	append_to_file("$rig->{home}/acks", '');
 	my $said = qx($client verify --mode mixed --log $rig->{home}/acks --conninfo '@{[ conninfo($rig) ]}' 2>&1);
 
 	push @problems, "ackclient verify: $said" if $? != 0;
