@@ -4,6 +4,8 @@
 # read its rows, or missed rows that it deleted, and has been answered, makes it
 # durable: after a loss of power the second is never there without the first,
 # whatever kind of table it wrote, and whatever way it came upon the rows.
+#
+# Long form: 20 images by chance of each, here 3.
 
 use strict;
 use warnings;

@@ -3,6 +3,9 @@
 # DDL of every kind, and the death of the server at the fences and failpoints
 # that it comes to: by SIGKILL, and by loss of power.  Either the old or the new
 # state is there afterwards, whole, and no unit of the pool is lost.
+#
+# Long form: every place that each kind comes to, by SIGKILL and by loss of power; here one of
+# each kind, the latter of half of them.
 
 use strict;
 use warnings;
