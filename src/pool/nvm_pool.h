@@ -50,7 +50,7 @@ typedef struct NvmPoolShared
 	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
-	bool		was_bypassed;	/* the server ran without it after a clean close */
+	bool		was_bypassed;	/* the server is known to have run without it since */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
 	uint8		uuid[16];		/* of the open pool */
@@ -107,7 +107,8 @@ extern void nvm_pool_request_reset(bool force);
 
 /*
  * In the postmaster, after all layers have looked at the pool: carries out or
- * forgets a request.  True if there is a new pool, which they have not seen.
+ * forgets a request, and notes whether the server runs without its pool.  True
+ * if there is a new pool, which they have not seen.
  */
 extern bool nvm_pool_settle_reset(void);
 

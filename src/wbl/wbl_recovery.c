@@ -246,9 +246,11 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			{
 				/* somebody else has recovered, and may have reused its xid */
 				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								psprintf("a transaction of commit slot %u was in doubt when the server was run without pg_nvm",
+								psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
 										 slot),
-								"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+								"Whether it committed cannot be told any more. Restore the pool and the data directory together "
+								"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
+								"start with an empty pool, call nvm.reset_pool() and restart the server.");
 				return false;
 			}
 			decided = counter - 1;
