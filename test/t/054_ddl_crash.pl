@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 # places for each kind, 0 for all of them; images of each loss of power
-my ($kills, $failures, $images) = NvmTest::is_long() ? (0, 0, 5) : (1, 1, 1);
+my ($kills, $failures, $images) = NvmTest::is_long() ? (0, 0, 3) : (1, 1, 1);
 # NVM_CRASH_ONLY=kind/name/hit/kill|power[,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
 

@@ -255,6 +255,18 @@ cmp_ok($back, '<=', 1024 * 1024, "their space is given back but for $back bytes"
 cmp_ok(query(q{SELECT large_values FROM nvm.relations WHERE relation = 'v'::regclass}), '<', 100,
 	'large values of rows that are gone are given back');
 
+# also where they are so few that VACUUM would let them wait for more
+query(<<SQL);
+CREATE TABLE few (id int PRIMARY KEY, t text) USING nvm;
+ALTER TABLE few ALTER t SET STORAGE EXTERNAL;
+INSERT INTO few SELECT i, repeat('x', 500) FROM generate_series(1, 10000) i;
+INSERT INTO few VALUES (0, repeat('y', 1000000));
+DELETE FROM few WHERE id = 0;
+SQL
+query("SELECT pg_current_xact_id(); VACUUM few") foreach 1 .. 3;
+is(query(q{SELECT large_values FROM nvm.relations WHERE relation = 'few'::regclass}), '0',
+	'one large value among thousands of rows');
+
 # ---- limits ----
 
 my $half = 600 * 1024 * 1024;

@@ -75,7 +75,8 @@ sub run
 		$peak = $seen if $seen > $peak;
 	}
 	unlink $node->basedir . '/peak';
-	cmp_ok($peak, '<', $limit, "$name: the backend needs $peak MB of its own");
+	# VACUUM lists dead rows in maintenance_work_mem
+	cmp_ok($peak, '<', $name eq 'VACUUM' ? $limit + 64 : $limit, "$name: the backend needs $peak MB of its own");
 	cmp_ok($peak, '>', 0, "$name: it was looked at");
 	return;
 }
