@@ -545,8 +545,11 @@ A psql session that goes on after errors, and has run the statements.
 $session->sql(SQL) runs more and returns what they print; $session->send(SQL)
 does not wait for the answer; $session->pid is its backend;
 $session->hold(FAILPOINT, SQL) sends SQL and waits until its backend sleeps at
-the failpoint, where only the end of the server ends it; $session->drop ends
-psql, whatever became of the server.
+the failpoint, where only the end of the server ends it; $session->stop_at(
+FAILPOINT, SQL) waits until it is stopped there, and $session->go_on continues
+it; $session->drop ends psql, whatever became of the server.
+NvmTest::stop_process(PID) stops any process until NvmTest::continue_process(PID),
+or the end of the test.
 
 =cut
 
@@ -573,9 +576,45 @@ sub start_load
 	return NvmTest::Load->new($self, %params);
 }
 
+# Processes that must not be left stopped: no server ends while one is.
+my %stopped;
+
+sub stop_process
+{
+	my ($pid) = @_;
+	$stopped{$pid} = 1;
+	kill('STOP', $pid);
+	_wait_stopped($pid);
+	return;
+}
+
+sub continue_process
+{
+	my ($pid) = @_;
+	kill('CONT', $pid);
+	delete $stopped{$pid};
+	return;
+}
+
+sub _wait_stopped
+{
+	my ($pid) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		open(my $fh, '<', "/proc/$pid/stat") or die "process $pid has ended";
+		return if (<$fh> // '') =~ /^\d+ \(.*\) T /s;
+		close $fh;
+		usleep(1000);
+	}
+	die "process $pid does not stop";
+}
+
 END
 {
 	my $status = $?;
+	kill('CONT', keys %stopped) if %stopped;
 	rmtree($_) foreach @pools;
 	$? = $status;
 }
@@ -643,6 +682,23 @@ sub hold
 	$self->arm($failpoint);
 	$self->send($sql);
 	$self->wait_held($failpoint);
+	return;
+}
+
+sub stop_at
+{
+	my ($self, $failpoint, $sql) = @_;
+	$self->sql("SET nvm.failpoint = '$failpoint:stop:1'");
+	$self->send($sql);
+	$self->wait_held($failpoint);
+	NvmTest::stop_process($self->{pid});
+	return;
+}
+
+sub go_on
+{
+	my ($self) = @_;
+	NvmTest::continue_process($self->{pid});
 	return;
 }
 
