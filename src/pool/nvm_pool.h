@@ -92,8 +92,9 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the p
 										 * arranges itself: see README */
 
 /*
- * Refuse the pool from now on, in the postmaster: for layers above that find
- * their part of it damaged.  Logs; msg and hint are copied.
+ * Refuse the pool from now on, in the postmaster or before anybody else can
+ * have used it: for layers above that find their part of it damaged.  Logs;
+ * msg and hint are copied.
  */
 extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
 

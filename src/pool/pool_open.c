@@ -41,15 +41,17 @@ now_usec(void)
 }
 
 /*
- * Refuse the pool; for the postmaster.
+ * Refuse the pool.  For the postmaster, or for who keeps everybody else from
+ * using it; the reason is there before the refusal.
  */
 void
 nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 {
-	NvmPool->status = NVM_POOL_REFUSED;
 	NvmPool->refusal_errcode = sqlerrcode;
 	strlcpy(NvmPool->refusal, msg, sizeof(NvmPool->refusal));
 	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
+	pg_write_barrier();
+	NvmPool->status = NVM_POOL_REFUSED;
 	ereport(LOG,
 			(errcode(sqlerrcode),
 			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
