@@ -381,6 +381,7 @@ nvm_vacuum_scan(NvmVacuum *vac)
 										 PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 		}
 		vacuum_block(vac, blkno);
+		NVM_FAILPOINT("vacuum-block-scanned");
 		pgstat_progress_update_param(NVM_PROGRESS_NUM_DEAD,
 									 vac->ndead * NVM_PROGRESS_DEAD_UNIT);
 	}
