@@ -7,7 +7,8 @@
  * when the postmaster reinitialises after a backend's death.  A pool that
  * cannot be used is refused with a reason and a remedy, which are logged and
  * shown by each access; PostgreSQL itself starts in any case.  Nothing in the
- * pool or in the data directory is changed before everything is validated.
+ * pool is changed before everything is validated, nor in the data directory,
+ * but that a refusal is noted in it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
