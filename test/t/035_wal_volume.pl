@@ -92,7 +92,7 @@ foreach my $name (sort keys %script)
 	# a session that ends in between has its share of other records
 	cmp_ok($bytes, '<', 100, "$name: $bytes bytes of WAL a transaction");
 	my $flushes = $sync_after - $sync_before;
-	my $allowed = 5 * ($took + 4) + 5;
+	my $allowed = 5 * ($took + 4) + 5 + int($bytes * $n / 1048576);
 	cmp_ok($flushes, '<=', $allowed, "$name: $flushes flushes of WAL in $took s, not $n");
 
 	my $files = $node->safe_psql('postgres', <<SQL);

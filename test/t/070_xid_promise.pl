@@ -286,12 +286,11 @@ sub move_xid
 	my $segment = sprintf('%s/pg_xact/%04X', $node->data_dir, $xid >> 20);
 
 	$node->stop if defined $node->{_pid};
-	if (!-e $segment)
-	{
-		open(my $fh, '>', $segment) or die "$segment: $!";
-		print $fh "\0" x (1 << 18);
-		close $fh;
-	}
+	# the whole segment, of which hundreds of crashes may have made a part
+	my $missing = (1 << 18) - (-s $segment // 0);
+	open(my $fh, '>>', $segment) or die "$segment: $!";
+	print $fh "\0" x $missing;
+	close $fh;
 	# commit timestamps of what comes have no segment yet either
 	rmtree_contents($node->data_dir . '/pg_commit_ts');
 	system_or_bail('pg_resetwal', '-f', '-x', $xid, '-c', '0,0', '-D', $node->data_dir);
