@@ -58,6 +58,10 @@ my @pools;
 our $patch_tool      = "$here/tools/nvm_patch";
 our $crashimage_tool = "$here/crashimage/nvm_crashimage";
 
+# makes every plan parallel, by a setting that PostgreSQL 16 has renamed
+our $force_parallel = q{DO $force$BEGIN PERFORM set_config(name, 'on', false) FROM pg_settings
+	WHERE name IN ('force_parallel_mode', 'debug_parallel_query'); END$force$};
+
 # tests that can do more with more time ask this
 sub is_long { return ($ENV{NVM_CHECK_LONG} // 0) ? 1 : 0; }
 

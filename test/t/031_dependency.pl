@@ -48,7 +48,7 @@ my %second = (
 	read_missed => $index . 'SELECT 1 WHERE NOT EXISTS (SELECT FROM t_C WHERE id = 2)',
 	copy        => 'COPY (SELECT a FROM p_C) TO STDOUT',
 	cursor      => 'BEGIN; DECLARE c CURSOR FOR SELECT a FROM p_C; FETCH c; COMMIT',
-	parallel    => $parallel . 'SET force_parallel_mode = on; SELECT a FROM p_C',
+	parallel    => "$parallel$NvmTest::force_parallel; SELECT a FROM p_C",
 	vacuum      => 'SELECT 1 FROM p_C; VACUUM t_C',);
 my %is_reader = map { $_ => 1 } qw(read_only read_missed copy cursor parallel vacuum);
 my @cases = sort keys %second;

@@ -212,7 +212,7 @@ is($new->sql("SELECT look('seqscan')"), $before, 'and by a sequential scan');
 $new->sql('COMMIT');
 
 # The same with a parallel plan, whose workers import it
-my $leader = $node->session('SET force_parallel_mode = on', 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0',
+my $leader = $node->session($NvmTest::force_parallel, 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0',
 	'SET min_parallel_table_scan_size = 0', 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $sum = $leader->sql('SELECT sum(hashint4(v) / 1000), count(*) FROM acc');
 $node->safe_psql('postgres', $work);
