@@ -15,10 +15,12 @@
 #	make check-core                 PostgreSQL's own suites on nvm, held against heap
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
+#	make check-matrix               build, regress, isolation and TAP tests on servers
+#	                                of 15, 17 and 18, built from Debian's sources
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 
-DRIVER_GOALS = check check-long check-core demo bench check-headers lint
+DRIVER_GOALS = check check-long check-core check-matrix demo bench check-headers lint
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -39,6 +41,9 @@ check-long:
 
 check-core:
 	scripts/core_suites.sh
+
+check-matrix:
+	scripts/check_matrix.sh
 
 demo:
 	demo/run
@@ -73,9 +78,11 @@ SHLIB_LINK = -lpmem
 
 # Each suite has its own temporary server, because the library must be
 # preloaded.  These options come after those of PGXS and override them.
-REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+# Those named vNN_... need PostgreSQL NN or later.
+TOO_NEW = $(if $(filter 15 16,$(MAJORVERSION)),v17% v18%,$(if $(filter 17,$(MAJORVERSION)),v18%))
+REGRESS = $(filter-out $(TOO_NEW),$(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql))))
 REGRESS_OPTS = --temp-instance=tmp_check --temp-config=test/regress/nvm.conf
-ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION = $(filter-out $(TOO_NEW),$(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec))))
 ISOLATION_OPTS = --inputdir=test --temp-instance=tmp_check_iso \
 	--temp-config=test/regress/nvm.conf
 TAP_TESTS = 1

@@ -2,7 +2,8 @@
 # All tests, on temporary servers made from a private copy of PostgreSQL.
 #
 # usage: check.sh [--long] [--keep] [TIER...]
-#	--long	more crash images and longer runs
+#	--long	more crash images and longer runs, about an hour on two processors;
+#			says what it is at, and keeps the logs also if all is well
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
 #			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests.
@@ -69,12 +70,16 @@ clean_up() {
 	rm -rf "$pools"
 	if [ "$keep" = 1 ]; then
 		echo "work directory kept: $work"
-	elif [ "${failed:-1}" != 0 ] && [ -d "$work/log" ]; then
+	elif [ -d "$work/log" ] && { [ "${failed:-1}" != 0 ] || [ "$long" = 1 ]; }; then
 		cp -R "$work/src/tmp_check/log" "$work/log/tap" 2>/dev/null
 		kept=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check_log.XXXXXX")
 		cp -R "$work/log/." "$kept/"
 		rm -rf "$work"
-		echo "logs of the failed run: $kept"
+		if [ "${failed:-1}" != 0 ]; then
+			echo "logs of the failed run: $kept"
+		else
+			echo "logs: $kept"
+		fi
 	else
 		rm -rf "$work"
 	fi
@@ -248,12 +253,40 @@ tier_pgtap() {
 	cp "$work/tmp/pgtap.log" "$work/log/pgtap.d/" 2>/dev/null
 }
 
+# The TAP tests that take longest in their long form, by their numbers; t/072,
+# t/074 and t/036 have pools of gigabytes and wait for each other
+longest="011 086 085 010 074 021 054 080 070 012 036 020 046 076 043 072"
+
+tap_order() {			# all TAP tests, those first
+	local n t first=
+	for n in $longest; do
+		first="$first $(echo test/t/"${n}"_*.pl)"
+	done
+	for t in $first test/t/*.pl; do
+		[ -f "$t" ] && echo "$t"
+	done | awk '!seen[$0]++' | tr '\n' ' '
+}
+
 tier_tap() {
 	# a test that hangs does not keep the others from being reported
-	timeout $((long ? 7200 : 1500)) \
-		make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$jobs --timer" \
-		${PROVE_TESTS:+PROVE_TESTS="$PROVE_TESTS"} >"$log" 2>&1
-	count_prove $?
+	local limit=1500 provers=$jobs tests=${PROVE_TESTS:-}
+	if [ "$long" = 1 ]; then
+		# one more, as many of them wait now and then
+		limit=10800 provers=$((jobs + 1))
+		[ -n "$tests" ] || tests=$(tap_order)
+	fi
+	timeout $limit \
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$provers --timer" \
+		${tests:+PROVE_TESTS="$tests"} 2>&1 3>&- | tee "$log" | tap_progress
+	count_prove "${PIPESTATUS[0]}"
+}
+
+tap_progress() {		# each file as it ends, to who watches a long run
+	if [ "$long" = 1 ]; then
+		sed -un -e '/^\[[0-9:]*\] test\/t\//{s/ *( *[0-9.]* usr.*$//;p}' -e '/^# *Failed test/p' >&3
+	else
+		cat >/dev/null
+	fi
 }
 
 # core_suites.sh counts for itself
@@ -273,19 +306,22 @@ count_core() {
 inner() {
 	local tier began
 	work=$NVM_CHECK_INNER
-	export PATH="${PG_CONFIG%/*}:$PATH" PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-120}
-	export LC_ALL=C PG_CONFIG
 	long=${NVM_CHECK_LONG:-0}
+	export PATH="${PG_CONFIG%/*}:$PATH"
+	export PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$((long ? 300 : 120))}
+	export LC_ALL=C PG_CONFIG
 	unset PGHOST PGPORT PGDATA PGUSER PGDATABASE PGOPTIONS PGSERVICE
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
 		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "*) tiers="build $tiers" ;;
 	esac
+	exec 3>&1
 	for tier in $tiers; do
 		log=$work/log/$tier.log
 		mkdir -p "$work/log/$tier.d"
 		began=$SECONDS
+		[ "$long" = 0 ] || echo "[$(date +%T)] $tier"
 		# shellcheck disable=SC2046
 		tier_result "$tier" $(tier_$tier) $((SECONDS - began))
 		sed -n 's/^core: \(.* byte for byte\)$/\1/p' "$log"

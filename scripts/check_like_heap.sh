@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Are the expected files of the regression tests what heap gives?
 #
-# usage: check_like_heap.sh [--write] DIRECTORY [TEST...]
+# usage: check_like_heap.sh [--write] [--isolation] DIRECTORY [TEST...]
 #	--write		put heap's output in the place of the expected files
+#	--isolation	the isolation specs that are named, not the regression tests
 #	DIRECTORY	for the server and its logs; removed, if it was not there
 #	TEST		default: all of sql/ but what is pg_nvm's own, see below
 #
@@ -18,17 +19,24 @@ own="nvm_limits publication"
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 config=${PG_CONFIG:-pg_config}
-write=0
+write=0 isolation=0
 if [ "${1:-}" = --write ]; then write=1; shift; fi
+if [ "${1:-}" = --isolation ]; then isolation=1; shift; fi
 if [ $# = 0 ]; then sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2; fi
 dir=$1
 shift
 
 tests=$*
-if [ -z "$tests" ]; then
+major=$("$config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+if [ $isolation = 1 ]; then
+	[ -n "$tests" ] || { echo "which specs?" >&2; exit 2; }
+elif [ -z "$tests" ]; then
 	for f in "$top"/sql/*.sql; do
 		t=$(basename "$f" .sql)
 		case " $own " in *" $t "*) continue ;; esac
+		# vNN_... needs PostgreSQL NN
+		need=$(echo "$t" | sed -n 's/^v\([0-9]*\)_.*/\1/p')
+		[ "${need:-0}" -le "$major" ] || continue
 		if grep -E '\<nvm\.[a-z_]+' "$f" | grep -qvE '\<nvm\.check(_pool)?\('; then
 			echo "$t: of pg_nvm's own"
 		else
@@ -39,7 +47,13 @@ fi
 
 bin=$("$config" --bindir)
 regress=$(dirname "$("$config" --pgxs)")/../test/regress/pg_regress
-[ -x "$regress" ] || { echo "no pg_regress at $regress" >&2; exit 1; }
+input=$top expected=$top/expected
+if [ $isolation = 1 ]; then
+	regress=${regress%/regress/*}/isolation/pg_isolation_regress
+	PATH=${regress%/*}:$PATH
+	input=$top/test expected=$top/test/expected
+fi
+[ -x "$regress" ] || { echo "no $regress" >&2; exit 1; }
 made=0
 [ -d "$dir" ] || { mkdir -p "$dir" && made=1; } || exit 1
 data=$dir/data
@@ -77,12 +91,12 @@ SELECT 1, 'pg_nvm', 10, 'nvm'::regnamespace, false, 'heap';
 SQL
 
 # shellcheck disable=SC2086
-"$regress" --inputdir="$top" --outputdir="$dir" --bindir="$bin" --host="$dir" --use-existing \
+"$regress" --inputdir="$input" --outputdir="$dir" --bindir="$bin" --host="$dir" --use-existing \
 	--dbname=like_heap $tests
 status=$?
 if [ $write = 1 ]; then
 	for t in $tests; do
-		cp "$dir/results/$t.out" "$top/expected/$t.out" && echo "wrote expected/$t.out"
+		cp "$dir/results/$t.out" "$expected/$t.out" && echo "wrote expected/$t.out"
 	done
 	exit 0
 fi

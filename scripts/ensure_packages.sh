@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
-# usage: ensure_packages.sh GROUP...		groups: build check source demo bench
+# usage: ensure_packages.sh GROUP...		groups: build check source server demo bench
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -26,6 +26,11 @@ case $groups in
 	*" source "*)
 		packages="$packages bzip2 xz-utils"
 		programs="$programs bzip2 xz" ;;
+esac
+case $groups in
+	*" server "*)
+		packages="$packages bison flex pkg-config libreadline-dev zlib1g-dev libicu-dev liblz4-dev libxml2-dev uuid-dev"
+		programs="$programs bison flex pkg-config" ;;
 esac
 case $groups in
 	*" demo "* | *" bench "*)

@@ -2,19 +2,29 @@
 # The source package of an installed PostgreSQL server, by apt, unpacked.
 #
 # usage: fetch_pg_source.sh [PG_CONFIG]
+#		fetch_pg_source.sh --major NN	the newest that there is of NN
 #
 # Prints the directory of the unpacked tree.  apt's sources are not changed: a
 # configuration of its own, in the cache directory, asks the same repositories
 # for their source packages.  Needs no root.  The version is the server's if
-# apt has it, else the newest that it has of the same major version.
+# apt has it, else the newest that it has of the same major version.  A major
+# version that the machine's repositories do not have is looked for in Debian's
+# other suites: $NVM_SOURCE_SUITES, by default "trixie sid".
 #
 # Kept in ${XDG_CACHE_HOME:-~/.cache}/pg_nvm; asked of apt once per server version.
 set -eu
 
-config=${1:-${PG_CONFIG:-pg_config}}
-version=$("$config" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
+suites=
+if [ "${1:-}" = --major ]; then
+	version=$2
+	packaged=
+	suites=${NVM_SOURCE_SUITES:-trixie sid}
+else
+	config=${1:-${PG_CONFIG:-pg_config}}
+	version=$("$config" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
+	packaged=$("$config" --version | sed -n 's/.*(\(Debian\|Ubuntu\) \([^)]*\)).*/\2/p')
+fi
 major=${version%%.*}
-packaged=$("$config" --version | sed -n 's/.*(\(Debian\|Ubuntu\) \([^)]*\)).*/\2/p')
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/pg_nvm/postgresql-$version-source
 
 if [ -f "$cache/tree/src/test/regress/parallel_schedule" ]; then
@@ -57,11 +67,22 @@ failed() {
 	exit 1
 }
 
+known_versions() {
+	with_config apt-cache showsrc "postgresql-$major" | sed -n 's/^Version: //p' | sort -rVu
+}
+
 with_config apt-get update >>"$log" || failed
+known=$(known_versions)
+if [ -z "$known" ] && [ -n "$suites" ]; then
+	for suite in $suites; do
+		echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main"
+	done >>"$cache/etc/sources.list"
+	with_config apt-get update >>"$log" || failed
+	known=$(known_versions)
+fi
 cd "$cache"
 rm -f -- *.orig.tar.*
 # a repository may list a version that its mirror no longer has
-known=$(with_config apt-cache showsrc "postgresql-$major" | sed -n 's/^Version: //p' | sort -rVu)
 for v in $packaged $known; do
 	with_config apt-get source --download-only "postgresql-$major=$v" >>"$log" && break
 done
@@ -71,7 +92,7 @@ rm -rf unpacked tree
 mkdir unpacked
 tar -C unpacked --strip-components=1 -xf "$tarball" >>"$log" 2>&1 || failed
 case $tarball in
-	*_"$version".orig.*) ;;
+	*_"$version".orig.* | *_"$version".[0-9]*.orig.*) ;;
 	*) echo "the server is $version, its source package $tarball" >&2 ;;
 esac
 mv unpacked tree

@@ -28,8 +28,10 @@ BEGIN
     END LOOP;
     SET CONSTRAINTS ALL IMMEDIATE;
     r := 'ok';
-  EXCEPTION WHEN foreign_key_violation OR not_null_violation OR check_violation THEN
+  -- PostgreSQL 18 tells RESTRICT apart
+  EXCEPTION WHEN foreign_key_violation OR restrict_violation OR not_null_violation OR check_violation THEN
     GET STACKED DIAGNOSTICS msg = MESSAGE_TEXT;
+    msg := replace(msg, 'violates RESTRICT setting of', 'violates');
     r := replace(replace(msg, p, 'parent'), c, 'child');
   END;
   EXECUTE format('SELECT count(*) || '' parents, '' || (SELECT count(*) || '' children, '' || count(pid) || '' of them, '' || coalesce(sum(pid), 0) || '' '' || sum(v) FROM %I) FROM %I', c, p) INTO msg;

@@ -47,10 +47,11 @@ ROLLBACK TO s;
 SELECT count(*), sum(v) FROM t;
 COMMIT;
 SELECT count(*), sum(v) FROM t;
-SET force_parallel_mode = on;
+-- renamed in PostgreSQL 16
+SELECT name <> '' AS forced FROM pg_settings, set_config(name, 'on', false) WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
 SELECT count(*), sum(v) FROM t;
 SELECT s FROM t WHERE id = 77;
-RESET force_parallel_mode;
+SELECT name <> '' AS forced FROM pg_settings, set_config(name, 'off', false) WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
 -- CREATE TABLE AS and CREATE INDEX with parallel workers
 CREATE TABLE ctas AS SELECT * FROM t WHERE s < '8';
 SELECT count(*), sum(v) FROM ctas;

@@ -81,7 +81,10 @@ our %elsewhere = (
 	'reset-requested'   => '053_reset_pool',
 	'reset-moved'       => '053_reset_pool',
 	'reset-unbound'     => '053_reset_pool',
-	'reset-forgotten'   => '053_reset_pool',);
+	'reset-forgotten'   => '053_reset_pool',
+	'bypass-note'       => '055_bypassed',
+	'bypass-noted'      => '055_bypassed',
+	'pool-create'       => '059_new_pools',);
 
 sub one
 {

@@ -38,6 +38,7 @@ use strict;
 use warnings;
 
 use Cwd qw(abs_path);
+use Fcntl qw(:flock);
 use File::Basename;
 use File::Path qw(rmtree);
 use File::Temp ();
@@ -56,6 +57,10 @@ my @pools;
 # the tools beside this file
 our $patch_tool      = "$here/tools/nvm_patch";
 our $crashimage_tool = "$here/crashimage/nvm_crashimage";
+
+# makes every plan parallel, by a setting that PostgreSQL 16 has renamed
+our $force_parallel = q{DO $force$BEGIN PERFORM set_config(name, 'on', false) FROM pg_settings
+	WHERE name IN ('force_parallel_mode', 'debug_parallel_query'); END$force$};
 
 # tests that can do more with more time ask this
 sub is_long { return ($ENV{NVM_CHECK_LONG} // 0) ? 1 : 0; }
@@ -80,6 +85,75 @@ sub pool_base
 }
 
 =pod
+
+=head1 FUNCTIONS
+
+=over
+
+=item NvmTest::is_long()
+
+Whether there is time for the long form: scripts/check.sh --long.
+
+=item NvmTest::large_pool($node, MB)
+
+Arguments for init of a server whose pool may take that much memory.  Waits until
+no other test has such a pool: together they may be more than there is.  Where the
+pools' place or the machine's memory has no room for it, the pool lies in the
+test's directory on disk.
+
+=cut
+
+my $large_lock;
+
+sub large_pool
+{
+	my ($node, $mb) = @_;
+	my $dir = pool_base();
+
+	if (!$large_lock && $ENV{NVM_CHECK_POOLS})
+	{
+		my $file = "$ENV{NVM_CHECK_POOLS}/large.lock";
+		open($large_lock, '>', $file) or die "$file: $!";
+		flock($large_lock, LOCK_EX) or die "$file: $!";
+	}
+	my (undef, $type, undef, undef, $free) = split ' ', (qx(df -PT --block-size=1M $dir))[-1];
+	if ($type eq 'tmpfs' && slurp_file('/proc/meminfo') =~ /^MemAvailable:\s+(\d+) kB/m)
+	{
+		# other tests need some
+		my $memory = int($1 / 1024) - 2048;
+		$free = $memory if $memory < $free;
+	}
+	return () if $free >= $mb;
+	note("no $mb MB for a pool in $dir: it lies on disk");
+	return (pool => $node->basedir . '/pool');
+}
+
+=pod
+
+=item NvmTest::private_kb(PID), NvmTest::open_files(PID)
+
+What a process has: memory of its own in kB, open file descriptors.
+
+=cut
+
+sub private_kb
+{
+	my ($pid) = @_;
+	slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m or die "no RssAnon of $pid";
+	return $1;
+}
+
+sub open_files
+{
+	my ($pid) = @_;
+	my @fds = glob "/proc/$pid/fd/*";
+	die "no descriptors of $pid" unless @fds;
+	return scalar @fds;
+}
+
+=pod
+
+=back
 
 =head1 METHODS
 
@@ -192,6 +266,30 @@ sub server_pids
 		  if $line =~ /^(\d+) \(.*\) \S (\d+) /s && $2 == $postmaster;
 	}
 	return ($postmaster, @pids);
+}
+
+=pod
+
+=item $node->shared_kb
+
+Memory that the server's processes share beside the segment of a fixed size: what
+pg_nvm has in DRAM, and dynamic shared memory.
+
+=cut
+
+sub shared_kb
+{
+	my ($self) = @_;
+	my $kb = 0;
+
+	foreach my $fd (glob "/proc/$self->{_pid}/fd/*")
+	{
+		# what is reserved, not what is mapped
+		$kb += (stat $fd)[12] / 2 if (readlink($fd) // '') =~ m,^/memfd:pg_nvm,;
+	}
+	die 'the server has no memory of pg_nvm' unless $kb > 0;
+	$kb += (stat $_)[12] / 2 foreach glob $self->data_dir . '/pg_dynshmem/*';
+	return $kb;
 }
 
 =pod
@@ -451,8 +549,11 @@ A psql session that goes on after errors, and has run the statements.
 $session->sql(SQL) runs more and returns what they print; $session->send(SQL)
 does not wait for the answer; $session->pid is its backend;
 $session->hold(FAILPOINT, SQL) sends SQL and waits until its backend sleeps at
-the failpoint, where only the end of the server ends it; $session->drop ends
-psql, whatever became of the server.
+the failpoint, where only the end of the server ends it; $session->stop_at(
+FAILPOINT, SQL) waits until it is stopped there, and $session->go_on continues
+it; $session->drop ends psql, whatever became of the server.
+NvmTest::stop_process(PID) stops any process until NvmTest::continue_process(PID),
+or the end of the test.
 
 =cut
 
@@ -479,9 +580,45 @@ sub start_load
 	return NvmTest::Load->new($self, %params);
 }
 
+# Processes that must not be left stopped: no server ends while one is.
+my %stopped;
+
+sub stop_process
+{
+	my ($pid) = @_;
+	$stopped{$pid} = 1;
+	kill('STOP', $pid);
+	_wait_stopped($pid);
+	return;
+}
+
+sub continue_process
+{
+	my ($pid) = @_;
+	kill('CONT', $pid);
+	delete $stopped{$pid};
+	return;
+}
+
+sub _wait_stopped
+{
+	my ($pid) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		open(my $fh, '<', "/proc/$pid/stat") or die "process $pid has ended";
+		return if (<$fh> // '') =~ /^\d+ \(.*\) T /s;
+		close $fh;
+		usleep(1000);
+	}
+	die "process $pid does not stop";
+}
+
 END
 {
 	my $status = $?;
+	kill('CONT', keys %stopped) if %stopped;
 	rmtree($_) foreach @pools;
 	$? = $status;
 }
@@ -496,8 +633,12 @@ use Time::HiRes qw(usleep);
 sub new
 {
 	my ($class, $node, @sql) = @_;
-	my $psql = $node->background_psql('postgres', on_error_stop => 0);
+	# for one query, not for the session, which may be held for minutes
+	my $timeout = $PostgreSQL::Test::Utils::timeout_default * (NvmTest::is_long() ? 5 : 1);
+	my $psql = $node->background_psql('postgres', on_error_stop => 0, timeout => $timeout);
 	my $self = bless { node => $node, psql => $psql }, $class;
+
+	$psql->set_query_timer_restart;
 
 	$self->{pid} = $psql->query('SELECT pg_backend_pid()');
 	$self->sql($_) foreach @sql;
@@ -510,6 +651,7 @@ sub sql { return scalar $_[0]->{psql}->query($_[1]); }
 sub send
 {
 	my ($self, $sql) = @_;
+	$self->{psql}->{timeout}->start;
 	$self->{psql}->{stdin} .= "$sql\n;\n";
 	$self->{psql}->{run}->pump_nb;
 	return;
@@ -544,6 +686,23 @@ sub hold
 	$self->arm($failpoint);
 	$self->send($sql);
 	$self->wait_held($failpoint);
+	return;
+}
+
+sub stop_at
+{
+	my ($self, $failpoint, $sql) = @_;
+	$self->sql("SET nvm.failpoint = '$failpoint:stop:1'");
+	$self->send($sql);
+	$self->wait_held($failpoint);
+	NvmTest::stop_process($self->{pid});
+	return;
+}
+
+sub go_on
+{
+	my ($self) = @_;
+	NvmTest::continue_process($self->{pid});
 	return;
 }
 

@@ -159,6 +159,10 @@ nvm_bitmap_page(const TBMIterateResult *tbmres, NvmBitmapPage *page)
 #define NvmBitmapNoPrefetch(node)	((node)->prefetch_maximum = 0)
 #endif
 
+/* 17 begins the scan of a bitmap's table when it has the bitmap */
+#define NVM_BITMAP_BEGINS_LATE \
+	(PG_VERSION_NUM >= 170000 && PG_VERSION_NUM < 180000)
+
 /* tuple_update says which indexes need new entries */
 #if PG_VERSION_NUM >= 160000
 typedef TU_UpdateIndexes NvmUpdateIndexes;

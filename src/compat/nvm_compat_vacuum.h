@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
+#include "utils/memutils.h"
 
 /*
  * Horizons of a VACUUM; returns whether it is an aggressive one.
@@ -123,7 +124,8 @@ nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
 	ParallelVacuumState *pvs;
 	VacDeadItems *items;
 
-	if (ndead > PG_INT32_MAX)
+	/* the workers' array is one allocation; more than that goes without them */
+	if (ndead > (int64) MAXDEADITEMS(MaxAllocSize))
 		return NULL;
 	pvs = parallel_vacuum_init(rel, indrels, nindexes, nworkers, (int) ndead,
 							   elevel, bstrategy);

@@ -75,9 +75,10 @@ nvm_describe_incarnation(char *buf, uint32_t size, const NvmIncarnationRecord *r
 	uuid_text(uuid, rec->uuid);
 	snprintf(buf, size,
 			 "sequence %" PRIu64 ", system %" PRIu64 ", uuid %s, incarnation %u (%016" PRIx64
-			 "), next %u (%016" PRIx64 ")%s",
+			 "), next %u (%016" PRIx64 "), severed %u%s%s",
 			 rec->sequence, rec->system_identifier, uuid, rec->incarnation, rec->nonce,
-			 rec->next_incarnation, rec->next_nonce,
+			 rec->next_incarnation, rec->next_nonce, rec->severed,
+			 rec->bypassed ? ", bypassed" : "",
 			 rec->magic == NVM_INCARNATION_MAGIC ? "" : ", wrong magic");
 	return buf;
 }

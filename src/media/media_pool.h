@@ -128,7 +128,8 @@ typedef struct NvmIncarnationRecord
 	uint64_t	next_nonce;
 	uint32_t	incarnation;		/* of the last complete open */
 	uint32_t	next_incarnation;
-	uint32_t	severed;			/* NVM_SEVERED_* */
+	uint16_t	severed;			/* NVM_SEVERED_* */
+	uint16_t	bypassed;			/* 1: the server has run without the pool since */
 	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
 } NvmIncarnationRecord;
 

@@ -8,7 +8,7 @@
  *		name:action[:when]
  *
  * name		the literal given to nvm_drain or NVM_FAILPOINT, or * for each
- * action	crash, panic, error, sleep=MILLISECONDS, off
+ * action	crash, panic, error, sleep=MILLISECONDS, stop (until SIGCONT), off
  * when		N: on the Nth hit in this process only; N%: with that probability
  *			on each hit; absent: on each hit
  *
@@ -46,7 +46,8 @@ typedef enum FailpointAction
 	FAILPOINT_CRASH,
 	FAILPOINT_PANIC,
 	FAILPOINT_ERROR,
-	FAILPOINT_SLEEP
+	FAILPOINT_SLEEP,
+	FAILPOINT_STOP
 } FailpointAction;
 
 typedef struct Failpoint
@@ -135,6 +136,8 @@ parse_failpoint(char *element, Failpoint *fp)
 		fp->action = FAILPOINT_PANIC;
 	else if (strcmp(action, "error") == 0)
 		fp->action = FAILPOINT_ERROR;
+	else if (strcmp(action, "stop") == 0)
+		fp->action = FAILPOINT_STOP;
 	else if (strcmp(action, "off") == 0)
 		fp->action = FAILPOINT_OFF;
 	else if (strncmp(action, "sleep=", 6) == 0)
@@ -147,7 +150,7 @@ parse_failpoint(char *element, Failpoint *fp)
 		fp->sleep_ms = (int) number;
 	}
 	else
-		return "The action must be crash, panic, error, sleep=MILLISECONDS or off.";
+		return "The action must be crash, panic, error, sleep=MILLISECONDS, stop or off.";
 
 	if (when == NULL)
 		return NULL;
@@ -263,7 +266,7 @@ nvm_failpoint_define_settings(void)
 
 	DefineCustomStringVariable("nvm.failpoint",
 							   "Places where the server is to fail, for tests.",
-							   "A list of name:action[:when]; actions are crash, panic, error, sleep=MILLISECONDS and off.",
+							   "A list of name:action[:when]; actions are crash, panic, error, sleep=MILLISECONDS, stop and off.",
 							   &nvm_failpoint,
 							   "",
 							   PGC_SUSET, GUC_NOT_IN_SAMPLE,
@@ -456,6 +459,10 @@ fire(Failpoint *fp, const char *name)
 		case FAILPOINT_SLEEP:
 			log_hit(name);
 			sleep_through(fp->sleep_ms);
+			break;
+		case FAILPOINT_STOP:
+			log_hit(name);
+			(void) kill(MyProcPid, SIGSTOP);
 			break;
 		case FAILPOINT_OFF:
 			break;

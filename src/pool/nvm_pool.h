@@ -50,7 +50,7 @@ typedef struct NvmPoolShared
 	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
-	bool		was_bypassed;	/* the server ran without it after a clean close */
+	bool		was_bypassed;	/* the server is known to have run without it since */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
 	uint8		uuid[16];		/* of the open pool */
@@ -95,8 +95,9 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the p
 										 * arranges itself: see README */
 
 /*
- * Refuse the pool from now on, in the postmaster: for layers above that find
- * their part of it damaged.  Logs; msg and hint are copied.
+ * Refuse the pool from now on, in the postmaster or before anybody else can
+ * have used it: for layers above that find their part of it damaged.  Logs;
+ * msg and hint are copied.
  */
 extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
 
@@ -110,7 +111,8 @@ extern void nvm_pool_request_reset(bool force);
 
 /*
  * In the postmaster, after all layers have looked at the pool: carries out or
- * forgets a request.  True if there is a new pool, which they have not seen.
+ * forgets a request, and notes whether the server runs without its pool.  True
+ * if there is a new pool, which they have not seen.
  */
 extern bool nvm_pool_settle_reset(void);
 

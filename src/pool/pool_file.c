@@ -21,6 +21,7 @@
 
 #include "common/file_perm.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/fd.h"
 
@@ -129,11 +130,12 @@ prepare_directory(bool known)
 }
 
 /*
- * Take the lock.  A child of a server that has just ended may hold it for a
- * moment still.
+ * Take the lock on the pool, or on its directory.  A child of a server that
+ * has just ended may hold the former for a moment still.  Returns false after
+ * refusing the pool; not because a directory cannot be locked at all.
  */
 static bool
-lock_file(int fd)
+lock_file(int fd, bool is_directory)
 {
 	for (int waited = 0;; waited += LOCK_STEP_MS)
 	{
@@ -141,6 +143,8 @@ lock_file(int fd)
 			return true;
 		if (errno == EINTR)
 			continue;
+		if (errno != EWOULDBLOCK && is_directory)
+			return true;
 		if (errno != EWOULDBLOCK)
 			return nvm_refuse(ERRCODE_IO_ERROR,
 							  "Put the pool on a file system that supports flock().",
@@ -167,7 +171,7 @@ nvm_file_lock_existing(void)
 		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
 						  "The file system may be mounted read-only.",
 						  "could not open NVM pool \"%s\": %m", nvm_pool_path);
-	if (!lock_file(nvm_pool_fd))
+	if (!lock_file(nvm_pool_fd, false))
 	{
 		close(nvm_pool_fd);
 		nvm_pool_fd = -1;
@@ -178,7 +182,7 @@ nvm_file_lock_existing(void)
 
 /*
  * Make the file under a temporary name: one chunk of zeroes, both copies of
- * the header; it gets its name when it is complete.
+ * the header; it gets its name when it is complete.  Nobody else does the same.
  */
 static bool
 create_file(void)
@@ -237,6 +241,31 @@ create_file(void)
 }
 
 /*
+ * Make the file unless another server, which was told of the same directory,
+ * is faster, and lock it.  Returns false after refusing the pool.
+ */
+static bool
+create_and_lock(bool *created)
+{
+	int			fd = open(pool_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	bool		ok;
+
+	if (fd < 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+						  "could not open NVM pool directory \"%s\": %m", pool_dir);
+	ok = lock_file(fd, true);
+	if (ok && lstat(nvm_pool_path, &st) != 0)
+	{
+		NVM_FAILPOINT("pool-create");
+		ok = create_file() && nvm_file_lock_existing();
+		*created = ok;
+	}
+	close(fd);
+	return ok;
+}
+
+/*
  * Open and lock the pool file, creating it when there is none.  `known`: the
  * data directory has had a pool, so a missing one is lost and not new.  When
  * the postmaster reinitialises, the file that it holds is kept.  Returns false
@@ -264,9 +293,8 @@ nvm_file_open(bool known, bool *created)
 							  "Mount the device or correct nvm.pool_directory. " RESTORE_HINT
 							  " if it is lost. " START_NEW_HINT ".",
 							  "NVM pool is missing: file \"%s\" does not exist", nvm_pool_path);
-		if (!create_file())
+		if (!create_and_lock(created))
 			return false;
-		*created = true;
 		if (lstat(nvm_pool_path, &st) != 0)
 			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
 							  "could not access NVM pool \"%s\": %m", nvm_pool_path);

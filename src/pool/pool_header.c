@@ -155,6 +155,29 @@ nvm_header_read(NvmPoolHeader *h, bool *copy_damaged)
 }
 
 /*
+ * Read the header of a file that is to be given up, and may be anything.
+ * False if no copy is valid; does not refuse the pool.
+ */
+bool
+nvm_header_peek(NvmPoolHeader *h)
+{
+	bool		valid = false;
+
+	for (int i = 0; i < 2; i++)
+	{
+		NvmPoolHeader copy;
+
+		if (pread(nvm_pool_fd, &copy, sizeof(copy), NVM_HEADER_OFFSET(i)) != sizeof(copy) ||
+			nvm_header_problem(&copy) != NULL)
+			continue;
+		if (!valid || copy.sequence > h->sequence)
+			*h = copy;
+		valid = true;
+	}
+	return valid;
+}
+
+/*
  * Is the pool one that this server, with its settings, may use?  Returns false
  * after refusing it.
  */

@@ -87,6 +87,7 @@ extern uint32 nvm_header_crc(const NvmPoolHeader *h);
 extern const char *nvm_header_problem(const NvmPoolHeader *h);
 extern void nvm_header_init(NvmPoolHeader *h, uint64 system_identifier);
 extern bool nvm_header_read(NvmPoolHeader *h, bool *copy_damaged);
+extern bool nvm_header_peek(NvmPoolHeader *h);
 extern bool nvm_header_acceptable(const NvmPoolHeader *h,
 								  const ControlFileData *control);
 extern void nvm_header_write(NvmPoolHeader *h);
@@ -102,6 +103,7 @@ extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists
 									const NvmPoolHeader *h);
 extern bool nvm_incarnation_bound(NvmIncarnationRecord *rec);
 extern void nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why);
+extern void nvm_incarnation_note_bypass(bool on);
 extern bool nvm_incarnation_same_data(const NvmPoolHeader *h);
 extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,

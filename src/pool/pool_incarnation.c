@@ -30,6 +30,7 @@
 #include "access/xlog_internal.h"
 #include "common/file_perm.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "port/pg_crc32c.h"
 #include "storage/fd.h"
@@ -82,23 +83,13 @@ nvm_control_read(ControlFileData *control)
 }
 
 /*
- * Read the incarnation file.  Returns false after refusing the pool, when it
- * is there but no record in it is valid.
+ * The valid record of the higher sequence, if there is one.
  */
-bool
-nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
+static bool
+record_load(int fd, NvmIncarnationRecord *rec)
 {
 	bool		valid = false;
-	int			fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
 
-	memset(rec, 0, sizeof(*rec));
-	*exists = fd >= 0;
-	if (fd < 0 && errno == ENOENT)
-		return true;
-	if (fd < 0)
-		return nvm_refuse(ERRCODE_IO_ERROR,
-						  "Check the permissions of the data directory.",
-						  "could not open file \"%s\": %m", NVM_INCARNATION_FILE);
 	for (int i = 0; i < 2; i++)
 	{
 		NvmIncarnationRecord copy;
@@ -110,6 +101,28 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 			*rec = copy;
 		valid = true;
 	}
+	return valid;
+}
+
+/*
+ * Read the incarnation file.  Returns false after refusing the pool, when it
+ * is there but no record in it is valid.
+ */
+bool
+nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
+{
+	bool		valid;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
+
+	memset(rec, 0, sizeof(*rec));
+	*exists = fd >= 0;
+	if (fd < 0 && errno == ENOENT)
+		return true;
+	if (fd < 0)
+		return nvm_refuse(ERRCODE_IO_ERROR,
+						  "Check the permissions of the data directory.",
+						  "could not open file \"%s\": %m", NVM_INCARNATION_FILE);
+	valid = record_load(fd, rec);
 	close(fd);
 	if (!valid)
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_PAIR_HINT,
@@ -119,25 +132,31 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 }
 
 /*
+ * Put rec in the place of the older record.  False, with errno set, if that
+ * fails.
+ */
+static bool
+record_store(int fd, NvmIncarnationRecord *rec)
+{
+	rec->magic = NVM_INCARNATION_MAGIC;
+	rec->sequence++;
+	rec->crc = record_crc(rec);
+	errno = ENOSPC;
+	return pwrite(fd, rec, sizeof(*rec),
+				  (off_t) (rec->sequence & 1) * NVM_INCARNATION_SIZE) == sizeof(*rec);
+}
+
+/*
  * Write rec in the place of the older record, durably if so asked.  Returns
  * false after refusing the pool.
  */
 static bool
 incarnation_write(NvmIncarnationRecord *rec, bool durable)
 {
-	int			fd;
-	int			rc;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+	bool		ok = fd >= 0 && record_store(fd, rec) &&
+		(!durable || pg_fdatasync(fd) == 0);
 
-	rec->magic = NVM_INCARNATION_MAGIC;
-	rec->sequence++;
-	rec->crc = record_crc(rec);
-	fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
-	errno = fd < 0 ? errno : ENOSPC;
-	if (fd < 0 ||
-		pwrite(fd, rec, sizeof(*rec), (off_t) (rec->sequence & 1) * NVM_INCARNATION_SIZE) != sizeof(*rec))
-		rc = -1;
-	else
-		rc = durable ? pg_fdatasync(fd) : 0;
 	if (fd >= 0)
 	{
 		int			save_errno = errno;
@@ -145,7 +164,7 @@ incarnation_write(NvmIncarnationRecord *rec, bool durable)
 		close(fd);
 		errno = save_errno;
 	}
-	if (rc != 0)
+	if (!ok)
 		return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_IO_ERROR,
 						  "Check the device that holds the data directory.",
 						  "could not write file \"%s\": %m", NVM_INCARNATION_FILE);
@@ -196,6 +215,35 @@ nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
 		return;
 	rec->severed = why;
 	(void) incarnation_write(rec, true);
+}
+
+/*
+ * Durably note, or take back, that the server runs without its pool.  Until it
+ * is taken back what is in doubt in the pool cannot be decided.  Where no pool
+ * is known, or none is accepted any more, there is nothing to note.  Not being
+ * able to is logged only: pg_control still tells, as long as it stops cleanly.
+ */
+void
+nvm_incarnation_note_bypass(bool on)
+{
+	NvmIncarnationRecord rec;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (record_load(fd, &rec) && rec.severed == NVM_SEVERED_NOT &&
+		(rec.bypassed != 0) != on)
+	{
+		NVM_FAILPOINT("bypass-note");
+		rec.bypassed = on ? 1 : 0;
+		/* what is overwritten is older than the last record only once that is durable */
+		if (pg_fdatasync(fd) != 0 || !record_store(fd, &rec) || pg_fdatasync(fd) != 0)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not write file \"%s\": %m", NVM_INCARNATION_FILE)));
+		NVM_FAILPOINT("bypass-noted");
+	}
+	close(fd);
 }
 
 /*

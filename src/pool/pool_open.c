@@ -7,7 +7,8 @@
  * when the postmaster reinitialises after a backend's death.  A pool that
  * cannot be used is refused with a reason and a remedy, which are logged and
  * shown by each access; PostgreSQL itself starts in any case.  Nothing in the
- * pool or in the data directory is changed before everything is validated.
+ * pool is changed before everything is validated, nor in the data directory,
+ * but that a refusal is noted in it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -41,15 +42,17 @@ now_usec(void)
 }
 
 /*
- * Refuse the pool; for the postmaster.
+ * Refuse the pool.  For the postmaster, or for who keeps everybody else from
+ * using it; the reason is there before the refusal.
  */
 void
 nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 {
-	NvmPool->status = NVM_POOL_REFUSED;
 	NvmPool->refusal_errcode = sqlerrcode;
 	strlcpy(NvmPool->refusal, msg, sizeof(NvmPool->refusal));
 	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
+	pg_write_barrier();
+	NvmPool->status = NVM_POOL_REFUSED;
 	ereport(LOG,
 			(errcode(sqlerrcode),
 			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
@@ -295,6 +298,7 @@ open_pool(void)
 	bool		known;
 	bool		created;
 	bool		copy_damaged;
+	bool		ran_without;
 	uint64		size;
 
 	if (!nvm_control_read(&control) ||
@@ -325,9 +329,10 @@ open_pool(void)
 
 	NvmPool->was_clean = header.clean != 0;
 	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
-	NvmPool->was_bypassed = NvmPool->was_clean && known && header.incarnation != 0 &&
+	ran_without = NvmPool->was_clean && known && header.incarnation != 0 &&
 		header.wal_position != control.checkPoint;
-	if (NvmPool->was_bypassed)
+	NvmPool->was_bypassed = ran_without || rec.bypassed != 0;
+	if (ran_without)
 		ereport(LOG,
 				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
 						nvm_pool_path)));
@@ -347,8 +352,8 @@ open_pool(void)
 	 * Where the server may have run, crashed and started again without us, it
 	 * may have emptied the indexes of UNLOGGED tables, or not.
 	 */
-	nvm_dir_reset_after_start(!NvmPool->data_clean, NvmPool->data_clean &&
-							  (!NvmPool->was_clean || NvmPool->was_bypassed));
+	nvm_dir_reset_after_start(!NvmPool->data_clean,
+							  NvmPool->data_clean && (!NvmPool->was_clean || ran_without));
 	return true;
 }
 
@@ -442,19 +447,24 @@ nvm_pool_settle_reset(void)
 			ereport(LOG,
 					(errmsg("the request to give up NVM pool \"%s\" was dropped, because it could be opened",
 							nvm_pool_path)));
+		/* nothing was found in doubt */
+		if (NvmPool->was_bypassed)
+			nvm_incarnation_note_bypass(false);
 		return false;
 	}
 	pool_leave();
-	if (!nvm_reset_after_refusal())
+	if (nvm_reset_after_refusal())
 	{
-		pool_leave();
-		return false;
+		pool_init();
+		pool_start(start);
+		if (NvmPool->status == NVM_POOL_OPEN)
+			return true;
 	}
-	pool_init();
-	pool_start(start);
-	if (NvmPool->status != NVM_POOL_OPEN)
-		pool_leave();
-	return NvmPool->status == NVM_POOL_OPEN;
+	pool_leave();
+	/* from here on transaction ids are handed out; a standby hands out none */
+	if (!NvmPool->was_standby)
+		nvm_incarnation_note_bypass(true);
+	return false;
 }
 
 /*

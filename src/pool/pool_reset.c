@@ -41,10 +41,17 @@
 
 #define NVM_RESET_FILE			"pg_nvm_reset"
 
-static const char *const reset_texts[] = {
+/*
+ * The request says what, and which file it is: inode and time of birth of its
+ * own.  A copy of it, in a copy of the data directory, was not meant for that.
+ */
+#define NVM_RESET_FORMAT		"pg_nvm reset 1 %s %llu %llu\n"
+#define NVM_RESET_SCAN			"pg_nvm reset 1 %7s %llu %llu"
+
+static const char *const reset_words[] = {
 	[NVM_RESET_NONE] = "",
-	[NVM_RESET_LOST] = "pg_nvm reset 1 lost\n",
-	[NVM_RESET_FORCE] = "pg_nvm reset 1 force\n"
+	[NVM_RESET_LOST] = "lost",
+	[NVM_RESET_FORCE] = "force"
 };
 
 /*
@@ -60,23 +67,43 @@ reset_answers(int sqlerrcode)
 }
 
 /*
- * What the data directory asks for.
+ * What the data directory asks for.  Removes a request that was copied.
  */
 NvmResetRequest
 nvm_reset_requested(void)
 {
-	char		text[64] = {0};
+	char		text[96] = {0};
+	char		word[8];
+	unsigned long long noted_inode;
+	unsigned long long noted_birth;
+	uint64		device;
+	uint64		inode;
+	uint64		birth;
+	uint64		size;
 	int			fd = open(NVM_RESET_FILE, O_RDONLY | O_CLOEXEC);
 	ssize_t		n;
 
 	if (fd < 0)
 		return NVM_RESET_NONE;
 	n = read(fd, text, sizeof(text) - 1);
+	nvm_file_identity(fd, &device, &inode, &birth, &size);
 	close(fd);
-	for (int i = NVM_RESET_LOST; n > 0 && i <= NVM_RESET_FORCE; i++)
+	if (n > 0 && sscanf(text, NVM_RESET_SCAN, word, &noted_inode, &noted_birth) == 3)
 	{
-		if (strcmp(text, reset_texts[i]) == 0)
-			return i;
+		if (noted_inode != inode ||
+			(noted_birth != birth && noted_birth != 0 && birth != 0))
+		{
+			ereport(LOG,
+					(errmsg("the request in file \"%s\" to give up the NVM pool was dropped, because it was copied with the data directory",
+							NVM_RESET_FILE)));
+			(void) nvm_reset_forget();
+			return NVM_RESET_NONE;
+		}
+		for (int i = NVM_RESET_LOST; i <= NVM_RESET_FORCE; i++)
+		{
+			if (strcmp(word, reset_words[i]) == 0)
+				return i;
+		}
 	}
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
@@ -92,7 +119,11 @@ void
 nvm_pool_request_reset(bool force)
 {
 	const char *temp = NVM_RESET_FILE ".new";
-	const char *text = reset_texts[force ? NVM_RESET_FORCE : NVM_RESET_LOST];
+	char		text[96];
+	uint64		device;
+	uint64		inode;
+	uint64		birth;
+	uint64		size;
 	int			fd;
 
 	if (NvmPool == NULL)
@@ -111,8 +142,16 @@ nvm_pool_request_reset(bool force)
 						 NvmPool->refusal_hint)));
 
 	fd = OpenTransientFile(temp, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
-	errno = fd < 0 ? errno : ENOSPC;
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t) strlen(text))
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not create file \"%s\": %m", temp)));
+	nvm_file_identity(fd, &device, &inode, &birth, &size);
+	snprintf(text, sizeof(text), NVM_RESET_FORMAT,
+			 reset_words[force ? NVM_RESET_FORCE : NVM_RESET_LOST],
+			 (unsigned long long) inode, (unsigned long long) birth);
+	errno = ENOSPC;
+	if (write(fd, text, strlen(text)) != (ssize_t) strlen(text))
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not write file \"%s\": %m", temp)));
@@ -136,11 +175,13 @@ nvm_reset_forget(void)
 
 /*
  * Give the pool file another name.  It is locked, so that no other server
- * loses its pool.  Returns false after refusing the pool.
+ * that runs loses its pool; one that is down may be the one whose data
+ * directory ours is a copy of.  Returns false after refusing the pool.
  */
 static bool
-reset_move_pool(void)
+reset_move_pool(NvmResetRequest request)
 {
+	NvmPoolHeader header;
 	struct stat st;
 	char		aside[MAXPGPATH];
 
@@ -151,8 +192,18 @@ reset_move_pool(void)
 		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
 						  "could not access NVM pool \"%s\": %m", nvm_pool_path);
 	}
-	if (S_ISREG(st.st_mode) && !nvm_file_lock_existing())
-		return false;
+	if (S_ISREG(st.st_mode))
+	{
+		if (!nvm_file_lock_existing())
+			return false;
+		if (request != NVM_RESET_FORCE && nvm_header_peek(&header) &&
+			header.data_inode != 0 && !nvm_incarnation_same_data(&header))
+			return nvm_refuse(ERRCODE_OBJECT_IN_USE,
+							  "If it is another server's, set nvm.pool_directory to a directory of this server's own and restart it. "
+							  "To give up the pool all the same, call nvm.reset_pool(force => true) and restart the server.",
+							  "NVM pool \"%s\" was last used with another data directory, and is not given up",
+							  nvm_pool_path);
+	}
 	for (int i = 1;; i++)
 	{
 		snprintf(aside, sizeof(aside), "%s.old.%d", nvm_pool_path, i);
@@ -175,14 +226,14 @@ reset_move_pool(void)
  * request stays.
  */
 static bool
-reset_execute(void)
+reset_execute(NvmResetRequest request)
 {
 	if (access("standby.signal", F_OK) == 0)
 		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 						  "nvm tables are not replicated by physical replication. Query them on the primary.",
 						  "this server is a standby");
 	nvm_file_names();
-	if (!reset_move_pool())
+	if (!reset_move_pool(request))
 		return false;
 	nvm_file_unlock();
 	NVM_FAILPOINT("reset-moved");
@@ -207,7 +258,7 @@ nvm_reset_before_open(void)
 {
 	/* a standby's pool is refused, and severed, like any that is a copy */
 	return nvm_reset_requested() != NVM_RESET_FORCE ||
-		access("standby.signal", F_OK) == 0 || reset_execute();
+		access("standby.signal", F_OK) == 0 || reset_execute(NVM_RESET_FORCE);
 }
 
 /*
@@ -218,5 +269,5 @@ bool
 nvm_reset_after_refusal(void)
 {
 	return nvm_reset_requested() == NVM_RESET_LOST &&
-		reset_answers(NvmPool->refusal_errcode) && reset_execute();
+		reset_answers(NvmPool->refusal_errcode) && reset_execute(NVM_RESET_LOST);
 }

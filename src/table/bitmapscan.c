@@ -21,7 +21,10 @@
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
 
-/* a bitmap scan of an nvm table was begun since ExecutorStart began */
+/*
+ * A bitmap scan of an nvm table was begun since ExecutorStart began, or may
+ * have been set up without being begun.
+ */
 static bool bitmap_scan_begun = false;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
@@ -33,6 +36,17 @@ nvm_bitmap_scan_begin(NvmScanDesc scan)
 {
 	scan->hits = palloc(sizeof(NvmScanHit) * NVM_CELLS);
 	bitmap_scan_begun = true;
+}
+
+/*
+ * A slot for rows of an nvm table is wanted.  Where the executor begins bitmap
+ * scans later than it sets them up, there may be one behind it.
+ */
+void
+nvm_bitmap_slot_wanted(void)
+{
+	if (NVM_BITMAP_BEGINS_LATE)
+		bitmap_scan_begun = true;
 }
 
 /*

@@ -83,16 +83,15 @@ static void
 nvm_fmgr_hook(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 {
 	/* others' functions come here too, and those with SET or SECURITY DEFINER */
-	if (event != FHET_START)
-	{
-		if (running == flinfo->fn_oid)
-			running = InvalidOid;
-	}
-	else if (is_block_reader(flinfo->fn_oid))
-		running = flinfo->fn_oid;
+	if (event != FHET_START && running == flinfo->fn_oid)
+		running = InvalidOid;
 
+	/* who throws at the start is not told of the end: no more do we begin */
 	if (prev_fmgr_hook)
 		prev_fmgr_hook(event, flinfo, arg);
+
+	if (event == FHET_START && is_block_reader(flinfo->fn_oid))
+		running = flinfo->fn_oid;
 }
 
 /*

@@ -416,6 +416,8 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	if (cur != 0)
 		return true;
 
+	NVM_FAILPOINT("prune-before-dead");
+
 	/*
 	 * DEAD even if the row was written when there was no index
 	 * (NVM_VF_NOINDEX): one may have been built over it since.

@@ -45,7 +45,8 @@ typedef struct NvmVacuum
 	bool		aggressive;
 	bool		index_vacuuming;
 	bool		index_cleanup;
-	bool		may_bypass;		/* few dead roots may stay for the next time */
+	bool		may_bypass;		/* few dead roots may stay for the next time,
+								 * if they have no large values */
 	int			nworkers;		/* for indexes; 0: as many as useful, -1: none */
 
 	/* horizons */

@@ -50,8 +50,10 @@ nvm_rel_cache_slow(Relation rel)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("rows of nvm table \"%s\" are lost",
 						RelationGetRelationName(rel)),
-				 errdetail("The persistent-memory pool has no storage for database %u, tablespace %u, file number %u: it was made anew, or is not the one that the table was made in.",
-						   key.database, NvmLocatorSpc(locator), (unsigned) key.relnumber),
+				 errdetail("The persistent-memory pool has no storage for database %u, tablespace %u, file number %u: it was made anew, or is not the one that the table was made in%s.",
+						   key.database, NvmLocatorSpc(locator), (unsigned) key.relnumber,
+						   rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED ?
+						   ", or the server has run without it, which may have emptied the indexes of UNLOGGED tables" : ""),
 				 errhint("TRUNCATE the table to use it again, empty, or DROP it; or restore the pool and the data directory together from a backup taken while the server was stopped.")));
 
 	state = nvm_rel_open(dir);

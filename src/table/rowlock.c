@@ -482,7 +482,8 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 			nvm_undo_reserve();
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
 		begin = nvm_load(&v->begin);
-		if (nvm_begin_is_version(begin) || nvm_begin_is(begin, NVM_STAMP_STUB))
+		if (nvm_begin_is_version(begin) ||
+			(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
 		{
 			NvmVersion *newest = v;
 			TransactionId xend;
@@ -633,8 +634,9 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		NvmVersion *v;
 		uint64		end;
 
-		if (nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
-						  ItemPointerGetOffsetNumber(tid)) == 0)
+		/* of a stub the root is not known, and there was no version for long */
+		if (!nvm_begin_is_version(nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
+												ItemPointerGetOffsetNumber(tid))))
 			return TM_Deleted;
 		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
 		if (result == TM_Ok && elsewhere != 0 &&

@@ -311,26 +311,34 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 
 	if (pg_atomic_read_u32(&NvmWbl->ngaps) > 0)
 		return false;
+
+	/*
+	 * An index entry that somebody has read may lead to a root: those wait for
+	 * every snapshot.  A single cell was one, too.
+	 */
+	if (!GlobalVisTestIsRemovableFullXid(vistest, fxid) &&
+		(!nvm_snapshots_held() || NvmVersionCells(v) == 1 ||
+		 (nvm_begin_is(begin, NVM_STAMP_RETIRED) && (v->flags & NVM_VF_ROOT) != 0) ||
+		 !nobody_refers(U64FromFullTransactionId(fxid))))
+		return false;
+
+	/*
+	 * Only now by whom: who retires stores begin first, and an xid that has
+	 * passed, or that is below every running one, says that he has come
+	 * further than that (nvm_version_retire).  Read earlier, this could be
+	 * what the version had there.
+	 */
+	pg_read_barrier();
 	if (NvmVersionCells(v) > 1)
 	{
-		uint64		by = *NvmRetiredBy(v);
+		uint64		by = nvm_load(NvmRetiredBy(v));
 
 		if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
 			NVM_STAMP_COUNTER(by) >
 			pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable))
 			return false;
 	}
-	if (GlobalVisTestIsRemovableFullXid(vistest, fxid))
-		return true;
-
-	/*
-	 * An index entry that somebody has read may lead to a root: those wait for
-	 * every snapshot.  A single cell was one, too.
-	 */
-	if (!nvm_snapshots_held() || NvmVersionCells(v) == 1 ||
-		(nvm_begin_is(begin, NVM_STAMP_RETIRED) && (v->flags & NVM_VF_ROOT) != 0))
-		return false;
-	return nobody_refers(U64FromFullTransactionId(fxid));
+	return true;
 }
 
 /*

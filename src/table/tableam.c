@@ -19,6 +19,7 @@ PG_FUNCTION_INFO_V1(nvm_tableam_handler);
 static const TupleTableSlotOps *
 nvm_slot_callbacks(Relation rel)
 {
+	nvm_bitmap_slot_wanted();
 	return &TTSOpsNvm;
 }
 

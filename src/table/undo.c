@@ -145,7 +145,10 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 /*
  * A crash may have kept the retirement of versions but not the new link past
  * them, in the root or in a version that was kept: make it lead to what is
- * left.  Nothing retired is reused before this has been done everywhere.
+ * left.  If that is nothing, the whole row was being unlinked and the root, or
+ * its stub, was yet to become DEAD: then it leads nowhere, and the next prune
+ * makes it DEAD.  Nothing retired is reused before this has been done
+ * everywhere.
  */
 static bool
 relink(NvmRelState *state, uint32 blk, uint32 off)
@@ -184,9 +187,16 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 			break;
 		after = nvm_load(&w->next);
 		if (!NVM_REF_IS_VALID(after) || (NVM_REF_HI(after) & NVM_NEXT_OTHER_ROOT))
-			break;				/* the whole row is dead; prune will say so */
+		{
+			TransactionId xend;
+
+			/* an abort retires the new version first, and then takes back the end */
+			if (skips != 0 && nvm_version_end_state(v, &xend) != NVM_END_COMMITTED)
+				break;
+			after = 0;
+		}
 		nvm_store(&v->next, NVM_REF_MAKE(NVM_REF_BLOCK(after), NVM_REF_OFFSET(after),
-										 NvmVersionCells(v) | skips |
+										 NvmVersionCells(v) | (after != 0 ? skips : 0) |
 										 (skips ? NVM_REF_HI(next) & NVM_NEXT_KEYS : 0)));
 		changed = true;
 	}

@@ -456,6 +456,13 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
 								 PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
+
+	/*
+	 * relfrozenxid may pass prepared transactions that were ended since, and
+	 * is seen at once; nor are we one in VACUUM any more, of which the commit
+	 * knows that.
+	 */
+	nvm_twophase_settle();
 	nvm_update_relstats(rel, vac->nblocks, (double) vac->live,
 						vac->all_visible, vac->nindexes > 0,
 						vac->new_frozenxid, vac->new_minmulti,

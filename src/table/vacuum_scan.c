@@ -230,6 +230,9 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 			case NVM_VAC_DEAD_ROOT:
 				found->dead[found->ndead++] = (uint16) cell;
 				found->all_visible = false;
+				/* a few roots are no matter, but one's value can be of any size */
+				if ((v->flags & NVM_VF_LARGE) != 0)
+					vac->may_bypass = false;
 				break;
 			case NVM_VAC_RETIRED:
 				found->retired_cells += NvmVersionCells(v);
@@ -378,6 +381,7 @@ nvm_vacuum_scan(NvmVacuum *vac)
 										 PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 		}
 		vacuum_block(vac, blkno);
+		NVM_FAILPOINT("vacuum-block-scanned");
 		pgstat_progress_update_param(NVM_PROGRESS_NUM_DEAD,
 									 vac->ndead * NVM_PROGRESS_DEAD_UNIT);
 	}

@@ -156,7 +156,8 @@ nvm_stamp_ensure_durable(NvmStamp stamp)
 
 /*
  * First use of nvm data in a transaction, and every PRE_COMMIT: settle what
- * the last crash left in doubt before anyone can commit (design 4).
+ * the last crash left in doubt before anyone can commit (design 4).  The first
+ * is an ERROR if that turns out to be impossible, the second is not.
  */
 extern void nvm_wbl_resolve_slow(void);
 
@@ -164,7 +165,10 @@ static inline void
 nvm_wbl_resolve(void)
 {
 	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0))
+	{
 		nvm_wbl_resolve_slow();
+		nvm_pool_require();
+	}
 }
 
 /*

@@ -73,6 +73,10 @@ nvm_worker_start(void)
 	if (NvmWbl == NULL || NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	/* its commit has settled what was in doubt, or found that it cannot be */
+	if (NvmPool->status != NVM_POOL_OPEN)
+		proc_exit(0);
 }
 
 /*

@@ -24,6 +24,7 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "compat/nvm_compat.h"
 #include "pmem/nvm_pmem.h"
 #include "portability/instr_time.h"
 #include "wbl/wbl_impl.h"
@@ -246,9 +247,11 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			{
 				/* somebody else has recovered, and may have reused its xid */
 				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								psprintf("a transaction of commit slot %u was in doubt when the server was run without pg_nvm",
+								psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
 										 slot),
-								"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+								"Whether it committed cannot be told any more. Restore the pool and the data directory together "
+								"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
+								"start with an empty pool, call nvm.reset_pool() and restart the server.");
 				return false;
 			}
 			decided = counter - 1;
@@ -356,6 +359,42 @@ nvm_word_asks_pg_xact(uint64 word)
 }
 
 /*
+ * Does pg_xact still know of every transaction that we have to ask about?
+ *
+ * It is cut off behind the oldest xid that any table may hold.  That does not
+ * pass what we might ask about while we are there (README.md, "Nobody asks
+ * pg_xact too late"), nor, while there are nvm tables, without us: their
+ * relfrozenxid stays.  But they can have been dropped by a server that ran
+ * without us, ended a prepared transaction, and went on for a million xids.
+ * Asking would be an ERROR then, in the first commit of every session.
+ *
+ * Nobody cuts it off while we look: who does has committed, and been here.
+ * Refuses the pool if not.  wbl_lock is held exclusively.
+ */
+static bool
+nvm_resolve_is_possible(void)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint64		oldest = U64FromFullTransactionId(next) -
+		(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		xid = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
+
+		if (!nvm_word_asks_pg_xact(nvm_slot_load_word(slot)) || xid >= oldest)
+			continue;
+		nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						psprintf("whether transaction %llu of commit slot %u, which was prepared, has committed is not known any more",
+								 (unsigned long long) xid, slot),
+						"It was ended while the server ran without pg_nvm, long ago. Restore the pool and the data directory together from a backup taken while the server was stopped, or give up what the pool holds: nvm.reset_pool(force => true).");
+		return false;
+	}
+	return true;
+}
+
+/*
  * Settle the slots that ask pg_xact: first the gaps, durably, then the words.
  * What PostgreSQL's recovery has restored as a prepared transaction stays in
  * progress.  wbl_lock is held exclusively.
@@ -450,7 +489,9 @@ nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
 
 /*
  * Settle what the last stop left in doubt.  Whoever comes first does it, all
- * others wait for it here.  May ERROR; what is half done is done again.
+ * others wait for it here.  May ERROR; what is half done is done again.  If it
+ * cannot be settled the pool is refused from then on, which is no ERROR: other
+ * tables are not concerned.
  */
 void
 nvm_wbl_resolve_slow(void)
@@ -464,13 +505,18 @@ nvm_wbl_resolve_slow(void)
 				 errmsg("nvm tables cannot be used during recovery")));
 
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
+	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0 || NvmPool->status != NVM_POOL_OPEN)
 	{
 		LWLockRelease(NvmWbl->wbl_lock);
 		return;
 	}
 	INSTR_TIME_SET_CURRENT(start);
 	NVM_FAILPOINT("resolve-begin");
+	if (!nvm_resolve_is_possible())
+	{
+		LWLockRelease(NvmWbl->wbl_lock);
+		return;
+	}
 	nvm_resolve_slots(&count);
 	nvm_dir_walk(nvm_resolve_dir, &count);
 	nvm_lock_list_free_orphans();

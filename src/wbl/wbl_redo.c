@@ -35,10 +35,13 @@ nvm_redo_limit_check(void)
 {
 	static XLogRecPtr seen_redo = InvalidXLogRecPtr;
 	static uint64 commits_at_redo = 0;
+	static XLogRecPtr last_insert = InvalidXLogRecPtr;
+	static uint64 last_commits = 0;
 	static XLogRecPtr asked_at = InvalidXLogRecPtr;
 	static TimestampTz asked_when = 0;
 
 	XLogRecPtr	redo = GetRedoRecPtr();
+	XLogRecPtr	insert = GetXLogInsertRecPtr();
 	uint64		commits = pg_atomic_read_u64(&NvmWbl->commits);
 	uint64		record = pg_atomic_read_u32(&NvmWbl->commit_record_size);
 	uint64		distance;
@@ -46,15 +49,23 @@ nvm_redo_limit_check(void)
 
 	if (redo != seen_redo)
 	{
-		/* a checkpoint began, perhaps a naptime ago */
+		/*
+		 * A checkpoint began since we last looked, perhaps a naptime ago: of
+		 * the commits since then those count that come after it, which is
+		 * the share of the WAL that does.
+		 */
 		seen_redo = redo;
-		commits_at_redo = commits;
-		return;
+		commits_at_redo = last_commits;
+		if (redo > last_insert && insert > redo)
+			commits_at_redo += (commits - last_commits) *
+				((double) (redo - last_insert) / (insert - last_insert));
 	}
-	if (nvm_redo_limit == 0)
+	last_insert = insert;
+	last_commits = commits;
+	if (nvm_redo_limit == 0 || insert <= redo)
 		return;
 
-	distance = GetXLogInsertRecPtr() - redo;
+	distance = insert - redo;
 	if (distance <= (uint64) nvm_redo_limit * 1024)
 		return;
 	ours = (commits - commits_at_redo) * (record > 0 ? record : COMMIT_RECORD_SIZE);

@@ -250,11 +250,11 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	NvmUndoEntry *last;
 
 	Assert(nvm_xact_is_writer() || kind == NVM_UNDO_LOCK);
-	Assert(TransactionIdIsValid(xid));
 
 	undo_mark(level);
 	if (kind == NVM_UNDO_DIR_CREATE || kind == NVM_UNDO_DIR_END)
 	{
+		/* the nesting level is enough: the subtransaction may have no xid yet */
 		if (ndirs == max_dirs)
 			dirs = undo_grow(dirs, &max_dirs, 16, PG_INT32_MAX, sizeof(NvmUndoDir));
 		dirs[ndirs].kind = kind;
@@ -264,6 +264,8 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 		dirs_changed();
 		return;
 	}
+
+	Assert(TransactionIdIsValid(xid));
 
 	/*
 	 * Extend one of the last two entries: an update notes the end of one

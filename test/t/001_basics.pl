@@ -2,6 +2,8 @@
 
 # A table in the pool: it is there after a restart, after a crash of the
 # server, of one backend, and of the power; what was not committed is not.
+#
+# Long form: twenty losses of power, here 3.
 
 use strict;
 use warnings;

@@ -3,6 +3,9 @@
 # Loss of power at every fence and failpoint there is in the source: after the
 # crash, pools that it could have left, each with the data directory and the
 # WAL as far as it had been flushed.
+#
+# Long form: 30 images of up to five crashes at each name of the protocol, 6 at the others;
+# here 20 of three, and 2.
 
 use strict;
 use warnings;
@@ -15,10 +18,10 @@ use Test::More;
 
 # images for each fence of the protocol of commit, abort and recovery, and for
 # each other one
-my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '200,40' : '20,2');
+my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '30,6' : '20,2');
 $few //= $many;
 # and how many crashes they are of
-my $crashes = NvmTest::is_long() ? 8 : 3;
+my $crashes = NvmTest::is_long() ? 5 : 3;
 # NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
 

@@ -8,6 +8,8 @@
 # NVM_STRESS_SECONDS: how long the clients run; NVM_STRESS_SEED: their seed;
 # NVM_STRESS_CLIENTS: how many of them; NVM_STRESS_AM: another access method,
 # to see what the test itself makes of it.
+#
+# Long form: three minutes, here 40 seconds.
 
 use strict;
 use warnings;
@@ -19,7 +21,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-my $seconds = $ENV{NVM_STRESS_SECONDS} // (NvmTest::is_long() ? 600 : 40);
+my $seconds = $ENV{NVM_STRESS_SECONDS} // (NvmTest::is_long() ? 180 : 40);
 my $seed    = $ENV{NVM_STRESS_SEED}    // int(time()) % 1_000_000;
 my $clients = $ENV{NVM_STRESS_CLIENTS} // 8;
 my $am      = $ENV{NVM_STRESS_AM}      // 'nvm';

@@ -5,6 +5,8 @@
 # be written, an ON COMMIT action, a serialization failure at commit, a cancel, a
 # timeout and the end of the session.  The client has been told that they
 # failed; a crash at once does not bring them back.
+#
+# Long form: 20 images by chance of each, here 2.
 
 use strict;
 use warnings;

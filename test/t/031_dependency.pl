@@ -4,6 +4,8 @@
 # read its rows, or missed rows that it deleted, and has been answered, makes it
 # durable: after a loss of power the second is never there without the first,
 # whatever kind of table it wrote, and whatever way it came upon the rows.
+#
+# Long form: 20 images by chance of each, here 3.
 
 use strict;
 use warnings;
@@ -46,7 +48,7 @@ my %second = (
 	read_missed => $index . 'SELECT 1 WHERE NOT EXISTS (SELECT FROM t_C WHERE id = 2)',
 	copy        => 'COPY (SELECT a FROM p_C) TO STDOUT',
 	cursor      => 'BEGIN; DECLARE c CURSOR FOR SELECT a FROM p_C; FETCH c; COMMIT',
-	parallel    => $parallel . 'SET force_parallel_mode = on; SELECT a FROM p_C',
+	parallel    => "$parallel$NvmTest::force_parallel; SELECT a FROM p_C",
 	vacuum      => 'SELECT 1 FROM p_C; VACUUM t_C',);
 my %is_reader = map { $_ => 1 } qw(read_only read_missed copy cursor parallel vacuum);
 my @cases = sort keys %second;

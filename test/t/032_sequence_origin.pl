@@ -4,6 +4,8 @@
 # wait for it: the numbers that it drew from sequences are not handed out again
 # after a loss of power, and the progress of a replication origin covers exactly
 # what was applied.
+#
+# Long form: 10 to 20 seeds, here 2 to 4.
 
 use strict;
 use warnings;

@@ -4,6 +4,8 @@
 # and decision: both sides agree, on committed where the commit record was
 # durable, else on lost; also when others, at once after the restart, would get
 # the transaction ids of the lost and commit under them: they get others.
+#
+# Long form: 10 images by chance of each, here 2.
 
 use strict;
 use warnings;

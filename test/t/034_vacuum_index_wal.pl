@@ -4,6 +4,8 @@
 # VACUUM did to them, and can keep entries whose rows are gone.  Whatever is
 # lost on either side, no index entry leads to another row: not while the slots
 # are unused, and not when they are used again.
+#
+# Long form: 10 images by chance of each, here 1.
 
 use strict;
 use warnings;

@@ -2,15 +2,18 @@
 
 # Transactions on nvm tables alone leave a commit record in the WAL and nothing
 # else, and wait for no flush of it.
+#
+# Long form: 20,000 commits of each kind (5,000 where rows come and go), here 3,000.
 
 use strict;
 use warnings;
 
+use List::Util qw(min);
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $commits = NvmTest::is_long() ? 50000 : 3000;
+my $commits = NvmTest::is_long() ? 20000 : 3000;
 
 my $node = NvmTest->new('wal');
 $node->init;
@@ -72,13 +75,15 @@ SQL
 foreach my $name (sort keys %script)
 {
 	my $file = $node->basedir . '/script.sql';
-	my $n    = $name eq 'large values' ? $commits / 10 : $commits;
+	# without an index each statement reads the table, and nobody removes rows that are gone
+	my $n = $name eq 'large values' ? $commits / 10 : $name =~ /all kinds/ ? min($commits, 5000) : $commits;
 	my $per  = $n / 2;
 	open(my $fh, '>', $file) or die "$file: $!";
 	print $fh $script{$name};
 	close $fh;
 
 	# what a checkpoint or an earlier script left to do is done
+	$node->safe_psql('postgres', 'VACUUM plain');
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	my (undef, $sync_before, $lsn_before) = counters($node);
 	my $began = time;
@@ -90,7 +95,7 @@ foreach my $name (sort keys %script)
 	# a session that ends in between has its share of other records
 	cmp_ok($bytes, '<', 100, "$name: $bytes bytes of WAL a transaction");
 	my $flushes = $sync_after - $sync_before;
-	my $allowed = 5 * ($took + 4) + 5;
+	my $allowed = 5 * ($took + 4) + 5 + int($bytes * $n / 1048576);
 	cmp_ok($flushes, '<=', $allowed, "$name: $flushes flushes of WAL in $took s, not $n");
 
 	my $files = $node->safe_psql('postgres', <<SQL);

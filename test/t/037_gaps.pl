@@ -47,7 +47,7 @@ my %shape = (
 	'indexscan, by key' => "SET enable_hashjoin = off; SET enable_mergejoin = off; $all (SELECT 10000 * r + i AS k FROM generate_series(0, 3) r, generate_series(0, 401) i) k CROSS JOIN LATERAL (SELECT * FROM account WHERE id = k OFFSET 0) a",
 	'bitmapscan' => "$all account WHERE id > -1",
 	'bitmapscan, both' => "$all account WHERE id > -1 OR owner > ''",
-	'seqscan, parallel' => "SET force_parallel_mode = on; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; $all account",
+	'seqscan, parallel' => "$NvmTest::force_parallel; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; $all account",
 	'seqscan, sample' => "$all account TABLESAMPLE SYSTEM (100)",
 	'seqscan, locked' => "$all (SELECT * FROM account FOR UPDATE) a",
 	'seqscan, temporary copy' => "CREATE TEMP TABLE c AS TABLE account; $all c",);

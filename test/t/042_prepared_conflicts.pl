@@ -5,6 +5,8 @@
 # tables, which must end alike; also when the server was killed in between.
 # (The isolation tester does not see that a session waits for a prepared
 # transaction, which has no process.)
+#
+# Long form: every pair also with a kill in between, here a quarter of them.
 
 use strict;
 use warnings;

@@ -4,6 +4,8 @@
 # locks of every strength and savepoints, while the server is killed and loses
 # power, processes die and VACUUM runs.  Money moves between an nvm and a heap
 # table: what is prepared, or half ended, must never show.
+#
+# Long form: 16 rounds of 5 seconds, here 4 of 2.
 
 use strict;
 use warnings;
@@ -14,8 +16,8 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 my $clients = 6;
-my $rounds  = NvmTest::is_long() ? 20 : 4;
-my $seconds = NvmTest::is_long() ? 8 : 2;
+my $rounds  = NvmTest::is_long() ? 16 : 4;
+my $seconds = NvmTest::is_long() ? 5 : 2;
 
 my $node = NvmTest->new('stress');
 $node->init(simulate => 1);

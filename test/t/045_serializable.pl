@@ -7,6 +7,8 @@
 #
 # NVM_STRESS_AM: another access method; NVM_STRESS_ISOLATION: another level, to
 # see that the rules are broken then.
+#
+# Long form: a minute, here 8 seconds.
 
 use strict;
 use warnings;
@@ -16,7 +18,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $seconds   = NvmTest::is_long()             ? 120 : 8;
+my $seconds   = NvmTest::is_long()             ? 60 : 8;
 my $am        = $ENV{NVM_STRESS_AM}        // 'nvm';
 my $isolation = $ENV{NVM_STRESS_ISOLATION} // 'serializable';
 

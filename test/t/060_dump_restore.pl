@@ -2,6 +2,8 @@
 
 # pg_dump and pg_restore in all their formats: what comes back is what was
 # there, in tables of the same access method, or of the other one if so asked.
+#
+# Long form: all combinations, here four.
 
 use strict;
 use warnings;

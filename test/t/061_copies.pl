@@ -4,6 +4,8 @@
 # server, cold copies, pg_rewind, pg_checksums; with the pool inside the data
 # directory and outside.  A pool that does not belong to what a data directory
 # says is refused, at the second start too, and everything else is served.
+#
+# Long form: every kind of copy with the pool at both places, here the most important ones.
 
 use strict;
 use warnings;

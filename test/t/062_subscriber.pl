@@ -3,6 +3,8 @@
 # Logical replication into nvm tables: every transaction of the publisher is
 # applied exactly once, however the subscriber dies in between.  The publisher's
 # tables are heap; the publisher would refuse others.
+#
+# Long form: twelve losses of power, here 4.
 
 use strict;
 use warnings;

@@ -3,6 +3,8 @@
 # VACUUM and ANALYZE with every option, autovacuum's settings of a table, the
 # counters, progress views and EXPLAIN.  Commands are held in their middle by a
 # function in an index or a check that waits for an advisory lock.
+#
+# Long form: with 300,000 rows more that are deleted.
 
 use strict;
 use warnings;

@@ -4,6 +4,8 @@
 # snapshots on both sides of it, in one run of the server and across restarts;
 # an nvm table's relfrozenxid and relminmxid follow, by VACUUM and by autovacuum
 # against wraparound, and do not pass an open snapshot.
+#
+# Long form: twice around 2^32, here once.
 
 use strict;
 use warnings;

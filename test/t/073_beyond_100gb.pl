@@ -4,6 +4,8 @@
 # cells, byte offsets and units that need more than 32 bits where they do.  The
 # file is sparse, and its counters are set by a tool; what is read and written is
 # at both ends, so that nobody has to read 100 GB.
+#
+# Long form: the table is also truncated, all 128 GB of it.
 
 use strict;
 use warnings;

@@ -3,6 +3,8 @@
 # COPY, UPDATE and DELETE of millions of rows in one transaction, committed and
 # rolled back: what the backend needs of its own memory does not grow with them
 # (invariant 9).  Where the undo log goes to its file, or cannot, nothing is lost.
+#
+# Long form: 20 million rows in one transaction, here 400,000.
 
 use strict;
 use warnings;
@@ -16,7 +18,7 @@ my $rows = NvmTest::is_long() ? 20_000_000 : 400_000;
 my $limit = 60;
 
 my $node = NvmTest->new('bulk');
-$node->init;
+$node->init(NvmTest::is_long() ? NvmTest::large_pool($node, 9000) : ());
 $node->set_conf('nvm.pool_max_size' => NvmTest::is_long() ? "'12GB'" : "'2GB'");
 $node->append_conf('postgresql.conf', <<CONF);
 autovacuum = off
@@ -73,7 +75,8 @@ sub run
 		$peak = $seen if $seen > $peak;
 	}
 	unlink $node->basedir . '/peak';
-	cmp_ok($peak, '<', $limit, "$name: the backend needs $peak MB of its own");
+	# VACUUM lists dead rows in maintenance_work_mem
+	cmp_ok($peak, '<', $name eq 'VACUUM' ? $limit + 64 : $limit, "$name: the backend needs $peak MB of its own");
 	cmp_ok($peak, '>', 0, "$name: it was looked at");
 	return;
 }

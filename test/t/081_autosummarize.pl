@@ -41,6 +41,28 @@ SET enable_seqscan = off;
 DROP INDEX by_hand;
 SELECT count(*), count(*) FILTER (WHERE a <= 10100) FROM t WHERE a > 10000;
 SQL
+
+# Nobody is asked for what is summarized: new rows at the places of old ones.
+# Requests are lost, and the log says so, when there are 256 of them; while
+# autovacuum is off nobody works them off.
+$node->set_conf(autovacuum => 'off');
+$node->restart;
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE b (a int, pad text) USING nvm;
+ALTER TABLE b ALTER pad SET STORAGE external;
+INSERT INTO b SELECT g, repeat('x', 5000) FROM generate_series(1, 400) g;
+CREATE INDEX b_a ON b USING brin (a) WITH (pages_per_range = 1, autosummarize = on);
+DELETE FROM b;
+VACUUM b;
+SELECT pg_current_xact_id();
+VACUUM b;
+INSERT INTO b SELECT g, repeat('y', 5000) FROM generate_series(1, 400) g;
+SQL
+is($node->safe_psql('postgres', "SELECT max((ctid::text::point)[0]) FROM b"), '399', 'rows are in the places of old ones, one in each range');
+unlike($node->log_since_start, qr/was not recorded/, 'and nothing is asked for');
+$node->safe_psql('postgres', "INSERT INTO b SELECT g, repeat('z', 5000) FROM generate_series(1, 400) g");
+like($node->log_since_start, qr/request for BRIN range summarization for index "b_a" page \d+ was not recorded/,
+	'as it is for new ranges, until nobody listens');
 $node->check_clean('at the end');
 $node->stop;
 done_testing();

@@ -5,7 +5,9 @@
 # keys.  Money is neither made nor lost, while they run and at the end; nobody
 # runs into a deadlock, as nobody does on a heap table, since all of them take
 # their locks in order; and when the tables are dropped everything is given back.
-# With is_long 64 clients for five minutes, and a crash in the middle.
+#
+# Long form: 64 clients for five minutes, then a crash in the middle of it, and the
+# same load on heap tables for a minute; here 8 clients for 8 seconds.
 
 use strict;
 use warnings;
@@ -199,11 +201,20 @@ sub files
 
 sub soak
 {
-	my ($name, $for) = @_;
+	my ($name, $for, $look) = @_;
 	my ($out, $err) = ('', '');
-	my $ok = IPC::Run::run(
+	my $h = IPC::Run::start(
 		[ 'pgbench', '-n', '-c', $clients, '-j', 2, '-T', $for, '-D', "rows=$rows", '-D', "clients=$clients", files(), $node->connstr('postgres') ],
 		'<', \undef, '>', \$out, '2>', \$err);
+	if ($look)
+	{
+		# when all of them have done everything, and towards the end
+		sleep($for / 2);
+		$look->();
+		sleep($for / 2 - 1);
+		$look->();
+	}
+	my $ok = IPC::Run::finish($h);
 	note("$name: $1 transactions") if $out =~ /actually processed: (\d+)/;
 	return ($ok, $err);
 }
@@ -244,7 +255,26 @@ sub private_memory
 my $bytes_before = used_units();
 
 create('nvm');
-my ($ok, $err) = soak('nvm', $seconds);
+
+# What the clients' backends have of their own on an average, and what the server's
+# processes share, in kB
+my (@own, @shared);
+sub look
+{
+	my @kb = map { eval { NvmTest::private_kb($_) } // () } split /\n/,
+	  $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+	my $sum = 0;
+
+	$sum += $_ foreach @kb;
+	push @own, int($sum / (@kb || 1));
+	push @shared, $node->shared_kb;
+	return;
+}
+
+my ($ok, $err) = soak('nvm', $seconds, \&look);
+cmp_ok($own[0], '>', 0, 'the clients were looked at');
+cmp_ok($own[1] - $own[0], '<', 1024, "their backends have @own kB of their own");
+cmp_ok($shared[1] - $shared[0], '<', 2048, "the server has @shared kB of shared memory");
 ok($ok, "$clients clients") or diag($err);
 unlike($err, qr/aborted|ERROR/, 'none of them sees an error') or diag($err);
 state_is_right('nvm');

@@ -4,6 +4,8 @@
 # and their cells are used again: readers of every kind, isolation level and
 # access path look at the same rows again and again, while others update,
 # delete and insert them.
+#
+# Long form: for 90 seconds, here 6, and ten times the updates afterwards.
 
 use strict;
 use warnings;
@@ -14,7 +16,7 @@ use Test::More;
 
 my $rows    = 300;
 my $long    = NvmTest::is_long();
-my $seconds = $long ? 120 : 6;
+my $seconds = $long ? 90 : 6;
 
 my $node = NvmTest->new('old_snapshot');
 $node->init;
@@ -210,7 +212,7 @@ is($new->sql("SELECT look('seqscan')"), $before, 'and by a sequential scan');
 $new->sql('COMMIT');
 
 # The same with a parallel plan, whose workers import it
-my $leader = $node->session('SET force_parallel_mode = on', 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0',
+my $leader = $node->session($NvmTest::force_parallel, 'SET parallel_setup_cost = 0', 'SET parallel_tuple_cost = 0',
 	'SET min_parallel_table_scan_size = 0', 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $sum = $leader->sql('SELECT sum(hashint4(v) / 1000), count(*) FROM acc');
 $node->safe_psql('postgres', $work);

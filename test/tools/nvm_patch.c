@@ -11,6 +11,8 @@
  *	nvm_patch POOL extents					mapoffset unitoffset units kind owner arg
  *	nvm_patch POOL blocks					offset dir blkno of each table block in use
  *	nvm_patch POOL slots					slot offset0 offset1 state counter
+ *	nvm_patch FILE incarnation NUMBER		set the last incarnation in an incarnation
+ *											file, whose server was stopped cleanly
  *	nvm_patch POOL grow DIR NBLOCKS			give storage DIR that many blocks, all but
  *											the last one never used, in chunks appended
  *											to the (sparse) file; the server must have
@@ -191,6 +193,28 @@ detach(void)
 		h.device = h.inode = h.birth = h.data_inode = h.data_birth = 0;
 		h.crc = crc32c(&h, sizeof(h));
 		put(&h, sizeof(h), NVM_HEADER_OFFSET(i));
+	}
+}
+
+/*
+ * In both records that are valid; nothing is announced after a clean stop.
+ */
+static void
+set_incarnation(uint32_t incarnation)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		NvmIncarnationRecord r;
+		uint32_t	crc;
+
+		get(&r, sizeof(r), (uint64_t) i * NVM_INCARNATION_SIZE);
+		crc = r.crc;
+		r.crc = 0;
+		if (r.magic != NVM_INCARNATION_MAGIC || crc32c(&r, sizeof(r)) != crc)
+			continue;
+		r.incarnation = incarnation;
+		r.crc = crc32c(&r, sizeof(r));
+		put(&r, sizeof(r), (uint64_t) i * NVM_INCARNATION_SIZE);
 	}
 }
 
@@ -467,7 +491,7 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots|grow|lane|lanes ...\n");
+		fprintf(stderr, "usage: nvm_patch POOL header|set|detach|flip|extents|blocks|slots|incarnation|grow|lane|lanes ...\n");
 		return 2;
 	}
 	if ((pool_fd = open(argv[1], O_RDWR)) < 0)
@@ -495,6 +519,8 @@ main(int argc, char **argv)
 		show_lanes();
 	else if (strcmp(command, "lane") == 0 && argc > 4)
 		write_lane(number(argv[3]), argv + 4, argc - 4);
+	else if (strcmp(command, "incarnation") == 0 && argc == 4)
+		set_incarnation((uint32_t) number(argv[3]));
 	else if (strcmp(command, "grow") == 0 && argc == 5)
 		grow((uint32_t) number(argv[3]), number(argv[4]));
 	else

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The tests on a server of each major version that is supported.
+#
+# usage: check_matrix.sh [TIER...]
+#	tiers	as of check.sh; default: build likeheap regress isolation pgtap tap
+#
+# $NVM_MATRIX chooses the versions, by default "15 17 18".  The servers are built
+# from source with assertions (build_server.sh), once.  PROVE_TESTS chooses among
+# the TAP tests.  Ends with a line for each version.
+set -u
+
+case ${1:-} in
+	-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
+esac
+top=$(cd "$(dirname "$0")/.." && pwd)
+tiers=${*:-build likeheap regress isolation pgtap tap}
+bad=0
+summary=
+
+for major in ${NVM_MATRIX:-15 17 18}; do
+	echo "---- PostgreSQL $major"
+	if ! config=$("$top/scripts/build_server.sh" "$major"); then
+		verdict="no server"
+		bad=1
+	elif PG_CONFIG=$config "$top/scripts/check.sh" $tiers; then
+		verdict=passed
+	else
+		verdict=FAILED
+		bad=1
+	fi
+	summary="$summary
+PostgreSQL $major: $verdict"
+done
+echo "$summary"
+exit $bad

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# A commit that a crash left in doubt, and then a server that runs without the
+# library or without the pool, which hands the transaction's id out again: the
+# pool is refused, at that start and at each later one, whatever ends the server
+# in between.  If nothing was in doubt, or nobody ran in between, it is not.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = NvmTest->new('bypassed');
+$node->init;
+# what has not been flushed stays in memory until the crash
+$node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
+bgwriter_lru_maxpages = 0
+checkpoint_timeout = 1h
+nvm.redo_limit = 0
+restart_after_crash = on
+CONF
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm; CREATE TABLE n (what text) USING nvm; CREATE TABLE h (what text, id xid8)');
+my $pool = $node->pool_dir;
+
+# A server in which all is well, and one row in n.
+sub fresh
+{
+	$node->safe_psql('postgres', "TRUNCATE n, h; INSERT INTO n VALUES ('base')");
+	return;
+}
+
+# Ends the server while a transaction has asked pg_xact and its commit record is
+# not durable, nor anything else of it.  Returns its id.
+sub crash_in_doubt
+{
+	fresh();
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	kill('STOP', $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"));
+	my $session = $node->session('BEGIN', "INSERT INTO n VALUES ('lost')", "INSERT INTO h VALUES ('lost', pg_current_xact_id())");
+	my $xid = $session->sql('SELECT pg_current_xact_id()');
+	$session->hold('commit-after-prepare', 'COMMIT');
+	$node->crash;
+	$session->drop;
+	return $xid;
+}
+
+sub library
+{
+	my ($loaded) = @_;
+	$node->set_conf(shared_preload_libraries => $loaded ? "'pg_nvm'" : "''");
+	return;
+}
+
+# Others commit until one has had the id.
+sub reuse
+{
+	my ($xid, $name) = @_;
+	my $id = 0;
+
+	for (my $i = 0; $i < 100 && $id < $xid; $i++)
+	{
+		$id = $node->safe_psql('postgres', "INSERT INTO h VALUES ('later', pg_current_xact_id()) RETURNING id");
+	}
+	is($id, $xid, "$name: the id is used again");
+	return;
+}
+
+sub refused
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->fails_with('SELECT what FROM n', qr/in doubt when the server was run without.*HINT: .*reset_pool/s,
+		"$name: the pool is refused");
+	is($node->safe_psql('postgres', "SELECT count(*) > 0 FROM h WHERE what = 'later'"), 't', "$name: heap tables are served");
+	return;
+}
+
+sub accepted
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($node->safe_psql('postgres', 'SELECT what FROM n'), 'base', "$name: what was lost is lost");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM h WHERE what = 'lost'"), '0', "$name: in the heap too");
+	$node->check_clean($name);
+	return;
+}
+
+# One backend is killed, and all start anew.
+sub backend_dies
+{
+	my $session = $node->session;
+	my $end     = time() + $PostgreSQL::Test::Utils::timeout_default;
+	my $before  = () = $node->log_since_start =~ /reinitializing/g;
+
+	kill('KILL', $session->pid);
+	$session->drop;
+	usleep(5000) while time() < $end && (() = $node->log_since_start =~ /reinitializing/g) == $before;
+	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+	return;
+}
+
+# The server dies at its start.
+sub start_dies
+{
+	my ($place, $name) = @_;
+	$node->set_conf('nvm.failpoint' => "'$place:crash'");
+	ok(!$node->start(fail_ok => 1), "$name: the server died at $place");
+	$node->_forget_postmaster;
+	$node->set_conf('nvm.failpoint' => "''");
+	return;
+}
+
+# the pool's device is away, and is there again
+sub unmount { rename($pool, "$pool.away") or die $!; return; }
+sub mount   { rename("$pool.away", $pool) or die $!; return; }
+
+# ---- nobody in between
+
+crash_in_doubt();
+$node->start;
+accepted('nobody in between');
+
+# ---- without the library
+
+my $xid = crash_in_doubt();
+library(0);
+$node->start;
+reuse($xid, 'without the library');
+$node->stop;
+library(1);
+start_dies('bypass-note',  'without the library');
+start_dies('bypass-noted', 'without the library');
+$node->start;
+refused('without the library');
+backend_dies();
+refused('after the death of a backend');
+$node->crash;
+$node->start;
+refused('after a crash');
+$node->restart;
+refused('after a clean restart');
+$node->psql('postgres', 'SELECT nvm.reset_pool(force => true)');
+$node->restart;
+is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', 'nvm.reset_pool(force) starts a new pool');
+
+# ---- with the library, without the pool
+
+foreach my $end ('crash', 'stop')
+{
+	my $name = "without the pool, $end";
+	$xid = crash_in_doubt();
+	unmount();
+	$node->start;
+	$node->fails_with('SELECT what FROM n', qr/NVM pool is missing/, "$name: it is missing");
+	reuse($xid, $name);
+	$node->$end;
+	mount();
+	$node->start;
+	refused($name);
+	$node->crash;
+	$node->start;
+	refused("$name, and a crash");
+	$node->psql('postgres', 'SELECT nvm.reset_pool()');
+	$node->restart;
+	is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', "$name: nvm.reset_pool() starts a new pool");
+}
+
+# ---- nothing was in doubt: the pool is accepted, and the next crash is like any
+
+fresh();
+$node->crash;
+unmount();
+$node->start;
+$node->safe_psql('postgres', "INSERT INTO h VALUES ('later', NULL)");
+$node->crash;
+mount();
+start_dies('bypass-note', 'nothing in doubt');
+$node->start;
+accepted('nothing in doubt');
+crash_in_doubt();
+$node->start;
+accepted('in doubt afterwards');
+$node->stop;
+
+done_testing();
