@@ -270,16 +270,20 @@ static void
 load_add(NvmIndexLoad *load, LoadPage *page, IndexTuple itup)
 {
 	Size		space = NvmIndexEntrySpace(itup);
+	Size		high = space;
 
 	/*
 	 * The high key will be about as large as this one.  What the fillfactor
 	 * leaves is for insertions, the first of which needs a second order word
 	 * for each entry.
 	 */
+	if (BTreeTupleIsPosting(itup))
+		high = BTreeTupleGetPostingOffset(itup) + MAXALIGN(sizeof(ItemPointerData)) +
+			sizeof(uint16);
 	if (page->nitems > 0 &&
 		(page->used + space > NVM_INDEX_ROOM ||
 		 (page->nitems > 1 &&
-		  page->used + 2 * space + sizeof(uint16) * (page->nitems + 2) > page->full)))
+		  page->used + space + high + sizeof(uint16) * (page->nitems + 2) > page->full)))
 		load_finish(load, page, itup);
 	load_push(page, itup);
 }
