@@ -208,6 +208,7 @@ copy_damaged(uint32 dir, uint32 blkno)
 
 /*
  * Copy one block; links are block numbers, so nothing but the header changes.
+ * Its check holds for one place.
  */
 static void
 copy_page(NvmRelState *from, NvmRelState *to, uint32 blkno)
@@ -221,7 +222,7 @@ copy_page(NvmRelState *from, NvmRelState *to, uint32 blkno)
 		NvmIndexMeta *meta = (NvmIndexMeta *) page;
 
 		if (blkno != 0 || meta->dir != from->dir ||
-			meta->check != nvm_index_meta_check(meta))
+			meta->check != nvm_index_meta_check((NvmIndexMeta *) source))
 			copy_damaged(from->dir, blkno);
 		meta->dir = to->dir;
 		meta->check = nvm_index_meta_check(meta);
@@ -229,7 +230,7 @@ copy_page(NvmRelState *from, NvmRelState *to, uint32 blkno)
 	else if (source->magic == NVM_INDEX_MAGIC)
 	{
 		if (page->dir != from->dir || page->blkno != blkno ||
-			page->check != nvm_index_page_check(page))
+			page->check != nvm_index_page_check(source))
 			copy_damaged(from->dir, blkno);
 		page->lock = 0;
 		page->dir = to->dir;

@@ -295,7 +295,7 @@ set_index_method(Oid indexid, Oid am)
 										OperatorClassRelationId, DEPENDENCY_NORMAL);
 		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 		{
-			ObjectAddressSet(method, OperatorClassRelationId, nvm_ddl_index_opclass(index, i));
+			ObjectAddressSet(method, OperatorClassRelationId, nvm_ddl_index_opclass(indexid, i));
 			recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
 		}
 	}

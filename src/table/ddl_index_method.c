@@ -292,17 +292,24 @@ btree_opclass_of(Oid ours)
 }
 
 /*
- * The operator class of key column i of an index.
+ * The operator class of key column i of an index.  The relcache's copy of the
+ * row in pg_index may be older.
  */
 Oid
-nvm_ddl_index_opclass(Relation index, int i)
+nvm_ddl_index_opclass(Oid indexid, int i)
 {
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
+	Datum		datum;
 	bool		isnull;
-	Datum		datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
-										Anum_pg_index_indclass, &isnull);
+	Oid			result;
 
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull);
 	Assert(!isnull);
-	return ((oidvector *) DatumGetPointer(datum))->values[i];
+	result = ((oidvector *) DatumGetPointer(datum))->values[i];
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /*

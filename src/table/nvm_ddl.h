@@ -47,7 +47,7 @@ extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
 extern void nvm_ddl_define_settings(void);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
 extern void nvm_ddl_created_index(Oid indexid);
-extern Oid nvm_ddl_index_opclass(Relation index, int i);
+extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
 
 /* ---- ddl_index.c ---- */
 

@@ -72,7 +72,7 @@ BEGIN
 	FOR r IN SELECT c.oid, c.oid::regclass::text AS name, relkind, relpersistence, amname, indisvalid AND indisready AND indislive AS valid,
 				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended) AS storages,
 				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended AND kind = CASE c.relkind WHEN 'i' THEN 'i' ELSE 'r' END
-					AND persistence = relpersistence AND (kind = 'r' OR blocks > 0)) AS good
+					AND persistence = relpersistence AND (kind = 'r' OR blocks > 0 OR relpersistence = 'u')) AS good
 			 FROM pg_class c JOIN pg_am a ON a.oid = relam LEFT JOIN pg_index i ON indexrelid = c.oid
 			 WHERE relkind IN ('i', 'r', 'm') AND relnamespace IN (to_regnamespace('w'), pg_my_temp_schema()) ORDER BY 2
 	LOOP
@@ -109,7 +109,7 @@ END $$;
 SQL
 
 my $storages = $node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations');
-my @lines;
+my $turn = 0;
 
 # Run a script whose output is problems.
 sub script
@@ -117,6 +117,7 @@ sub script
 	my ($name, $sql) = @_;
 	my ($ret, $out, $err) = $node->psql('postgres', $sql);
 
+	$err =~ s/^.*cannot reindex exclusion constraint index .* concurrently, skipping\n?//mg if defined $err;
 	is($err // '', '', "$name: no error");
 	is($out, '', "$name: nothing is wrong");
 	return;
@@ -140,13 +141,14 @@ sub walk
 	my $sql = "SET search_path = w, public; DROP SCHEMA IF EXISTS w CASCADE;\n";
 
 	$sql .= "$make $form; $check $more $check $drop\n";
-	if (!$how{alone})
-	{
-		$sql .= "$make BEGIN; $form; ROLLBACK; $same $more $same BEGIN; $form; $more COMMIT; $check $drop\n";
-		$sql .= "$make BEGIN; SAVEPOINT a; $form; $check ROLLBACK TO a; $same $more $same SAVEPOINT b; $form; RELEASE b; $check COMMIT; $check $drop\n";
-		$sql .= "BEGIN; $make $form; $check $more $check COMMIT; $check $drop\n";
-		$sql .= "BEGIN; $make SAVEPOINT a; $form; $check $more ROLLBACK TO a; $same $more $same SAVEPOINT b; SAVEPOINT c; $form; RELEASE c; ROLLBACK TO b; $same COMMIT; $same $drop\n";
-	}
+	my @more = (
+		"$make BEGIN; $form; ROLLBACK; $same $more $same BEGIN; $form; $more COMMIT; $check $drop\n",
+		"$make BEGIN; SAVEPOINT a; $form; $check ROLLBACK TO a; $same $more $same SAVEPOINT b; $form; RELEASE b; $check COMMIT; $check $drop\n",
+		"BEGIN; $make $form; $check $more $check COMMIT; $check $drop\n",
+		"BEGIN; $make SAVEPOINT a; $form; $check $more ROLLBACK TO a; $same $more $same SAVEPOINT b; SAVEPOINT c; $form; RELEASE c; ROLLBACK TO b; $same COMMIT; $same $drop\n");
+	# in turn, if there is not much time, but for the forms that we know to be hard
+	@more = $more[ $turn++ % @more ] unless NvmTest::is_long() || $form =~ / TYPE |ACCESS METHOD|TABLESPACE/;
+	$sql .= join('', @more) unless $how{alone};
 	$sql .= "SELECT 'a storage is left' FROM nvm.relations HAVING count(*) <> $storages;\n";
 	script($how{name} // ($form . ($kind ? " ($kind)" : '') . ($am ne 'nvm' ? " ($am)" : '')), $sql);
 	return;
@@ -178,6 +180,9 @@ foreach my $form (@alter)
 	my %how;
 
 	$first = 'ALTER TABLE w.child DROP CONSTRAINT child_t_fkey; ' if $form eq 'SET UNLOGGED';
+	# PostgreSQL moves no index along: entries of rows that are rolled back with
+	# the move stay, as in a heap table
+	$how{more} = '' if $form eq 'SET TABLESPACE there';
 	$how{more} = 'INSERT INTO w.t (id) SELECT b + i FROM generate_series(1, 50) i, (SELECT max(id) AS b FROM w.t) m;'
 	  if $form =~ /^(DROP COLUMN|RENAME COLUMN)/;
 	walk("${first}ALTER TABLE w.t $form", %how, name => "ALTER TABLE $form");
