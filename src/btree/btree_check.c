@@ -204,12 +204,7 @@ check_page(IndexCheck *check, NvmIndexCopy *copy, uint32 level, uint32 left)
 	if ((copy->flags & NVM_INDEX_INCOMPLETE) != 0 && copy->right == NVM_INDEX_NONE)
 		nvm_index_check_report(check, copy->blkno, 0, "split is incomplete, but there is no page to the right");
 	if ((copy->flags & NVM_INDEX_DELETED) != 0)
-	{
-		if (copy->image.header.safexid != NVM_INDEX_LINKED)
-			nvm_index_check_report(check, copy->blkno, 0, "deleted page is still linked");
-		else if (copy->level > 0 || copy->nitems > copy->first || copy->right == NVM_INDEX_NONE)
-			nvm_index_check_report(check, copy->blkno, 0, "page is being deleted, but is not an empty leaf");
-	}
+		nvm_index_check_report(check, copy->blkno, 0, "deleted page is still linked");
 }
 
 /*
@@ -221,8 +216,7 @@ static uint32
 check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 {
 	CheckCursor cursor = {NULL, 0, NULL};
-	IndexTuple	low = NULL;		/* strict lower bound of what is on the page */
-	IndexTuple	before = NULL;	/* high key of the page before */
+	IndexTuple	low = NULL;		/* high key of the page before: strict lower bound */
 	uint32		left = NVM_INDEX_NONE;
 	uint32		below = NVM_INDEX_NONE;
 	bool		incomplete = false;
@@ -254,7 +248,7 @@ check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 		}
 		check_page(check, copy, level, left);
 		if (!is_root)
-			check_downlink(check, &cursor, copy, before, incomplete);
+			check_downlink(check, &cursor, copy, low, incomplete);
 		else if (left != NVM_INDEX_NONE && !incomplete)
 			nvm_index_check_report(check, blkno, 0, "page beside the root");
 
@@ -268,16 +262,9 @@ check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 		if (left == NVM_INDEX_NONE && level > 0 && copy->nitems > copy->first)
 			below = BTreeTupleGetDownLink(NvmIndexCopyItem(copy, copy->first));
 
-		/* the range of a page that is being deleted is the next one's already */
-		if (before != NULL && before != low)
-			pfree(before);
-		before = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
-		if ((copy->flags & NVM_INDEX_DELETED) == 0)
-		{
-			if (low != NULL)
-				pfree(low);
-			low = before;
-		}
+		if (low != NULL)
+			pfree(low);
+		low = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
 		incomplete = (copy->flags & NVM_INDEX_INCOMPLETE) != 0;
 		left = blkno;
 		blkno = copy->right;
@@ -311,8 +298,10 @@ check_unreached(IndexCheck *check)
 			page->blkno != blkno || page->check != nvm_index_page_check(page))
 			nvm_index_check_report(check, blkno, 0, "block is not one of this index, or its checksum is wrong");
 		else if ((page->flags & NVM_INDEX_LIVE) != 0 &&
-				 ((page->flags & NVM_INDEX_DELETED) == 0 || page->safexid == NVM_INDEX_LINKED))
+				 (page->flags & NVM_INDEX_DELETED) == 0)
 			nvm_index_check_report(check, blkno, 0, "page is live, but nothing leads to it");
+		else if ((page->flags & NVM_INDEX_LIVE) == 0 && page->safexid == NvmPool->incarnation)
+			nvm_index_check_report(check, blkno, 0, "block was taken in this run of the server, and nothing leads to it");
 	}
 }
 

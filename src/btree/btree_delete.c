@@ -3,16 +3,14 @@
  * btree_delete.c
  *	  Unlink an empty leaf.
  *
- * Two steps.  First the page is DELETED where it is: whoever comes to it from
- * now on moves right, so its key range is the right sibling's, and nothing is
- * inserted into it any more.  Predicate locks on it are copied to the sibling.
- * Then a redo lane takes it out of the tree: its downlink in the parent leads
- * to the right sibling, whose own is dropped, and the siblings are linked to
- * each other.  An inner page that has no other child goes with it.
+ * A redo lane takes it out of the tree: it is DELETED, its downlink in the
+ * parent leads to the right sibling, whose own is dropped, and the siblings are
+ * linked to each other.  Its key range is the right sibling's from then on.  An
+ * inner page that has no other child goes with it.
  *
- * Between the steps safexid says NVM_INDEX_LINKED, so that a page which a crash
- * left there is not taken for a free one.  Nobody misses anything by it; the
- * next VACUUM goes on with the second step.
+ * Predicate locks on the leaf are copied to the right sibling before that.  Who
+ * locks the leaf later finds it empty, and then locks the sibling, too (README,
+ * "Predicate locks").
  *
  * The page's own links stay for who stands on it or is on the way to it.
  *
@@ -203,31 +201,6 @@ delete_plan(Relation index, NvmIndexCache *cache, NvmIndexCopy *leaf, DeletePlan
 }
 
 /*
- * First step.  False if the page has changed.
- */
-static bool
-delete_mark(NvmIndexCache *cache, NvmIndexCopy *leaf)
-{
-	NvmIndexPage *page = nvm_index_page(cache->state, leaf->blkno);
-	bool		flushes = NvmIndexFlushes(cache, 0);
-
-	if (!nvm_index_lock(page, leaf->version))
-		return false;
-	page->safexid = NVM_INDEX_LINKED;
-	if (flushes)
-	{
-		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
-		nvm_drain("btree-delete-claim");
-	}
-	__atomic_store_n(&page->flags, page->flags | NVM_INDEX_DELETED, __ATOMIC_RELEASE);
-	if (flushes)
-		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
-	nvm_index_unlock(page, true);
-	NVM_FAILPOINT("btree-delete-marked");
-	return true;
-}
-
-/*
  * Lock all pages of the plan, children before parents, left before right.
  * Returns their number; 0, with none of them locked, if one has changed.
  */
@@ -260,7 +233,7 @@ delete_lock(NvmIndexCache *cache, DeletePlan *plan, NvmIndexPage **locked)
 }
 
 /*
- * Second step.  False if any page has changed.
+ * Do it.  False if any page has changed.
  */
 static bool
 delete_unlink(NvmIndexCache *cache, DeletePlan *plan)
@@ -319,13 +292,10 @@ delete_unlink(NvmIndexCache *cache, DeletePlan *plan)
 static bool
 delete_wants(const NvmIndexCopy *leaf)
 {
-	if (leaf->level != 0 || leaf->nitems > leaf->first ||
-		leaf->right == NVM_INDEX_NONE ||
-		(leaf->flags & NVM_INDEX_LIVE) == 0 ||
-		(leaf->flags & (NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE)) != 0)
-		return false;
-	return (leaf->flags & NVM_INDEX_DELETED) == 0 ||
-		leaf->image.header.safexid == NVM_INDEX_LINKED;
+	return leaf->level == 0 && leaf->nitems == leaf->first &&
+		leaf->right != NVM_INDEX_NONE &&
+		(leaf->flags & NVM_INDEX_LIVE) != 0 &&
+		(leaf->flags & (NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0;
 }
 
 /*
@@ -349,10 +319,9 @@ nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 blkno)
 		nvm_index_copy(index, &own, blkno, leaf);
 		if (!delete_wants(leaf) || !delete_plan(index, &own, leaf, plan))
 			break;
-		if ((leaf->flags & NVM_INDEX_DELETED) != 0)
-			done = delete_unlink(&own, plan);
-		else if (delete_mark(&own, leaf))
-			PredicateLockPageSplit(index, blkno, leaf->right);
+		PredicateLockPageSplit(index, blkno, leaf->right);
+		NVM_FAILPOINT("btree-delete-planned");
+		done = delete_unlink(&own, plan);
 		MemoryContextReset(context);
 	}
 	MemoryContextSwitchTo(oldcontext);

@@ -33,7 +33,7 @@ typedef struct LoadPage
 	uint32		blkno;
 	uint32		left;
 	IndexTuple	downlink;		/* leads to it, with its low key */
-	Size		full;			/* as much as its entries shall take */
+	Size		full;			/* when its entries take as much it gets no more */
 	Size		used;			/* what they do */
 	int			nitems;
 	IndexTuple	item[LOAD_MAX_ITEMS];
@@ -269,21 +269,15 @@ load_finish(NvmIndexLoad *load, LoadPage *page, IndexTuple next)
 static void
 load_add(NvmIndexLoad *load, LoadPage *page, IndexTuple itup)
 {
-	Size		space = NvmIndexEntrySpace(itup);
-	Size		high = space;
-
 	/*
-	 * The high key will be about as large as this one.  What the fillfactor
-	 * leaves is for insertions, the first of which needs a second order word
-	 * for each entry.
+	 * What the fillfactor leaves is for insertions, the first of which needs a
+	 * second order word for each entry.
 	 */
-	if (BTreeTupleIsPosting(itup))
-		high = BTreeTupleGetPostingOffset(itup) + MAXALIGN(sizeof(ItemPointerData)) +
-			sizeof(uint16);
+	Size		words = page->full < NVM_INDEX_ROOM ? page->nitems * sizeof(uint16) : 0;
+
 	if (page->nitems > 0 &&
-		(page->used + space > NVM_INDEX_ROOM ||
-		 (page->nitems > 1 &&
-		  page->used + space + high + sizeof(uint16) * (page->nitems + 2) > page->full)))
+		(page->used + NvmIndexEntrySpace(itup) > NVM_INDEX_ROOM ||
+		 (page->nitems > 1 && page->used + words > page->full)))
 		load_finish(load, page, itup);
 	load_push(page, itup);
 }

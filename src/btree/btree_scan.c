@@ -381,6 +381,19 @@ read_leaf(IndexScanDesc scan, NvmLeafReader *reader, int pos, bool at_start,
 }
 
 /*
+ * An empty leaf may be unlinked, and what it stands for will then be inserted
+ * into its right sibling: a predicate lock on that, too.  False if the leaf
+ * has changed before we had it.
+ */
+static bool
+lock_behind_empty(IndexScanDesc scan, uint32 blkno, uint32 right, uint64 version)
+{
+	PredicateLockPage(scan->indexRelation, right, scan->xs_snapshot);
+	return nvm_index_validate(nvm_index_page(nvm_index_cache(scan->indexRelation)->state,
+											 blkno), version);
+}
+
+/*
  * Set up a reader on a copy of a leaf that is read as a whole.  Takes its
  * predicate lock first.
  */
@@ -394,9 +407,13 @@ reader_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno)
 		so->copy = MemoryContextAlloc(so->context, sizeof(NvmIndexCopy));
 	copy = so->copy;
 	PredicateLockPage(scan->indexRelation, blkno, scan->xs_snapshot);
-	nvm_index_copy(scan->indexRelation, nvm_index_cache(scan->indexRelation), blkno, copy);
-	if (copy->level != 0)
-		nvm_index_damaged(scan->indexRelation, blkno, "it is not a leaf");
+	do
+	{
+		nvm_index_copy(scan->indexRelation, nvm_index_cache(scan->indexRelation), blkno, copy);
+		if (copy->level != 0)
+			nvm_index_damaged(scan->indexRelation, blkno, "it is not a leaf");
+	} while (copy->nitems == copy->first && copy->right != NVM_INDEX_NONE &&
+			 !lock_behind_empty(scan, blkno, copy->right, copy->version));
 
 	reader->copy = copy;
 	reader->blkno = blkno;
@@ -509,7 +526,9 @@ first_in_place(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno, uint64 v
 		(reader->flags & NVM_INDEX_DELETED) != 0)
 		return false;
 	pos = nvm_index_locate(state, blkno, version, key, &reader->nitems);
-	if (pos < 0)
+	if (pos < 0 ||
+		(reader->nitems == reader->first && reader->right != NVM_INDEX_NONE &&
+		 !lock_behind_empty(scan, blkno, reader->right, version)))
 		return false;
 	return read_leaf(scan, reader, ScanDirectionIsForward(dir) ? pos : pos - 1,
 					 true, dir);

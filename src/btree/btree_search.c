@@ -329,23 +329,6 @@ start_over(Relation index, uint32 blkno, int *restarts)
 		nvm_index_damaged(index, blkno, "its level is not that of the link to it");
 }
 
-/*
- * An insertion goes on to the right of a page: see to it that what it inserts
- * there meets the predicate locks of those who read this page, before.
- */
-static void
-pass_right(Relation index, NvmIndexCache *cache, uint32 blkno, uint32 level,
-		   uint16 flags, uint32 right)
-{
-	if (flags & NVM_INDEX_DELETED)
-	{
-		if (level == 0)
-			PredicateLockPageSplit(index, blkno, right);
-	}
-	else if (flags & NVM_INDEX_INCOMPLETE)
-		nvm_index_finish_split(index, cache, NULL, blkno);
-}
-
 uint32
 nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 				  uint32 level, uint64 *version, Snapshot lock_snapshot)
@@ -379,8 +362,10 @@ restart:
 				break;
 			case STEP_RIGHT:
 				CHECK_FOR_INTERRUPTS();
-				if (key->inserts && (flags & (NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE)))
-					pass_right(index, cache, blkno, here, flags, next);
+				/* for predicate locks, too: README, "Predicate locks" */
+				if (key->inserts &&
+					(flags & (NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE)) == NVM_INDEX_INCOMPLETE)
+					nvm_index_finish_split(index, cache, NULL, blkno);
 				blkno = next;
 				break;
 			case STEP_WRONG_LEVEL:

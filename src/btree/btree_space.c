@@ -39,7 +39,7 @@ block_is_free(const NvmIndexCache *cache, const NvmIndexPage *page, uint32 blkno
 		return page->magic == 0;
 	if ((flags & NVM_INDEX_LIVE) == 0)
 		return safexid != NvmPool->incarnation;
-	if ((flags & NVM_INDEX_DELETED) == 0 || safexid == NVM_INDEX_LINKED)
+	if ((flags & NVM_INDEX_DELETED) == 0)
 		return false;
 	return GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(safexid));
 }

@@ -371,8 +371,7 @@ typedef struct NvmIndexKey
 	bool		anynull;		/* a part is null, and nulls are distinct */
 	bool		pivot;			/* it is a pivot's: columns that it lacks are minus
 								 * infinity, and compare is exact */
-	bool		inserts;		/* descend finishes incomplete splits that it passes,
-								 * and copies predicate locks of deleted pages */
+	bool		inserts;		/* descend finishes incomplete splits that it passes */
 	ItemPointer scantid;
 	NvmIndexKeyPart part[INDEX_MAX_KEYS];
 } NvmIndexKey;
@@ -452,10 +451,7 @@ extern void nvm_index_finish_split(Relation index, NvmIndexCache *cache, Relatio
 
 /*
  * Unlink the empty leaf blkno; false if it cannot be, or is not empty (any more).
- * For predicate locks in this order (README, "Predicate locks"): DELETED is set
- * under the page's lock, PredicateLockPageSplit(index, blkno, its right link),
- * and then the lane that unlinks it.  Until then, and for ever after, whoever
- * comes to the page moves right.
+ * Whoever comes to it afterwards moves right.
  */
 extern bool nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 blkno);
 

@@ -43,9 +43,6 @@
 #define NVM_INDEX_LIVE			0x0010	/* linked into the tree, or was */
 #define NVM_INDEX_HAS_DEAD		0x0020	/* hint: some order words are DEAD */
 
-/* safexid of a DELETED page that is still linked: the second step is to come */
-#define NVM_INDEX_LINKED		UINT64_MAX
-
 /* words of base[] and order[] */
 #define NVM_INDEX_OFFSET(w)		((uint32_t) ((w) & 0x03FF) * 8)
 #define NVM_INDEX_WORD(off)		((uint16_t) ((off) / 8))
