@@ -161,8 +161,11 @@ $$ SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, n / 32 + 1) 
 CREATE FUNCTION verify_index(tab regclass, idx regclass) RETURNS SETOF text LANGUAGE plpgsql AS
 $$
 DECLARE
-	cols text := (SELECT string_agg(pg_get_indexdef(idx, i, true), ', ')
+	cols text := (SELECT string_agg(pg_get_indexdef(idx, i, true)
+				  || CASE indoption[i - 1] & 1 WHEN 1 THEN ' DESC' ELSE '' END, ', ')
 				  FROM pg_index, generate_series(1, indnkeyatts) i WHERE indexrelid = idx);
+	-- of a partial index
+	part text := coalesce((SELECT 'WHERE ' || pg_get_expr(indpred, indrelid) FROM pg_index WHERE indexrelid = idx), '');
 	by_table text;
 	by_index text;
 	by_bitmap text;
@@ -170,19 +173,21 @@ DECLARE
 BEGIN
 	PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_indexonlyscan', 'off', true),
 		set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'on', true);
-	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t', tab) INTO by_table;
+	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t %s', tab, part) INTO by_table;
 	PERFORM set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true),
-		set_config('enable_sort', 'off', true);
-	EXECUTE format('EXPLAIN SELECT * FROM %s t ORDER BY %s', tab, cols) INTO plan;
+		set_config('enable_sort', 'off', true), set_config('enable_incremental_sort', 'off', true);
+	EXECUTE format('EXPLAIN SELECT * FROM %s t %s ORDER BY %s', tab, part, cols) INTO plan;
 	IF plan NOT LIKE '%Index Scan using ' || (SELECT relname FROM pg_class WHERE oid = idx) || ' on%' THEN
 		RETURN NEXT format('test: the plan for %s is %s', idx, plan);
 	END IF;
-	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM (SELECT * FROM %s ORDER BY %s) t', tab, cols) INTO by_index;
+	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM (SELECT * FROM %s %s ORDER BY %s) t', tab, part, cols) INTO by_index;
 	PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
-	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t WHERE %s > -2000000000', tab,
+	EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t %s %s > -2000000000', tab,
+		CASE part WHEN '' THEN 'WHERE' ELSE part || ' AND' END,
 		(SELECT pg_get_indexdef(idx, 1, true))) INTO by_bitmap;
 	PERFORM set_config('enable_indexscan', 'on', true), set_config('enable_indexonlyscan', 'on', true),
-		set_config('enable_seqscan', 'on', true), set_config('enable_sort', 'on', true);
+		set_config('enable_seqscan', 'on', true), set_config('enable_sort', 'on', true),
+		set_config('enable_incremental_sort', 'on', true);
 	IF by_table <> by_index THEN
 		RETURN NEXT format('index %s: count and sum %s, by the table %s', idx, by_index, by_table);
 	END IF;
@@ -258,14 +263,14 @@ BEGIN
 		WHERE relname LIKE 'ddl\_%' AND relkind = 'r' AND relname NOT IN (SELECT rel FROM ddl);
 
 	FOR r IN SELECT i.indrelid, i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-			 JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nvm' ORDER BY 1, 2
+			 JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nvm' AND i.indisvalid ORDER BY 1, 2
 	LOOP
 		RETURN QUERY SELECT verify_index(r.indrelid, r.indexrelid);
 	END LOOP;
 	FOR r IN SELECT c.oid FROM pg_class c JOIN pg_am a ON a.oid = c.relam
 			 WHERE a.amname = 'nvm' AND c.relkind IN ('r', 'm') ORDER BY 1
 	LOOP
-		RETURN QUERY SELECT 'nvm.check ' || r.oid::regclass || ': ' || f::text FROM nvm.check(r.oid::regclass) f;
+		RETURN QUERY SELECT 'nvm.check ' || r.oid::regclass || ': ' || f::text FROM nvm.check(r.oid::regclass, true) f;
 	END LOOP;
 	RETURN QUERY SELECT 'nvm.check_pool: ' || f::text FROM nvm.check_pool() f;
 	RETURN QUERY SELECT format('storage %s (relation file %s, %s blocks) belongs to nobody', id, relfilenode, blocks)

@@ -56,6 +56,7 @@ use warnings;
 use Cwd qw(abs_path);
 use File::Basename;
 use NvmCrash;
+use NvmCrashBtree;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -523,7 +524,7 @@ sub run
 
 Runs each scenario without a crash.  Returns a hash reference: scenario => {
 name => number of hits in the process that had most of them }, and the problems
-that came up as tests.
+that came up as tests.  scenarios: others than those of this module.
 
 =back
 
@@ -533,10 +534,11 @@ sub discover
 {
 	my ($base, %options) = @_;
 	my $only = delete $options{only};
+	my $scenarios = delete $options{scenarios};
 	my %reached;
 	my @work;
 
-	foreach my $s (all())
+	foreach my $s ($scenarios ? @$scenarios : all())
 	{
 		next if $only && $s->{name} ne $only;
 		# there is no pool yet to make an image of
@@ -629,29 +631,54 @@ Tests that each name is reached, and chooses ways to crash at it: a list of
 sub choose
 {
 	my ($reached, $names, $how_many) = @_;
-	my %costly = map { $_->{name} => 1 } grep { $_->{costly} } all();
+	my %here;
+
+	foreach my $name (sort keys %$names)
+	{
+		my $test = NvmCrashBtree::is_ours($name) ? '092_btree_crash' : $elsewhere{$name};
+
+		$here{$name} = $names->{$name};
+		next unless $test;
+		my $file = dirname(abs_path($INC{'NvmCrashScenarios.pm'})) . "/t/$test.pl";
+		like(PostgreSQL::Test::Utils::slurp_file($file),
+			NvmCrashBtree::is_ours($name) ? qr/NvmCrashBtree::is_ours/ : qr/$name/, "$name is a matter of $test");
+		delete $here{$name};
+	}
+	is(join(' ', grep { !$names->{$_} } sort keys %unreachable, sort keys %elsewhere),
+		'', 'names that are said to be out of reach exist');
+	return ways($reached, \%here, \%unreachable, $how_many, map { $_->{name} } grep { $_->{costly} } all());
+}
+
+=pod
+
+=over
+
+=item NvmCrashScenarios::ways(REACHED, NAMES, UNREACHABLE, sub (NAME) { HOW MANY }, COSTLY...)
+
+The same for names that are all to be reached, but for those of UNREACHABLE.
+
+=back
+
+=cut
+
+sub ways
+{
+	my ($reached, $names, $unreachable, $how_many, @costly) = @_;
+	my %costly = map { $_ => 1 } @costly;
 	my (%ways, @chosen);
 
 	foreach my $s (sort keys %$reached)
 	{
-		push @{ $ways{$_} }, $s foreach sort keys %{ $reached->{$s} };
+		push @{ $ways{$_} }, $s foreach grep { $names->{$_} } sort keys %{ $reached->{$s} };
 	}
 	foreach my $name (sort keys %$names)
 	{
-		my $why = $unreachable{$name};
-		if (my $test = $elsewhere{$name})
-		{
-			my $file = dirname(abs_path($INC{'NvmCrashScenarios.pm'})) . "/t/$test.pl";
-			like(PostgreSQL::Test::Utils::slurp_file($file), qr/$name/, "$name is a matter of $test");
-			next;
-		}
+		my $why = $unreachable->{$name};
 		ok(defined $why ? !$ways{$name} : $ways{$name},
 			defined $why
 			? "$name is not reached: $why"
 			: "$name ($names->{$name}) is reached by " . join(' ', @{ $ways{$name} // ['no scenario'] }));
 	}
-	is(join(' ', grep { !$names->{$_} } sort keys %unreachable, sort keys %elsewhere),
-		'', 'names that are said to be out of reach exist');
 
 	foreach my $name (sort keys %ways)
 	{
