@@ -78,10 +78,19 @@ our @kinds = (
 	{ name => 'much', sql => "BEGIN;\n${much}COMMIT;\n" },
 	{ name => 'much-undone', sql => "BEGIN;\n${much}ROLLBACK;\n" },);
 
+# The same, of indexes.  loose: several transactions, of which each leaves a state
+# that is neither the old nor the new.
+our @index_kinds = (
+	{ name => 'alter-type', sql => "ALTER TABLE vc ALTER v TYPE varchar(20);\n", index => 1 },
+	{ name => 'index-tablespace', sql => "ALTER INDEX d_v SET TABLESPACE crash_space;\n", index => 1 },
+	{ name => 'drop-index', sql => "DROP INDEX d_v, vc_v_key_2;\n", index => 1 },
+	{ name => 'reindex-concurrently', sql => "REINDEX TABLE CONCURRENTLY vc;\n", index => 1, loose => 1 },
+	{ name => 'index-concurrently', sql => "CREATE INDEX CONCURRENTLY vc_x ON vc (v, id);\nDROP INDEX CONCURRENTLY d_v;\n", index => 1, loose => 1 },);
+
 sub kind
 {
 	my ($name) = @_;
-	my ($kind) = grep { $_->{name} eq $name } @kinds;
+	my ($kind) = grep { $_->{name} eq $name } @kinds, @index_kinds;
 	return $kind // die "no kind of DDL $name";
 }
 
@@ -89,7 +98,7 @@ sub kind
 
 sub fill
 {
-	my ($node) = @_;
+	my ($node, $method) = @_;
 	my $tables = <<SQL;
 CREATE SCHEMA ddl_t;
 SET search_path = ddl_t, public;
@@ -99,6 +108,10 @@ INSERT INTO d SELECT i, -i, repeat('d', i % 400) FROM generate_series(1, 600) i;
 INSERT INTO d SELECT 1000 + i, -1000 - i, $large FROM generate_series(1, 3) i;
 UPDATE d SET b = b || '+' WHERE id % 3 = 0;
 DELETE FROM d WHERE id % 5 = 0;
+CREATE TABLE vc (id int PRIMARY KEY, v varchar(10) UNIQUE) USING nvm;
+INSERT INTO vc SELECT i, 'v' || i FROM generate_series(1, 700) i;
+CREATE INDEX vc_v_key_2 ON vc (v DESC);
+DELETE FROM vc WHERE id % 7 = 0;
 CREATE TABLE e (id int PRIMARY KEY, v int) USING nvm;
 INSERT INTO e SELECT i, i FROM generate_series(1, 50) i;
 CREATE UNLOGGED TABLE u (id int PRIMARY KEY, b text) USING nvm;
@@ -119,7 +132,10 @@ INSERT INTO ddl_t.o SELECT i, repeat('o', i) FROM generate_series(1, 300) i;
 RESET ROLE;
 SQL
 
+	$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.default_index_method = '$method'");
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	$node->safe_psql('postgres', <<SQL);
+SET nvm.default_index_method = '$method';
 DROP TABLE filler, acct, ix, kv, large, ack, hist, ddl;
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE crash_space_2 LOCATION '';
@@ -133,7 +149,7 @@ DECLARE
 	i text;
 BEGIN
 	FOR r IN SELECT c.oid::regclass AS rel, relkind, relpersistence, amname, coalesce(spcname, 'default') AS spc,
-				(SELECT string_agg(atttypid::regtype::text, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS cols
+				(SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS cols
 			 FROM pg_class c LEFT JOIN pg_am a ON a.oid = relam LEFT JOIN pg_tablespace s ON s.oid = reltablespace
 			 WHERE relkind IN ('r', 'm') AND relnamespace = to_regnamespace('ddl_t') ORDER BY relname
 	LOOP
@@ -146,15 +162,21 @@ BEGIN
 			RETURN NEXT 'problem: by index ' || i;
 		END IF;
 	END LOOP;
+	RETURN QUERY SELECT concat_ws(' ', current_database() || ':', c.oid::regclass, amname, coalesce(spcname, 'default'), indisvalid, indisready)
+		FROM pg_class c JOIN pg_am a ON a.oid = relam JOIN pg_index i ON indexrelid = c.oid LEFT JOIN pg_tablespace s ON s.oid = reltablespace
+		WHERE relnamespace = to_regnamespace('ddl_t') ORDER BY relname;
 	IF to_regnamespace('nvm') IS NULL THEN
 		RETURN;
 	END IF;
-	FOR r IN SELECT c.oid::regclass AS rel FROM pg_class c JOIN pg_am a ON a.oid = relam
-			 WHERE a.amname = 'nvm' AND relkind IN ('r', 'm')
+	FOR r IN SELECT c.oid::regclass AS rel, coalesce(indisready AND indislive, true) AS ready, coalesce(indisvalid, true) AS valid
+			 FROM pg_class c JOIN pg_am a ON a.oid = relam LEFT JOIN pg_index i ON indexrelid = c.oid
+			 WHERE a.amname IN ('nvm', 'nvm_btree') AND relkind IN ('r', 'm', 'i')
 	LOOP
-		RETURN QUERY SELECT 'problem: nvm.check ' || r.rel || ': ' || f::text FROM nvm.check(r.rel) f;
+		IF r.valid THEN
+			RETURN QUERY SELECT 'problem: nvm.check ' || r.rel || ': ' || f::text FROM nvm.check(r.rel, true) f;
+		END IF;
 		RETURN QUERY SELECT 'problem: storages of ' || r.rel || ': ' || count(*)
-			FROM nvm.relations WHERE relation = r.rel HAVING count(*) <> 1;
+			FROM nvm.relations WHERE relation = r.rel HAVING count(*) > 1 OR count(*) < r.ready::int;
 	END LOOP;
 	RETURN QUERY SELECT 'problem: nvm.check_pool: ' || f::text FROM nvm.check_pool() f;
 	RETURN QUERY SELECT 'problem: storage of nobody: ' || s::text FROM nvm.relations s
@@ -322,6 +344,7 @@ sub verify
 		($state, $used) = ($s, $u);
 		push @$problems, 'doing it again had no effect' if $state ne $learned->{ $kind->{name} }{after}[0];
 	}
+	return @$problems if $kind->{loose};
 	foreach my $allowed ($learned->{none}{after}, $learned->{ $kind->{name} }{after})
 	{
 		next unless $state eq $allowed->[0];
@@ -330,6 +353,114 @@ sub verify
 	}
 	return (@$problems, $wrong) if $wrong;
 	return (@$problems, 'neither the old nor the new state:', split(/\n/, $state));
+}
+
+=pod
+
+=head2 NvmDdl::crash_test(method => METHOD, kinds => [...], kills => N, failures => N, images => N)
+
+Servers die in the midst of each kind: killed at so many of the places that it
+comes to, without power at so many, 0 for all; of each loss of power so many
+images.  METHOD is nvm.default_index_method.
+
+=cut
+
+my ($learned, $base, $images);
+
+sub crash_test
+{
+	my (%params) = @_;
+	my ($kills, $failures, $method) = @params{qw(kills failures method)};
+	my @all = @{ $params{kinds} };
+	# NVM_CRASH_ONLY=kind/name/hit/kill|power[,...] repeats some
+	my $only = $ENV{NVM_CRASH_ONLY};
+	my @only = map { [ split m,/, ] } split m/,/, $only // '';
+	my %wanted = map { $_->[0] => 1 } @only;
+	my $turn = 0;
+
+	note("seed $NvmCrash::seed");
+	$images = $params{images};
+	$base = NvmCrash::make_base('ddl', fill => sub { fill($_[0], $method) });
+	$learned = learn($base, grep { !@only || $wanted{$_} } map { $_->{name} } @all);
+	my @work = @only ? @only : map {
+		(_choose($_, 'kill', $kills),
+			# half of the kinds lose power too
+			$failures == 0 || $turn++ % 2 == NvmCrash::random('turn', 2) ? _choose($_, 'power', $failures) : ())
+	} @all;
+
+	foreach my $kind (@only ? () : map { $_->{name} } @all)
+	{
+		my ($before, $after) = map { $learned->{$_}{after}[0] } 'none', $kind;
+		if ($kind =~ /^(?:cluster|vacuum-full|reindex|reindex-concurrently|much-undone)$/) { is($after, $before, "$kind: changes nothing that is seen"); }
+		else { isnt($after, $before, "$kind: has an effect"); }
+		my $n = keys %{ $learned->{$kind}{reached} };
+		if ($method eq 'btree' && kind($kind)->{quiet}) { is($n, 0, "$kind: comes to no fence"); }
+		elsif (!kind($kind)->{quiet} || $kind eq 'reindex') { cmp_ok($n, '>', 3, "$kind: comes to fences and failpoints"); }
+	}
+
+	NvmCrash::run_jobs(map { my $w = $_;
+			{   name => "$w->[0], $w->[3] at hit $w->[2] of $w->[1]"
+				  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
+				code => sub { return _die_at(@$w); },
+			} } @work);
+	return;
+}
+
+# Places of a kind: the order is the seed's, and of each place one hit.
+sub _choose
+{
+	my ($kind, $how, $n) = @_;
+	my $reached = $learned->{ $kind->{name} }{reached};
+	my @names = sort { NvmCrash::random("$kind->{name}/$how/$a", 1 << 30) <=> NvmCrash::random("$kind->{name}/$how/$b", 1 << 30) }
+	  sort keys %$reached;
+
+	# where there are none, at any moment
+	return map { [ $kind->{name}, 'moment', $_, $how ] } 1 .. ($n || 5) if !@names && $how eq 'kill';
+	splice(@names, $n) if $n && @names > $n;
+	return map { [ $kind->{name}, $_, 1 + NvmCrash::random("hit/$kind->{name}/$how/$_", $reached->{$_}), $how ] } @names;
+}
+
+sub _die_at
+{
+	my ($name, $place, $hit, $how) = @_;
+	my $kind = kind($name);
+	my $power = $how eq 'power';
+	my $rig = NvmCrash->new($base, simulate => $power);
+	my @problems;
+
+	if ($place eq 'moment')
+	{
+		my $ms = NvmCrash::random("moment/$name/$hit", 400);
+		run($rig, $kind, '', sub { select(undef, undef, undef, $ms / 1000); $rig->crash; });
+	}
+	else
+	{
+		run($rig, $kind, "$place:crash:$hit");
+		return 'test: it did not crash' unless $rig->wait_dead(20);
+	}
+	if (!$power)
+	{
+		$rig->start or return 'no start: ' . $rig->log_since_start;
+		push @problems, verify($rig, $kind, $learned);
+		# what recovery made of it is the same at the next start
+		$rig->crash;
+		$rig->start or return (@problems, 'no second start: ' . $rig->log_since_start);
+		return (@problems, map { "restarted: $_" } verify($rig, $kind, $learned));
+	}
+	my $salt = NvmCrash::random("image/$name/$place", 1_000_000);
+	foreach my $i (1 .. $images)
+	{
+		my $copy = $rig->after_crash;
+		$copy->make_image($salt + $i, from => $rig);
+		$copy->{simulate} = 0;
+		if (!$copy->start)
+		{
+			push @problems, "image $i: no start: " . $copy->log_since_start;
+			next;
+		}
+		push @problems, map { "image $i: $_" } verify($copy, $kind, $learned);
+	}
+	return @problems;
 }
 
 1;
