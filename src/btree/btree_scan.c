@@ -401,6 +401,7 @@ static void
 reader_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno)
 {
 	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmIndexCache cache = *nvm_index_cache(scan->indexRelation);
 	NvmIndexCopy *copy;
 
 	if (so->copy == NULL)
@@ -409,7 +410,7 @@ reader_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno)
 	PredicateLockPage(scan->indexRelation, blkno, scan->xs_snapshot);
 	do
 	{
-		nvm_index_copy(scan->indexRelation, nvm_index_cache(scan->indexRelation), blkno, copy);
+		nvm_index_copy(scan->indexRelation, &cache, blkno, copy);
 		if (copy->level != 0)
 			nvm_index_damaged(scan->indexRelation, blkno, "it is not a leaf");
 	} while (copy->nitems == copy->first && copy->right != NVM_INDEX_NONE &&
@@ -516,10 +517,10 @@ first_by_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno,
  * The same, entry by entry.  False if the leaf has changed.
  */
 static bool
-first_in_place(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno, uint64 version,
-			   const NvmIndexKey *key, ScanDirection dir)
+first_in_place(IndexScanDesc scan, NvmLeafReader *reader, NvmRelState *state,
+			   uint32 blkno, uint64 version, const NvmIndexKey *key,
+			   ScanDirection dir)
 {
-	NvmRelState *state = nvm_index_cache(scan->indexRelation)->state;
 	int			pos;
 
 	if (!reader_in_place(reader, state, blkno, version) ||
@@ -543,6 +544,7 @@ read_first_leaf(IndexScanDesc scan, ScanDirection dir)
 {
 	NvmScan    *so = (NvmScan *) scan->opaque;
 	Relation	index = scan->indexRelation;
+	NvmIndexCache cache = *nvm_index_cache(index);
 	const NvmIndexKey *key = ScanDirectionIsForward(dir) ? &so->keys.low : &so->keys.high;
 	NvmLeafReader reader;
 
@@ -551,20 +553,20 @@ read_first_leaf(IndexScanDesc scan, ScanDirection dir)
 
 	for (int tries = 0;; tries++)
 	{
-		NvmIndexCache *cache = nvm_index_cache(index);
 		uint64		version = 0;
 		uint32		blkno;
 
 		if (key->nparts > 0)
-			blkno = nvm_index_descend(index, cache, key, 0, &version, scan->xs_snapshot);
+			blkno = nvm_index_descend(index, &cache, key, 0, &version, scan->xs_snapshot);
 		else
-			blkno = nvm_index_endpoint(index, cache, 0, ScanDirectionIsBackward(dir),
+			blkno = nvm_index_endpoint(index, &cache, 0, ScanDirectionIsBackward(dir),
 									   scan->xs_snapshot);
 		if (blkno == NVM_INDEX_NONE)
 			return false;
+		NVM_FAILPOINT("btree-scan-first");
 		if (key->nparts > 0 && tries < IN_PLACE_TRIES)
 		{
-			if (first_in_place(scan, &reader, blkno, version, key, dir))
+			if (first_in_place(scan, &reader, cache.state, blkno, version, key, dir))
 				return true;
 			continue;
 		}
@@ -587,6 +589,7 @@ read_right_leaf(IndexScanDesc scan, uint32 blkno)
 	while (blkno != NVM_INDEX_NONE)
 	{
 		CHECK_FOR_INTERRUPTS();
+		NVM_FAILPOINT("btree-scan-right");
 		reader_copy(scan, &reader, blkno);
 		if ((reader.flags & NVM_INDEX_DELETED) == 0)
 			return read_leaf(scan, &reader, reader.first, false, ForwardScanDirection);
@@ -605,15 +608,15 @@ typedef struct NvmPageLinks
 static NvmPageLinks
 page_links(Relation index, uint32 blkno)
 {
-	NvmIndexCache *cache = nvm_index_cache(index);
+	NvmIndexCache cache = *nvm_index_cache(index);
 	NvmIndexPage *page;
 	NvmPageLinks links;
 	uint64		version;
 
 	do
 	{
-		version = nvm_index_enter(index, cache, blkno);
-		page = nvm_index_page(cache->state, blkno);
+		version = nvm_index_enter(index, &cache, blkno);
+		page = nvm_index_page(cache.state, blkno);
 		links.left = page->left;
 		links.right = page->right;
 		links.deleted = (page->flags & NVM_INDEX_DELETED) != 0;
@@ -657,6 +660,7 @@ read_left_leaf(IndexScanDesc scan, uint32 from)
 				blkno = links.right;
 				continue;
 			}
+			NVM_FAILPOINT("btree-scan-left");
 			reader_copy(scan, &reader, blkno);
 			if (reader.right == from && (reader.flags & NVM_INDEX_DELETED) == 0)
 				return read_leaf(scan, &reader, reader.nitems - 1, false,

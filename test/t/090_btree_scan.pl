@@ -12,6 +12,7 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -414,6 +415,82 @@ SQL
 	is(join(',', @got), $expect, "$way: each row once, in order, while leaves come and go");
 	$reader->query_safe('COMMIT');
 	$reader->quit;
+}
+
+# The same between two leaves of one statement, held there for a while.  All but
+# a few rows are gone before it begins, so that VACUUM unlinks what it is about
+# to go to, or where it stands.
+$node->safe_psql('postgres', 'DELETE FROM w WHERE NOT stays; VACUUM w');
+foreach my $held (
+	[ 'btree-scan-right', 'k', 2 ],
+	[ 'btree-scan-right', 'k', 17 ],
+	[ 'btree-scan-left', 'k DESC', 1 ],
+	[ 'btree-scan-left', 'k DESC', 9 ],
+	[ 'btree-scan-first', 'k', 1 ],
+	[ 'btree-scan-first', 'k DESC', 1 ])
+{
+	my ($failpoint, $order, $hit) = @$held;
+	my $log = -s $node->logfile;
+	my ($out, $err) = ('', '');
+
+	$node->safe_psql('postgres', <<SQL);
+INSERT INTO w SELECT g, false FROM generate_series(1, 30000) g;
+DELETE FROM w WHERE NOT stays;
+SQL
+	my $run = IPC::Run::start(
+		[ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-c', <<SQL ], '>', \$out, '2>', \$err);
+SET nvm.failpoint = '$failpoint:sleep=1500:$hit';
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
+SELECT string_agg(k::text, ',') FROM (SELECT k FROM w WHERE k > 0 AND k < 100000 ORDER BY $order) x;
+SQL
+	$node->wait_for_log(qr/failpoint $failpoint hit/, $log);
+	$node->safe_psql('postgres', 'VACUUM w');
+	$node->safe_psql('postgres',
+		'INSERT INTO w SELECT g % 30000, false FROM generate_series(1, 60000) g');
+	$run->finish;
+	$node->safe_psql('postgres', 'DELETE FROM w WHERE NOT stays; VACUUM w');
+	chomp $out;
+	$out = join ',', reverse split /,/, $out if $order ne 'k';
+	is($out . $err, $expect, "held at hit $hit of $failpoint, by $order");
+}
+
+# And all at once, at any moment.
+my $dir    = PostgreSQL::Test::Utils::tempdir();
+my %script = (
+	forward  => "SELECT 1 / (string_agg(k::text, ',') = '$expect')::int FROM (SELECT k FROM w WHERE stays ORDER BY k) x;",
+	backward => "SELECT 1 / (string_agg(k::text, ',') = '" . join(',', reverse split /,/, $expect) .
+	  "')::int FROM (SELECT k FROM w WHERE stays ORDER BY k DESC) x;",
+	middle => <<'SQL',
+\set x random(0, 29)
+SELECT 1 / (array_agg(k) = ARRAY[:x * 1000 + 1000, :x * 1000 + 1001, :x * 1000 + 1002])::int
+FROM (SELECT k FROM w WHERE stays AND k > :x * 1000 + 500 AND k < :x * 1000 + 1500 ORDER BY k) x WHERE :x < 29;
+SELECT 1 / (count(*) = CASE :x WHEN 9 THEN 2 ELSE 3 END)::int
+FROM w WHERE stays AND k = ANY (ARRAY[:x * 1000 + 1, 7, :x * 1000 + 2, 500, 9001, 77777]);
+SQL
+	write => <<'SQL',
+\set a random(1, 29000)
+INSERT INTO w SELECT :a + g % 700, false FROM generate_series(1, 2000) g;
+\set b random(1, 27000)
+DELETE FROM w WHERE NOT stays AND k BETWEEN :b AND :b + 4000;
+SQL
+	vacuum => "VACUUM w;\n\\sleep 20 ms\n");
+my @runs;
+my $seconds = NvmTest::is_long() ? 60 : 6;
+foreach my $name (sort keys %script)
+{
+	my $clients = $name eq 'write' ? 3 : 1;
+	my $err     = '';
+
+	append_to_file("$dir/$name.sql", $script{$name});
+	local $ENV{PGOPTIONS} = '-c enable_seqscan=off -c enable_sort=off -c enable_bitmapscan=' .
+	  ($name eq 'middle' ? 'on' : 'off');
+	push @runs, [ $name, \$err, IPC::Run::start(
+			[ 'pgbench', '-n', '-T', $seconds, '-c', $clients, '-j', $clients, '-f', "$dir/$name.sql",
+				'-h', $node->host, '-p', $node->port, 'postgres' ], '>', '/dev/null', '2>', \$err) ];
+}
+foreach my $run (@runs)
+{
+	ok($run->[2]->finish, "$run->[0] beside the others") or diag(${ $run->[1] });
 }
 
 $node->check_clean('at the end');
