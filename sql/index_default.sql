@@ -1,6 +1,9 @@
 -- nvm.default_index_method: which indexes nvm_btree is chosen for, and what
 -- then works as with btree
 
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pg_nvm;
+RESET client_min_messages;
 SET nvm.default_index_method = 'nvm_btree';
 
 CREATE VIEW methods AS

@@ -261,7 +261,7 @@ extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint
 /* what the entries of a page may take in all */
 #define NVM_INDEX_ROOM			(NVM_INDEX_PAGE_SIZE - NVM_INDEX_HEADER_SIZE)
 /* the largest entry: three must fit beside order words, as nbtree demands */
-#define NVM_INDEX_MAX_ENTRY		2696
+#define NVM_INDEX_MAX_ENTRY		2704
 
 /*
  * Store an image in a page that nobody can reach but by an old link: all but
