@@ -85,7 +85,9 @@ our %elsewhere = (
 	'reset-forgotten'   => '053_reset_pool',
 	'bypass-note'       => '055_bypassed',
 	'bypass-noted'      => '055_bypassed',
-	'pool-create'       => '059_new_pools',);
+	'pool-create'       => '059_new_pools',
+	'ddl-settle-index'  => '095_btree_ddl_crash',
+	'copy-index-block'  => '095_btree_ddl_crash',);
 
 sub one
 {

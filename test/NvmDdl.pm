@@ -361,7 +361,8 @@ sub verify
 
 Servers die in the midst of each kind: killed at so many of the places that it
 comes to, without power at so many, 0 for all; of each loss of power so many
-images.  METHOD is nvm.default_index_method.
+images.  METHOD is nvm.default_index_method.  always => [[KIND, NAME]...]: places
+at which they die in any case, both ways.
 
 =cut
 
@@ -387,6 +388,9 @@ sub crash_test
 			# half of the kinds lose power too
 			$failures == 0 || $turn++ % 2 == NvmCrash::random('turn', 2) ? _choose($_, 'power', $failures) : ())
 	} @all;
+	push @work, map { my ($kind, $name) = @$_; map { [ $kind, $name, 1 + NvmCrash::random("hit/$kind/$name/$_", $learned->{$kind}{reached}{$name} // 1), $_ ] } 'kill', 'power' }
+	  @{ $params{always} // [] }
+	  unless @only;
 
 	foreach my $kind (@only ? () : map { $_->{name} } @all)
 	{

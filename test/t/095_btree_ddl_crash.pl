@@ -14,10 +14,14 @@ use Test::More;
 # what does something else because of the indexes
 my @kinds = grep { $_->{name} !~ /^(?:ctas|create-matview|to-nvm|refresh-concurrently|move-database)$/ } @NvmDdl::kinds;
 
+# at these places in any case
+my @always = ([ 'alter-type', 'ddl-settle-index' ], [ 'create-database', 'copy-index-block' ]);
+
 # not all in a short run, in turn by the seed
-@kinds = grep { NvmTest::is_long() || $_->{index} || NvmCrash::random("kind/$_->{name}", 3) == 0 } (@kinds, @NvmDdl::index_kinds);
+@kinds = grep { NvmTest::is_long() || $_->{index} || $_->{name} eq 'create-database' || NvmCrash::random("kind/$_->{name}", 3) == 0 } (@kinds, @NvmDdl::index_kinds);
 NvmDdl::crash_test(
 	method => 'nvm_btree',
 	kinds  => \@kinds,
+	always => \@always,
 	NvmTest::is_long() ? (kills => 0, failures => 0, images => 5) : (kills => 1, failures => 1, images => 1));
 done_testing();
