@@ -216,13 +216,30 @@ split_inner(Relation index, NvmIndexCache *cache, uint32 blkno)
 }
 
 /*
+ * Lock the left page of a split, if the second step is still to be taken.  As
+ * long as INCOMPLETE stands it is, and the right page is the one of that split:
+ * neither page is split or deleted meanwhile.
+ */
+static bool
+lock_incomplete(NvmIndexPage *left, uint32 child)
+{
+	nvm_index_lock_wait(left);
+	if ((left->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_ROOT | NVM_INDEX_DELETED)) ==
+		NVM_INDEX_INCOMPLETE && left->right == child)
+		return true;
+	nvm_index_unlock(left, false);
+	return false;
+}
+
+/*
  * See to it that the level above has a downlink to `child`, whose left sibling
- * has this high key, and durably.  False if there is no such level, which
- * means that the caller's copy is out of date.
+ * is `left` and has this high key, and durably.  False if there is no such
+ * level, or the split is complete by now, which means that the caller's copy is
+ * out of date: the right page may even have been deleted since.
  */
 static bool
 insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
-				IndexTuple highkey, uint32 child)
+				NvmIndexPage *left, IndexTuple highkey, uint32 child)
 {
 	IndexTuple	downlink = CopyIndexTuple(highkey);
 	NvmIndexKey *key = palloc(sizeof(NvmIndexKey));
@@ -261,10 +278,16 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 			split_inner(index, cache, blkno);
 			continue;
 		}
+		if (!lock_incomplete(left, child))
+			return false;
 		if (!nvm_index_lock(page, version))
+		{
+			nvm_index_unlock(left, false);
 			continue;
+		}
 		nvm_index_append(cache, page, pos, downlink);
 		nvm_index_unlock(page, true);
+		nvm_index_unlock(left, false);
 		NVM_FAILPOINT("btree-downlink-inserted");
 		break;
 	}
@@ -300,10 +323,11 @@ finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 
 	if (copy->flags & NVM_INDEX_ROOT)
 		return grow_root(index, cache, copy);
-	if (!insert_downlink(index, cache, copy->level + 1, NvmIndexCopyItem(copy, 0),
+	if (!insert_downlink(index, cache, copy->level + 1, page, NvmIndexCopyItem(copy, 0),
 						 copy->right))
 		return false;
-	if (!nvm_index_lock(page, copy->version))
+	/* entries may have come to the page meanwhile: that does not matter */
+	if (!lock_incomplete(page, copy->right))
 		return false;
 	page->flags &= ~NVM_INDEX_INCOMPLETE;
 	if (NvmIndexFlushes(cache, copy->level))
