@@ -91,6 +91,7 @@ static NvmIndexCopy *
 check_copy(IndexCheck *check, uint32 blkno)
 {
 	NvmIndexCopy *copy;
+	const char *problem;
 
 	if (blkno == NVM_INDEX_NONE || blkno >= check->nblocks)
 	{
@@ -101,8 +102,12 @@ check_copy(IndexCheck *check, uint32 blkno)
 	if (!nvm_index_check_image(check, blkno))
 		return NULL;
 	copy = (NvmIndexCopy *) palloc(sizeof(NvmIndexCopy));
-	nvm_index_copy(check->index, &check->cache, blkno, copy);
-	return copy;
+	problem = nvm_index_try_copy(check->index, &check->cache, blkno, copy);
+	if (problem == NULL)
+		return copy;
+	nvm_index_check_report(check, blkno, 0, "page cannot be read: %s", problem);
+	pfree(copy);
+	return NULL;
 }
 
 /* ---- the level above ---- */

@@ -299,10 +299,7 @@ describe_copy(Relation index, NvmIndexCopy *copy)
 			return "length of an entry";
 		if (BTreeTupleIsPosting(itup))
 		{
-			if (copy->level > 0 || i < view.first || BTreeTupleGetNPosting(itup) < 2 ||
-				BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
-				BTreeTupleGetPostingOffset(itup) +
-				BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) > size)
+			if (copy->level > 0 || i < view.first || !nvm_index_posting_fits(itup))
 				return "a posting list";
 		}
 		else if (BTreeTupleIsPivot(itup) != (copy->level > 0 || i < view.first) ||
@@ -312,11 +309,10 @@ describe_copy(Relation index, NvmIndexCopy *copy)
 	return NULL;
 }
 
-void
-nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy *copy)
+const char *
+nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy *copy)
 {
 	NvmIndexPage *page;
-	const char *problem;
 
 	do
 	{
@@ -326,7 +322,14 @@ nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy 
 	} while (!nvm_index_validate(page, copy->version));
 
 	copy->blkno = blkno;
-	problem = describe_copy(index, copy);
+	return describe_copy(index, copy);
+}
+
+void
+nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy *copy)
+{
+	const char *problem = nvm_index_try_copy(index, cache, blkno, copy);
+
 	if (problem != NULL)
 		nvm_index_damaged(index, blkno, problem);
 }

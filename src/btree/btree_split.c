@@ -467,6 +467,9 @@ nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 
 	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
 	at = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos);
+	/* a link that leads nowhere must not be found out under locks */
+	if (copy->right != NVM_INDEX_NONE)
+		(void) nvm_index_enter(index, cache, copy->right);
 	plan->right = nvm_index_alloc(index, cache);
 	PG_TRY();
 	{

@@ -246,6 +246,9 @@ typedef struct NvmIndexCopy
  */
 extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 						   NvmIndexCopy *copy);
+/* the same for the checker: NULL, or what is wrong with its entries */
+extern const char *nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
+									  NvmIndexCopy *copy);
 
 /*
  * Form the image of a page in private memory: all entries base, sorted as

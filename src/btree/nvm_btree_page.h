@@ -67,6 +67,16 @@ nvm_index_view(const NvmIndexPage *page, NvmIndexView *view)
 	return NVM_VIEW_OK;
 }
 
+/* are the TIDs of a posting list within its size? */
+static inline bool
+nvm_index_posting_fits(IndexTuple itup)
+{
+	return BTreeTupleGetNPosting(itup) >= 2 &&
+		BTreeTupleGetPostingOffset(itup) >= sizeof(IndexTupleData) &&
+		BTreeTupleGetPostingOffset(itup) +
+		BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) <= IndexTupleSize(itup);
+}
+
 /*
  * Copy the entry of an order word to private memory of NVM_INDEX_PAGE_SIZE
  * bytes.  False if it cannot be one.
@@ -86,7 +96,8 @@ nvm_index_take(const char *page, uint16 word, char *buf)
 
 	/* its size is what was checked, whatever was copied */
 	((IndexTuple) buf)->t_info = (((IndexTuple) buf)->t_info & ~INDEX_SIZE_MASK) | size;
-	return true;
+	return !BTreeTupleIsPosting((IndexTuple) buf) ||
+		nvm_index_posting_fits((IndexTuple) buf);
 }
 
 /* is the page what it should be: the block of this index that was meant? */
