@@ -284,7 +284,7 @@ sub all
 			before   => txn(1, 1, 100),
 			sessions => sub {
 				return ({ sql => $_[0]
-						  . "CREATE INDEX bt_pad ON bt USING nvm_btree (pad, k);\n"
+						  . "CREATE INDEX bt_pad ON bt USING nvm_btree (n, pad, k);\n"
 						  . "CREATE INDEX CONCURRENTLY bt_more ON bt USING nvm_btree (part, pad);\n"
 						  . txn(1, 2, 20)
 						  . "REINDEX INDEX bt_high;\nREINDEX INDEX CONCURRENTLY bt_k;\n"
@@ -298,10 +298,12 @@ sub all
 			before   => txn(1, 1, 30),
 			sessions => sub {
 				my ($arm) = @_;
-				$arm =~ s/'/'btree-load-page:sleep=1500:1, /;
+				# the first of a name counts
+				my $place = $arm =~ /btree-load-page/ ? 'btree-load-root' : 'btree-load-page';
+				$arm =~ s/'/'$place:sleep=1500:1, /;
 				return (
 					{ sql => $arm . "CREATE INDEX CONCURRENTLY bt_more ON bt USING nvm_btree (part, pad);\n" },
-					{ sql => txn(2, 1, 30), after => qr/failpoint btree-load-page hit/ },);
+					{ sql => txn(2, 1, 30), after => qr/failpoint btree-load-(?:page|root) hit/ },);
 			},
 		},
 		{   # what a first crash leaves: entries of losers, order[] to be rebuilt
