@@ -391,7 +391,8 @@ nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
 			low = Min(low + 1, view.n);
 		pos = search_page(&view, version, key, low, view.n);
 	}
-	if (!nvm_index_validate(page, version))
+	/* a lock that changes nothing comes and goes, and the version is the same */
+	if (!nvm_index_validate(page, version) || pos == PAGE_CHANGED)
 		return -1;
 	if (unlikely(pos < 0))
 		nvm_index_damaged(key->index, blkno, "an entry that a search came upon");

@@ -29,6 +29,9 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+/* to lock a page that does not change */
+#define VACUUM_TRIES	1000
+
 typedef struct IndexVacuum
 {
 	Relation	index;
@@ -143,6 +146,7 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 {
 	MemoryContext oldcontext;
 	uint64		version = 0;
+	int			tries = 0;
 	uint32		right;
 	int			nstay;
 	int			ngo;
@@ -166,8 +170,13 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 		if (ngo == 0 || vacuum_rewrite(vac))
 			break;
 
-		/* we take entries away: there is room if nobody has put some in */
-		if (version == vac->copy->version)
+		/*
+		 * We take entries away: there is room if nobody has put some in.  The
+		 * version may be the same if somebody had the lock for a hint.
+		 */
+		if (version != vac->copy->version)
+			tries = 0;
+		else if (++tries > VACUUM_TRIES)
 			elog(ERROR, "page %u of index \"%s\" cannot be written anew",
 				 blkno, RelationGetRelationName(vac->index));
 		version = vac->copy->version;
