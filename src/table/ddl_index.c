@@ -432,7 +432,8 @@ replaces_ours(NvmIndexWatch *w, Relation index)
 }
 
 /*
- * Is there a storage of an index under the file number of `index`?
+ * Is there a storage of an index under the file number of `index`?  Without a
+ * pool there is none, and what has to be built then is an error.
  */
 static uint32
 storage_of_index(Relation index)
@@ -441,6 +442,8 @@ storage_of_index(Relation index)
 	NvmStorageKey key;
 	uint32		dir;
 
+	if (NvmPool->status != NVM_POOL_OPEN)
+		return 0;
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
 	return dir != 0 && nvm_dir_entry(dir)->kind == NVM_DIR_KIND_INDEX ? dir : 0;
@@ -525,8 +528,6 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w)
 {
 	ListCell   *lc;
 
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN || RecoveryInProgress())
-		return;
 	if (w->touched != NIL || w->storages != NIL)
 		CommandCounterIncrement();
 	foreach(lc, w->touched)

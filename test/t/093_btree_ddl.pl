@@ -306,7 +306,9 @@ my $pool = $node->pool_file;
 rename($pool, "$pool.away") or die $!;
 $node->start;
 $node->fails_with('SELECT * FROM w.t WHERE id = 5', qr/nvm tables are not available/, 'without the pool an access says so');
-$node->safe_psql('postgres', 'DROP TABLE w.o');
+$node->fails_with("ALTER $_", qr/nvm tables are not available/, "and so does ALTER $_")
+  foreach 'TABLE w.t ALTER v TYPE varchar(20)', 'INDEX w.t_v SET TABLESPACE there', 'TABLE w.t SET ACCESS METHOD heap';
+$node->safe_psql('postgres', 'ALTER TABLE w.t ALTER v SET DEFAULT 5; ALTER INDEX w.t_v RENAME TO t_v2; ALTER INDEX w.t_v2 RENAME TO t_v; DROP TABLE w.o');
 $node->stop;
 rename("$pool.away", $pool) or die $!;
 $node->start;
