@@ -96,5 +96,37 @@ SET CONSTRAINTS ALL DEFERRED;
 INSERT INTO dx_late VALUES (1, 2);
 COMMIT;
 
+-- an operator class that came later
+CREATE TYPE dx_pair AS (a int, b int);
+CREATE FUNCTION dx_pair_sum(dx_pair) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1.a + $1.b';
+CREATE FUNCTION dx_pair_cmp(dx_pair, dx_pair) RETURNS int IMMUTABLE LANGUAGE sql AS
+	'SELECT btint4cmp(dx_pair_sum($1), dx_pair_sum($2))';
+CREATE FUNCTION dx_pair_lt(dx_pair, dx_pair) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT dx_pair_cmp($1, $2) < 0';
+CREATE FUNCTION dx_pair_eq(dx_pair, dx_pair) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT dx_pair_cmp($1, $2) = 0';
+CREATE FUNCTION dx_pair_gt(dx_pair, dx_pair) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT dx_pair_cmp($1, $2) > 0';
+CREATE OPERATOR <## (LEFTARG = dx_pair, RIGHTARG = dx_pair, FUNCTION = dx_pair_lt);
+CREATE OPERATOR =## (LEFTARG = dx_pair, RIGHTARG = dx_pair, FUNCTION = dx_pair_eq);
+CREATE OPERATOR >## (LEFTARG = dx_pair, RIGHTARG = dx_pair, FUNCTION = dx_pair_gt);
+CREATE OPERATOR CLASS dx_pair_ops DEFAULT FOR TYPE dx_pair USING btree AS
+	OPERATOR 1 <##, OPERATOR 3 =##, OPERATOR 5 >##, FUNCTION 1 dx_pair_cmp(dx_pair, dx_pair);
+CREATE TABLE dx_pairs (p dx_pair UNIQUE) USING nvm;
+INSERT INTO dx_pairs VALUES ((1, 2)), ((2, 2));
+INSERT INTO dx_pairs VALUES ((3, 0));
+SELECT method, classes FROM methods WHERE index = 'dx_pairs_p_key';
+DROP OPERATOR CLASS dx_pair_ops USING btree;
+
+-- an index becomes a constraint
+CREATE TABLE dx_using (id int NOT NULL, u int) USING nvm;
+CREATE UNIQUE INDEX dx_using_id ON dx_using (id);
+CREATE UNIQUE INDEX dx_using_u ON dx_using (u);
+ALTER TABLE dx_using ADD PRIMARY KEY USING INDEX dx_using_id, ADD CONSTRAINT dx_u UNIQUE USING INDEX dx_using_u;
+INSERT INTO dx_using VALUES (1, 1);
+INSERT INTO dx_using VALUES (1, 2);
+INSERT INTO dx_using VALUES (2, 1);
+\d dx_using
+SELECT * FROM nvm.check('dx_using');
+
 DROP VIEW methods;
+DROP TABLE dx_pairs, dx_using;
+DROP TYPE dx_pair CASCADE;
 DROP TABLE dx_fk, dx_t, dx_late, dx_like, dx_heap, dx_heap2, dx_temp, dx_part, dx_old;

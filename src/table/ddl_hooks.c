@@ -245,16 +245,21 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	NvmIndexWatch w;
+	List	   *volatile posing = NIL;
 
 	nvm_ddl_watch_begin(&w);
 	PG_TRY();
 	{
 		if (IsA(pstmt->utilityStmt, AlterTableStmt))
+		{
 			nvm_ddl_leave_table((AlterTableStmt *) pstmt->utilityStmt, &w);
+			posing = nvm_ddl_pose_as_btree((AlterTableStmt *) pstmt->utilityStmt);
+		}
 		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_FINALLY();
 	{
+		nvm_ddl_pose_end(posing);
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
@@ -273,6 +278,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *stmt = pstmt->utilityStmt;
 
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
+	nvm_ddl_prepare_index_method(pstmt);
 	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
 		ddl_execute_watched(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);

@@ -26,6 +26,9 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
+#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_am.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
@@ -49,6 +52,9 @@
 #include "utils/syscache.h"
 
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
+
+/* of the indexes that pose as btree's, what they really have */
+static Oid	posing_method = InvalidOid;
 
 /* what nvm_default_index_method may be */
 static const struct config_enum_entry index_methods[] = {
@@ -202,6 +208,106 @@ alter_table_take_ours(AlterTableStmt *stmt)
 		}
 	}
 	return changed;
+}
+
+/*
+ * Operator classes of btree may have come since ours were made.  There are as
+ * many of ours as of btree's, since each image goes with its model.
+ */
+static void
+ensure_opclasses(Oid method)
+{
+	CatCList   *theirs = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
+	CatCList   *ours = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(method));
+	bool		missing = theirs->n_members > ours->n_members;
+
+	ReleaseSysCacheList(ours);
+	ReleaseSysCacheList(theirs);
+	if (missing)
+		(void) nvm_btree_mirror_opclasses();
+}
+
+/*
+ * ProcessUtility_hook, before the statement: if an index of ours may come of
+ * it, see to the operator classes.  Without that, a default one of a type that
+ * only resembles the column's would be taken, which compares otherwise.
+ */
+void
+nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
+{
+	Node	   *node = pstmt->utilityStmt;
+	Oid			method;
+
+	if (!IsA(node, AlterTableStmt) &&
+		!(IsA(node, IndexStmt) &&
+		  strcmp(((IndexStmt *) node)->accessMethod, NVM_BTREE_NAME) == 0))
+		return;
+	if (!IsTransactionState() || RecoveryInProgress() || XactReadOnly)
+		return;
+	method = get_index_am_oid(NVM_BTREE_NAME, true);
+	if (OidIsValid(method))
+		ensure_opclasses(method);
+}
+
+/*
+ * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
+ * access method is btree, though nothing else that it does with it depends on
+ * that.  So let the relcache entries of such indexes of ours say so until the
+ * statement is over.  Returns those indexes, open; should an invalidation set
+ * an entry right before PostgreSQL has looked at it, there is the ERROR that
+ * there would be without us.
+ */
+List *
+nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
+{
+	List	   *indexes = NIL;
+	Oid			relid;
+	ListCell   *lc;
+
+	if (stmt->objtype != OBJECT_TABLE)
+		return NIL;
+	foreach(lc, stmt->cmds)
+	{
+		Constraint *con = (Constraint *) lfirst_node(AlterTableCmd, lc)->def;
+		Oid			indexid;
+		Relation	index;
+
+		if (con == NULL || !IsA(con, Constraint) || con->indexname == NULL)
+			continue;
+		relid = RangeVarGetRelid(stmt->relation, AccessShareLock, true);
+		if (!OidIsValid(relid))
+			break;
+		indexid = get_relname_relid(con->indexname, get_rel_namespace(relid));
+		if (!OidIsValid(indexid) || get_rel_relkind(indexid) != RELKIND_INDEX)
+			continue;
+		index = index_open(indexid, AccessShareLock);
+		if (nvm_relation_is_btree(index))
+		{
+			posing_method = index->rd_rel->relam;
+			index->rd_rel->relam = BTREE_AM_OID;
+			indexes = lappend(indexes, index);
+		}
+		else
+			index_close(index, NoLock);
+	}
+	return indexes;
+}
+
+/*
+ * The statement is over, perhaps by an ERROR: no catalog is looked at here.
+ */
+void
+nvm_ddl_pose_end(List *indexes)
+{
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = (Relation) lfirst(lc);
+
+		index->rd_rel->relam = posing_method;
+		index_close(index, NoLock);
+	}
 }
 
 /*
