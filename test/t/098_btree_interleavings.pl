@@ -29,6 +29,14 @@ sub asleep
 	return;
 }
 
+# what the server's log says of a session
+sub log_of
+{
+	my ($session) = @_;
+	my $pid = $session->pid;
+	return join "\n", grep { /\[$pid\]/ } split /\n/, slurp_file($node->logfile);
+}
+
 sub sound
 {
 	my ($index, $name) = @_;
@@ -45,7 +53,7 @@ INSERT INTO s SELECT i * 1000, i FROM generate_series(1, 3000) i;
 DELETE FROM s WHERE id > 450000 AND id < 2000000;
 SQL
 my $late = $node->session;
-asleep($late, 'btree-split-locks', 4000, 'INSERT INTO s SELECT 449001 + i, -i FROM generate_series(1, 400) i');
+asleep($late, 'btree-split-locks', 2500, 'INSERT INTO s SELECT 449001 + i, -i FROM generate_series(1, 400) i');
 my $deleted = (run_command([ 'psql', '-X', '-d', $node->connstr('postgres'), '-c', 'VACUUM VERBOSE s' ]))[1] =~ /(\d+) newly deleted/ ? $1 : 0;
 cmp_ok($deleted, '>=', 4, 'VACUUM completes a split, and deletes the right page');
 # the end of the session's statement
@@ -53,5 +61,66 @@ is($late->sql('SELECT 1'), '1', 'who made the split goes on');
 sound('s_id', 'late downlink');
 is(sql('SET enable_seqscan = off; SELECT count(*), count(*) FILTER (WHERE x < 0) FROM s WHERE id > 0'), '1851|400', 'late downlink: all rows are found');
 $late->drop;
+
+# ---- two who insert one key of a unique index
+
+# The first has looked for the key and sleeps; `between` happens, and another
+# inserts the key: the first must find it.
+sub two_of_a_key
+{
+	my ($name, $table, $key, $between) = @_;
+	my $first = $node->session;
+
+	asleep($first, 'btree-checked', 1500, "INSERT INTO $table VALUES ($key)");
+	$between->() if $between;
+	my ($ret) = $node->psql('postgres', "INSERT INTO $table VALUES ($key)");
+	$first->sql('SELECT 1');
+	is(sql("SELECT count(*) FROM $table WHERE k = $key"), '1', "$name: one row has the key");
+
+	# the first, as a rule; but a machine may be so slow that he wakes up before
+	my $found = log_of($first) =~ /duplicate key value/;
+	ok($ret == 0 ? $found : !$found, "$name: one of both finds the other's");
+	note 'the second was too late' if $ret != 0;
+	sound("${table}_k_idx", $name);
+	$first->drop;
+	return;
+}
+
+sql(<<SQL);
+CREATE TABLE u (k int) USING nvm;
+CREATE UNIQUE INDEX u_k_idx ON u USING nvm_btree (k);
+INSERT INTO u SELECT i * 10 FROM generate_series(1, 3000) i;
+SQL
+two_of_a_key('same leaf', 'u', 15005);
+two_of_a_key('leaf is split', 'u', 15008, sub { sql('INSERT INTO u SELECT 15020 + i FROM generate_series(1, 900) i WHERE i % 10 <> 0'); });
+sql('DELETE FROM u WHERE k BETWEEN 5000 AND 25000');
+two_of_a_key('leaf is emptied and deleted', 'u', 16001, sub { sql('VACUUM u'); });
+sql('VACUUM u');
+two_of_a_key('leaf is deleted', 'u', 16001 + 1, sub { sql('INSERT INTO u VALUES (16003)'); });
+
+# The key's dead entries fill several leaves, as somebody may still see the rows.
+sql(<<SQL);
+CREATE TABLE d (k text) USING nvm;
+CREATE UNIQUE INDEX d_k_idx ON d USING nvm_btree (k);
+INSERT INTO d VALUES (repeat('k', 500));
+CREATE PROCEDURE churn(n int) LANGUAGE plpgsql AS \$\$
+BEGIN
+	FOR i IN 1 .. n LOOP
+		DELETE FROM d;
+		INSERT INTO d VALUES (repeat('k', 500));
+		COMMIT;
+	END LOOP;
+END \$\$;
+SQL
+my $old = $node->session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM d');
+sql('CALL churn(1200); DELETE FROM d');
+cmp_ok(sql("SELECT blocks FROM nvm.relations WHERE relation = 'd_k_idx'::regclass"), '>=', 5, 'equal keys fill several leaves');
+two_of_a_key('equal keys on several leaves', 'd', q(repeat('k', 500)));
+sql('DELETE FROM d');
+two_of_a_key('equal keys on several leaves that are split', 'd', q(repeat('k', 500)), sub { sql('CALL churn(400); DELETE FROM d'); });
+$old->sql('COMMIT');
+sql('DELETE FROM d');
+two_of_a_key('equal keys on several leaves that are deleted', 'd', q(repeat('k', 500)), sub { sql('VACUUM d'); });
+$old->drop;
 
 done_testing();
