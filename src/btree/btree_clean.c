@@ -210,7 +210,7 @@ nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy
  * and some more?  An insertion needs an order word for each entry besides.
  */
 static bool
-is_enough(const Cleaning *clean)
+is_enough(const Cleaning *clean, Size slack)
 {
 	Size		used = NVM_INDEX_HEADER_SIZE;
 	int			n = clean->nitems + 1;
@@ -223,7 +223,7 @@ is_enough(const Cleaning *clean)
 	for (int i = 0; i < clean->nitems; i++)
 		used += NvmIndexEntrySpace(clean->items[i]);
 	used += n * sizeof(uint16) + MAXALIGN(IndexTupleSize(clean->newitem));
-	return used + CLEAN_SLACK <= NVM_INDEX_PAGE_SIZE;
+	return used + slack <= NVM_INDEX_PAGE_SIZE;
 }
 
 /* ---- 1: what scans have marked ---- */
@@ -413,16 +413,21 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 		return;
 	}
 
-	if (drop_marked(clean) == 0 || !is_enough(clean))
+	if (drop_marked(clean) == 0 || !is_enough(clean, CLEAN_SLACK))
 	{
 		if (unchanged || equals)
 			delete_bottomup(clean);
-		if (!is_enough(clean))
+		if (!is_enough(clean, CLEAN_SLACK))
 			clean->nitems = nvm_index_merge(clean->index, clean->cache, clean->items,
 											clean->nitems, merge, &clean->items);
 	}
 
-	if (clean->nitems < 2 || is_enough(clean))
+	/*
+	 * There may not be room for two entries of the largest size behind a high
+	 * key of that size, with their words: they get a page each.
+	 */
+	if (is_enough(clean, CLEAN_SLACK) ||
+		(clean->nitems < 2 && is_enough(clean, 0)))
 		(void) nvm_index_rewrite(clean->index, clean->cache, copy,
 								 clean->items, clean->nitems);
 	else

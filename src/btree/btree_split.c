@@ -21,6 +21,17 @@
 #include "storage/predicate.h"
 #include "utils/memutils.h"
 
+/* the first step of a split whose second one is being taken */
+typedef struct SplitGuard
+{
+	NvmIndexPage *left;
+	uint32		child;			/* its right sibling, which lacks a downlink */
+} SplitGuard;
+
+static bool split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+					   IndexTuple *items, int nitems, IndexTuple newitem, int newpos,
+					   const SplitGuard *guard);
+
 /* ---- pivots ---- */
 
 /*
@@ -192,43 +203,59 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 /* ---- the second step ---- */
 
 /*
- * Split the inner page of a copy to make room on it.
- */
-static void
-split_inner(Relation index, NvmIndexCache *cache, uint32 blkno)
-{
-	NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
-	IndexTuple *items;
-	int			n = 0;
-
-	nvm_index_copy(index, cache, blkno, copy);
-	if (copy->flags & NVM_INDEX_INCOMPLETE)
-		nvm_index_finish_split(index, cache, NULL, blkno);
-	else if ((copy->flags & NVM_INDEX_DELETED) == 0 && copy->nitems - copy->first >= 2)
-	{
-		items = palloc(copy->nitems * sizeof(IndexTuple));
-		for (int i = copy->first; i < copy->nitems; i++)
-			items[n++] = NvmIndexCopyItem(copy, i);
-		(void) nvm_index_split(index, cache, copy, items, n, NULL, 0);
-		pfree(items);
-	}
-	pfree(copy);
-}
-
-/*
  * Lock the left page of a split, if the second step is still to be taken.  As
  * long as INCOMPLETE stands it is, and the right page is the one of that split:
  * neither page is split or deleted meanwhile.
  */
 static bool
-lock_incomplete(NvmIndexPage *left, uint32 child)
+lock_incomplete(const SplitGuard *guard)
 {
+	NvmIndexPage *left = guard->left;
+
 	nvm_index_lock_wait(left);
 	if ((left->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_ROOT | NVM_INDEX_DELETED)) ==
-		NVM_INDEX_INCOMPLETE && left->right == child)
+		NVM_INDEX_INCOMPLETE && left->right == guard->child)
 		return true;
 	nvm_index_unlock(left, false);
 	return false;
+}
+
+/*
+ * Insert a downlink by a split of its page, on which there is no room; it goes
+ * to item `pos`.  A split that makes room first would not do: where the keys are
+ * of the largest size a page has two children, and one each after it.
+ *
+ * False, and nothing done, if the page has not this version any more, or the
+ * split of the guard is complete.
+ */
+static bool
+split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version,
+					int pos, IndexTuple downlink, const SplitGuard *guard)
+{
+	NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
+	IndexTuple *items;
+	bool		done = false;
+	int			n = 0;
+
+	nvm_index_copy(index, cache, blkno, copy);
+	if (copy->flags & NVM_INDEX_INCOMPLETE)
+		nvm_index_finish_split(index, cache, NULL, blkno);
+	else if (copy->version == version && (copy->flags & NVM_INDEX_DELETED) == 0)
+	{
+		items = palloc((copy->nitems + 1) * sizeof(IndexTuple));
+		for (int i = copy->first; i < copy->nitems; i++)
+		{
+			if (i == pos)
+				items[n++] = downlink;
+			items[n++] = NvmIndexCopyItem(copy, i);
+		}
+		if (pos == copy->nitems)
+			items[n++] = downlink;
+		done = split_page(index, cache, copy, items, n, NULL, pos - copy->first, guard);
+		pfree(items);
+	}
+	pfree(copy);
+	return done;
 }
 
 /*
@@ -244,6 +271,7 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 	IndexTuple	downlink = CopyIndexTuple(highkey);
 	NvmIndexKey *key = palloc(sizeof(NvmIndexKey));
 	char	   *buf = palloc(NVM_INDEX_PAGE_SIZE);
+	SplitGuard	guard = {left, child};
 	NvmIndexPage *page;
 
 	BTreeTupleSetDownLink(downlink, child);
@@ -275,10 +303,11 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 		}
 		if (!nvm_index_has_room(page, IndexTupleSize(downlink)))
 		{
-			split_inner(index, cache, blkno);
+			if (split_with_downlink(index, cache, blkno, version, pos, downlink, &guard))
+				return true;
 			continue;
 		}
-		if (!lock_incomplete(left, child))
+		if (!lock_incomplete(&guard))
 			return false;
 		if (!nvm_index_lock(page, version))
 		{
@@ -311,6 +340,7 @@ static bool
 finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 {
 	NvmIndexPage *page = nvm_index_page(cache->state, copy->blkno);
+	SplitGuard	guard = {page, copy->right};
 
 	/*
 	 * Whoever read the page before it was split has its predicate lock by now.
@@ -327,7 +357,7 @@ finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 						 copy->right))
 		return false;
 	/* entries may have come to the page meanwhile: that does not matter */
-	if (!lock_incomplete(page, copy->right))
+	if (!lock_incomplete(&guard))
 		return false;
 	page->flags &= ~NVM_INDEX_INCOMPLETE;
 	if (NvmIndexFlushes(cache, copy->level))
@@ -377,18 +407,20 @@ typedef struct SplitPlan
 } SplitPlan;
 
 /*
- * Form both images.
+ * Form both images.  One half of a leaf may be empty: what is about to be
+ * inserted there is `newitem`.
  */
 static void
 form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-			IndexTuple *items, int nitems, int at, SplitPlan *plan)
+			IndexTuple *items, int nitems, IndexTuple newitem, int at, SplitPlan *plan)
 {
 	IndexTuple *list = palloc((nitems + 2) * sizeof(IndexTuple));
 	uint16		flags = copy->flags & ~NVM_INDEX_HAS_DEAD;
 	int			n = 0;
 
 	list[n++] = copy->level == 0 ?
-		nvm_index_truncate(index, cache, items[at - 1], items[at]) :
+		nvm_index_truncate(index, cache, at > 0 ? items[at - 1] : newitem,
+						   at < nitems ? items[at] : newitem) :
 		CopyIndexTuple(items[at]);
 	memcpy(list + n, items, at * sizeof(IndexTuple));
 	n += at;
@@ -415,10 +447,11 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 
 /*
  * Make the split that was planned.  False, and nothing done, if the page has
- * changed since.
+ * changed since, or what it is for is no longer wanted.
  */
 static bool
-apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan)
+apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
+			const SplitGuard *guard)
 {
 	NvmIndexPage *left = nvm_index_page(cache->state, copy->blkno);
 	NvmIndexPage *right = nvm_index_page(cache->state, plan->right);
@@ -429,8 +462,15 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan)
 	NVM_FAILPOINT("btree-split-written");
 
 	nvm_index_change_begin(&change, NvmIndexFlushes(cache, copy->level));
+	if (guard != NULL && !lock_incomplete(guard))
+	{
+		nvm_index_change_end(&change);
+		return false;
+	}
 	if (!nvm_index_lock(left, copy->version))
 	{
+		if (guard != NULL)
+			nvm_index_unlock(guard->left, false);
 		nvm_index_change_end(&change);
 		return false;
 	}
@@ -452,28 +492,24 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan)
 		nvm_index_unlock(sibling, true);
 	nvm_index_unlock(right, true);
 	nvm_index_unlock(left, true);
+	if (guard != NULL)
+		nvm_index_unlock(guard->left, false);
 	nvm_index_change_end(&change);
 	NVM_FAILPOINT("btree-split-applied");
 	return true;
 }
 
-bool
-nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-				IndexTuple *items, int nitems, IndexTuple newitem, int newpos)
+/*
+ * Take a block for the right page, and form both images.
+ */
+static void
+plan_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+		   IndexTuple *items, int nitems, IndexTuple newitem, int at, SplitPlan *plan)
 {
-	SplitPlan  *plan = palloc(sizeof(SplitPlan));
-	int			at;
-	bool		done;
-
-	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
-	at = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos);
-	/* a link that leads nowhere must not be found out under locks */
-	if (copy->right != NVM_INDEX_NONE)
-		(void) nvm_index_enter(index, cache, copy->right);
 	plan->right = nvm_index_alloc(index, cache);
 	PG_TRY();
 	{
-		form_halves(index, cache, copy, items, nitems, at, plan);
+		form_halves(index, cache, copy, items, nitems, newitem, at, plan);
 	}
 	PG_CATCH();
 	{
@@ -481,11 +517,36 @@ nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	done = apply_split(cache, copy, plan);
+}
+
+/*
+ * See nvm_index_split.  guard: the items contain the downlink, number newpos,
+ * that its split lacks.
+ */
+static bool
+split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+		   IndexTuple *items, int nitems, IndexTuple newitem, int newpos,
+		   const SplitGuard *guard)
+{
+	SplitPlan  *plan = palloc(sizeof(SplitPlan));
+	bool		done;
+
+	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
+	if (nitems > 1)
+		newpos = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos);
+	plan_split(index, cache, copy, items, nitems, newitem, newpos, plan);
+	done = apply_split(cache, copy, plan, guard);
 	if (!done)
 		nvm_index_free(cache, plan->right);
 	pfree(plan);
 	if (done)
 		nvm_index_finish_split(index, cache, NULL, copy->blkno);
 	return done;
+}
+
+bool
+nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
+				IndexTuple *items, int nitems, IndexTuple newitem, int newpos)
+{
+	return split_page(index, cache, copy, items, nitems, newitem, newpos, NULL);
 }

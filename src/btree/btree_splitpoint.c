@@ -265,6 +265,13 @@ nvm_index_choose_split(Relation index, const NvmIndexCopy *copy, IndexTuple *ite
 		search.total += NvmIndexEntrySpace(items[i]);
 	}
 
+	/* of two children and a new one, no page is to be left with one again */
+	if (!search.leaf && nitems == 3 && is_feasible(&search, newpos))
+	{
+		pfree(search.before);
+		return newpos;
+	}
+
 	if (search.rightmost)
 		percent = search.leaf ? nvm_index_fillfactor(index) : INNER_FILL;
 	best = follow_series(&search, newitem, newpos, &percent);

@@ -39,15 +39,19 @@ extern int	nvm_index_merge(Relation index, NvmIndexCache *cache, IndexTuple *ite
 							int nitems, bool merge, IndexTuple **merged);
 
 /*
- * Split the page of a copy, which holds these data items from now on, strictly
+ * Split the leaf of a copy, which holds these data items from now on, strictly
  * ordered.  newpos: so many of them are below the entry for which room is
- * made (newitem), if there is one.  False, and nothing done, if the page has
- * changed.  Makes sure of the downlink.
+ * made (newitem), if there is one; a single item then has the other page to
+ * itself.  False, and nothing done, if the page has changed.  Makes sure of the
+ * downlink.
  */
 extern bool nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 							IndexTuple *items, int nitems, IndexTuple newitem, int newpos);
 
-/* how many of the items go to the left; 1 .. nitems - 1 (btree_splitpoint.c) */
+/*
+ * How many of the items go to the left: 1 .. nitems - 1 (btree_splitpoint.c).
+ * On an inner page item newpos is the one for which it is split.
+ */
 extern int	nvm_index_choose_split(Relation index, const NvmIndexCopy *copy,
 								   IndexTuple *items, int nitems,
 								   IndexTuple newitem, int newpos);
