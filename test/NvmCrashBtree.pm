@@ -256,6 +256,7 @@ sub all
 						  . txn(1, 1, 5)
 						  . "SET enable_seqscan = off;\n"
 						  . "SELECT count(*) FROM counter WHERE v > 0 \\g /dev/null\n" x 3
+						  . "SELECT count(*) FROM (SELECT FROM bt ORDER BY few DESC, pad DESC) s \\g /dev/null\n"
 						  . join('', map { change($_ % 7) } 1 .. 60)
 						  . txn(1, 2, 5) });
 			},
@@ -303,7 +304,7 @@ sub all
 				$arm =~ s/'/'$place:sleep=1500:1, /;
 				return (
 					{ sql => $arm . "CREATE INDEX CONCURRENTLY bt_more ON bt USING nvm_btree (part, pad);\n" },
-					{ sql => txn(2, 1, 30), after => qr/failpoint btree-load-(?:page|root) hit/ },);
+					{ sql => txn(2, 1, 30), after => $arm =~ /btree-meta/ ? qr/failpoint btree-meta/ : qr/failpoint btree-load-(?:page|root) hit/ },);
 			},
 		},
 		{   # what a first crash leaves: entries of losers, order[] to be rebuilt
