@@ -37,6 +37,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -226,6 +227,47 @@ nvm_btree_mirror_opclasses(void)
 	SetUserIdAndSecContext(userid, sec_context);
 	CommandCounterIncrement();
 	return n;
+}
+
+/*
+ * Is there a class of ours of this name and type?
+ */
+static bool
+has_image(CatCList *ours, Form_pg_opclass model)
+{
+	for (int i = 0; i < ours->n_members; i++)
+	{
+		Form_pg_opclass image = (Form_pg_opclass) GETSTRUCT(&ours->members[i]->tuple);
+
+		if (image->opcintype == model->opcintype &&
+			strcmp(NameStr(image->opcname), NameStr(model->opcname)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Before an index may be made: see to it that operator classes of btree that
+ * came after the extension, of other extensions perhaps, can be used.
+ */
+void
+nvm_btree_complete_opclasses(void)
+{
+	Oid			method = get_index_am_oid(METHOD, true);
+	CatCList   *models;
+	CatCList   *ours;
+	bool		complete = true;
+
+	if (!OidIsValid(method))
+		return;
+	models = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
+	ours = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(method));
+	for (int i = 0; complete && i < models->n_members; i++)
+		complete = has_image(ours, (Form_pg_opclass) GETSTRUCT(&models->members[i]->tuple));
+	ReleaseSysCacheList(ours);
+	ReleaseSysCacheList(models);
+	if (!complete)
+		nvm_btree_mirror_opclasses();
 }
 
 Datum

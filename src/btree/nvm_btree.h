@@ -138,6 +138,11 @@ nvm_index_option_persistence(Relation index)
 /* in _PG_init: the options must be known before ALTER INDEX chooses its lock */
 extern void nvm_btree_register(void);
 
+/* ---- operator classes (btree_opclass.c) ---- */
+
+/* before an index may be made: give nvm_btree the classes that it lacks */
+extern void nvm_btree_complete_opclasses(void);
+
 /* ---- pages (btree_page.c) ---- */
 
 static inline NvmIndexPage *

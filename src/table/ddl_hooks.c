@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "btree/nvm_btree.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -277,6 +278,8 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 {
 	Node	   *stmt = pstmt->utilityStmt;
 
+	if (IsA(stmt, IndexStmt) || IsA(stmt, AlterTableStmt))
+		nvm_btree_complete_opclasses();
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
 	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))

@@ -16,6 +16,7 @@ use IPC::Run ();
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes ();
 
 my $seed    = $ENV{NVM_SCAN_SEED}    // time;
 my $queries = $ENV{NVM_SCAN_QUERIES} // (NvmTest::is_long() ? 2500 : 150);
@@ -491,6 +492,97 @@ foreach my $name (sort keys %script)
 foreach my $run (@runs)
 {
 	ok($run->[2]->finish, "$run->[0] beside the others") or diag(${ $run->[1] });
+}
+
+# ---------------------------------------------------------------------------
+# Entries of rows that are dead to everybody are passed over, once a scan has met
+# them: of single rows, and of posting lists of which all rows are dead
+# ---------------------------------------------------------------------------
+
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE dead (k int, v int) USING nvm;
+CREATE INDEX dead_k ON dead USING nvm_btree (k);
+CREATE INDEX dead_v ON dead USING nvm_btree (v);
+CREATE TABLE other (a int) USING nvm;
+INSERT INTO dead SELECT g, g % 3 FROM generate_series(1, 3000) g;
+DELETE FROM dead WHERE v = 1 OR k BETWEEN 1000 AND 1010;
+SQL
+
+# TIDs that a scan gets from an index
+sub tids_read
+{
+	my ($index, $sql) = @_;
+	my $stat = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = '$index'";
+	my $before = $node->safe_psql('postgres', $stat);
+
+	$node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off; $sql");
+	return $node->safe_psql('postgres', $stat) - $before;
+}
+
+my %read = (
+	dead_k => 'SELECT count(*) FROM dead WHERE k > 0',
+	dead_v => 'SELECT count(*) FROM (SELECT v FROM dead WHERE v IS NOT NULL ORDER BY v DESC) x');
+my %left = (dead_k => 1993, dead_v => 2000);
+is(tids_read($_, $read{$_}), 3000, "$_: a scan meets dead rows") foreach sort keys %read;
+foreach my $index (sort keys %read)
+{
+	my $n = 3000;
+
+	# a row is told to be dead when its deletion is durable and before every snapshot
+	for my $try (1 .. 200)
+	{
+		$node->safe_psql('postgres', 'INSERT INTO other VALUES (1)');
+		last if ($n = tids_read($index, $read{$index})) <= $left{$index} + 20;
+		Time::HiRes::usleep(50_000);
+	}
+	cmp_ok($n, '<=', $left{$index} + 20, "$index: later ones do not");
+	cmp_ok($n, '>=', 1993, "$index: nor do they miss others");
+}
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $read{dead_k}"), 1993, 'rows that are left');
+
+# ---------------------------------------------------------------------------
+# Operator classes of another extension, that comes and goes
+# ---------------------------------------------------------------------------
+
+SKIP:
+{
+	skip 'there is no citext', 4
+	  if $node->safe_psql('postgres',
+		q{SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'}) == 0;
+	$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION citext;
+CREATE ROLE owner;
+GRANT CREATE ON SCHEMA public TO owner;
+SET ROLE owner;
+CREATE TABLE ci (c citext, d int) USING nvm;
+INSERT INTO ci SELECT chr(65 + g % 26) || g, g FROM generate_series(1, 1000) g;
+CREATE INDEX ci_c ON ci USING nvm_btree (c);
+CREATE INDEX ci_p ON ci USING nvm_btree (c citext_pattern_ops, d);
+SQL
+	is($node->safe_psql('postgres',
+		q{SET enable_seqscan = off; SELECT string_agg(c::text, ',') FROM ci WHERE c = ANY ('{b27,c2,X1,b1}')}),
+		'B27,C2,B1', 'an index on a type of another extension, by an ordinary user')
+	  or diag($node->safe_psql('postgres', 'SELECT * FROM ci LIMIT 5'));
+	my ($ret, undef, $err) = $node->psql('postgres', 'DROP EXTENSION citext');
+	unlike($err, qr/operator (class|family)/, 'what stands in the way of its going is the table alone');
+	$node->safe_psql('postgres', 'DROP TABLE ci; DROP EXTENSION citext');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_opclass WHERE opcname ~ 'citext'}),
+		0, 'its operator classes went with it');
+	$node->safe_psql('postgres', 'CREATE DATABASE two');
+	$node->safe_psql('two', <<SQL);
+CREATE EXTENSION citext;
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (c citext) USING nvm;
+CREATE INDEX ON t USING nvm_btree (c);
+DROP TABLE t;
+DROP EXTENSION citext;
+DROP EXTENSION pg_nvm;
+SQL
+	is($node->safe_psql('two', <<SQL), '0|0|0', 'and so did those of nvm_btree with it');
+SELECT (SELECT count(*) FROM pg_opclass WHERE opcmethod NOT IN (SELECT oid FROM pg_am)),
+	(SELECT count(*) FROM pg_opfamily WHERE opfmethod NOT IN (SELECT oid FROM pg_am)),
+	(SELECT count(*) FROM pg_amop WHERE amopmethod NOT IN (SELECT oid FROM pg_am))
+SQL
 }
 
 $node->check_clean('at the end');
