@@ -19,7 +19,7 @@ use Test::More;
 use Time::HiRes ();
 
 my $seed    = $ENV{NVM_SCAN_SEED}    // time;
-my $queries = $ENV{NVM_SCAN_QUERIES} // (NvmTest::is_long() ? 2500 : 150);
+my $queries = $ENV{NVM_SCAN_QUERIES} // (NvmTest::is_long() ? 2500 : 100);
 my $cursors = int($queries / 8) + 4;
 my $joins   = int($queries / 15) + 4;
 
@@ -296,7 +296,7 @@ cmp_ok($by_index, '>', $queries * 0.7, "$by_index of the plans use nvm_btree");
 cmp_ok($nonempty, '>', $queries * 0.3, "$nonempty of them find something");
 is($node->safe_psql('postgres',
 	q{SELECT count(*) FROM pg_stat_user_indexes WHERE relname = 'n' AND idx_scan = 0}),
-	0, 'every index was used') if $queries >= 150;
+	0, 'every index was used') if $queries >= 100;
 
 # ---------------------------------------------------------------------------
 # Cursors
@@ -476,7 +476,7 @@ DELETE FROM w WHERE NOT stays AND k BETWEEN :b AND :b + 4000;
 SQL
 	vacuum => "VACUUM w;\n\\sleep 20 ms\n");
 my @runs;
-my $seconds = NvmTest::is_long() ? 60 : 6;
+my $seconds = NvmTest::is_long() ? 60 : 5;
 foreach my $name (sort keys %script)
 {
 	my $clients = $name eq 'write' ? 3 : 1;
@@ -560,9 +560,8 @@ CREATE INDEX ci_c ON ci USING nvm_btree (c);
 CREATE INDEX ci_p ON ci USING nvm_btree (c citext_pattern_ops, d);
 SQL
 	is($node->safe_psql('postgres',
-		q{SET enable_seqscan = off; SELECT string_agg(c::text, ',') FROM ci WHERE c = ANY ('{b27,c2,X1,b1}')}),
-		'B27,C2,B1', 'an index on a type of another extension, by an ordinary user')
-	  or diag($node->safe_psql('postgres', 'SELECT * FROM ci LIMIT 5'));
+		q{SET enable_seqscan = off; SELECT string_agg(c::text, ',' ORDER BY c) FROM ci WHERE c = ANY ('{b27,c2,X1,b1}')}),
+		'B1,B27,C2', 'an index on a type of another extension, by an ordinary user');
 	my ($ret, undef, $err) = $node->psql('postgres', 'DROP EXTENSION citext');
 	unlike($err, qr/operator (class|family)/, 'what stands in the way of its going is the table alone');
 	$node->safe_psql('postgres', 'DROP TABLE ci; DROP EXTENSION citext');
