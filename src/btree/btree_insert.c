@@ -381,6 +381,7 @@ decide_unique(Insertion *ins)
 	{
 		CheckResult result = CHECK_UNIQUE;
 
+		CHECK_FOR_INTERRUPTS();
 		ins->key.scantid = NULL;
 		ins->first = nvm_index_descend(ins->index, &ins->cache, &ins->key, 0,
 									   &ins->first_version, NULL);

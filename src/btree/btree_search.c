@@ -480,7 +480,10 @@ restart:
 			goto restart;
 		}
 		if ((flags & NVM_INDEX_DELETED) || (rightmost && right != NVM_INDEX_NONE))
+		{
+			CHECK_FOR_INTERRUPTS();
 			blkno = right;
+		}
 		else if (here == level)
 			return blkno;
 		else if (end_child(index, cache, blkno, version, rightmost, &child))
