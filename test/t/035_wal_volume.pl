@@ -65,8 +65,10 @@ SQL
 sub counters
 {
 	my ($self) = @_;
+	my $syncs = $self->pg_version >= 18 ?
+	  "(SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal')" : '(SELECT wal_sync FROM pg_stat_wal)';
 	return split /\|/, $self->safe_psql('postgres', <<SQL);
-SELECT pg_sleep(1.2) IS NULL, wal_sync, pg_current_wal_insert_lsn() FROM pg_stat_wal
+SELECT pg_sleep(1.2) IS NULL, $syncs, pg_current_wal_insert_lsn()
 SQL
 }
 
