@@ -310,6 +310,11 @@ inner() {
 	export PATH="${PG_CONFIG%/*}:$PATH"
 	export PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$((long ? 300 : 120))}
 	export LC_ALL=C PG_CONFIG
+	# of a server that was built, the copy's own libraries: see private_prefix.sh
+	if [ -d "$("$PG_CONFIG" --libdir)" ]; then
+		LD_LIBRARY_PATH=$("$PG_CONFIG" --libdir)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+		export LD_LIBRARY_PATH
+	fi
 	unset PGHOST PGPORT PGDATA PGUSER PGDATABASE PGOPTIONS PGSERVICE
 	# every tier that runs a server needs the build
 	case " $tiers " in

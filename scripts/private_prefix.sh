@@ -29,4 +29,12 @@ for dir in "$bin" "$("$config" --pkglibdir)" "$("$config" --sharedir)" \
 	mkdir -p "$to$dir"
 	cp -aL "$dir/." "$to$dir/"
 done
+# shared libraries of a server that is not packaged; the packages' are anybody's
+libdir=$("$config" --libdir)
+case $libdir in
+	/usr/lib | /usr/lib/* | /lib | /lib/*) ;;
+	*)
+		mkdir -p "$to$libdir"
+		cp -a "$libdir"/*.so* "$to$libdir/" ;;
+esac
 echo "$to$bin/pg_config"

@@ -174,7 +174,8 @@ sub pool_file { return $_[0]->{nvm_pool} . '/pool'; }
 
 As init of the parent, and sets up pg_nvm.  simulate: lose power, not only
 processes; then WAL is written with open_datasync, so that what survives a
-SIGKILL in pg_wal is what had been flushed.
+SIGKILL in pg_wal is what had been flushed.  checksums => 0: none of data pages,
+which log an image of each page that gets a hint bit.
 
 =cut
 
@@ -182,8 +183,12 @@ sub init
 {
 	my ($self, %params) = @_;
 	my $simulate = delete $params{simulate};
+	my $checksums = delete $params{checksums};
 	my $pool     = delete $params{pool};
 
+	# the default since 18
+	push @{ $params{extra} }, '--no-data-checksums'
+	  if defined $checksums && !$checksums && $self->pg_version >= 18;
 	$self->SUPER::init(%params);
 	$self->{nvm_simulate}   = $simulate;
 	$self->{nvm_generation} = 0;

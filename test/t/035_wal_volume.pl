@@ -16,7 +16,7 @@ use Test::More;
 my $commits = NvmTest::is_long() ? 20000 : 3000;
 
 my $node = NvmTest->new('wal');
-$node->init;
+$node->init(checksums => 0);
 $node->append_conf('postgresql.conf', <<CONF);
 autovacuum = off
 checkpoint_timeout = 1h
@@ -65,8 +65,10 @@ SQL
 sub counters
 {
 	my ($self) = @_;
+	my $syncs = $self->pg_version >= 18 ?
+	  "(SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal')" : '(SELECT wal_sync FROM pg_stat_wal)';
 	return split /\|/, $self->safe_psql('postgres', <<SQL);
-SELECT pg_sleep(1.2) IS NULL, wal_sync, pg_current_wal_insert_lsn() FROM pg_stat_wal
+SELECT pg_sleep(1.2) IS NULL, $syncs, pg_current_wal_insert_lsn()
 SQL
 }
 
@@ -78,6 +80,8 @@ foreach my $name (sort keys %script)
 	# without an index each statement reads the table, and nobody removes rows that are gone
 	my $n = $name eq 'large values' ? $commits / 10 : $name =~ /all kinds/ ? min($commits, 5000) : $commits;
 	my $per  = $n / 2;
+	# that script has two in a round, the second of which may find nothing to do
+	my $xacts = $name eq 'large values' ? 2 * $n : $n;
 	open(my $fh, '>', $file) or die "$file: $!";
 	print $fh $script{$name};
 	close $fh;
@@ -91,11 +95,11 @@ foreach my $name (sort keys %script)
 	my $took = time - $began;
 	my (undef, $sync_after, $lsn_after) = counters($node);
 
-	my $bytes = $node->safe_psql('postgres', "SELECT round(pg_wal_lsn_diff('$lsn_after', '$lsn_before') / $n, 1)");
+	my $bytes = $node->safe_psql('postgres', "SELECT round(pg_wal_lsn_diff('$lsn_after', '$lsn_before') / $xacts, 1)");
 	# a session that ends in between has its share of other records
 	cmp_ok($bytes, '<', 100, "$name: $bytes bytes of WAL a transaction");
 	my $flushes = $sync_after - $sync_before;
-	my $allowed = 5 * ($took + 4) + 5 + int($bytes * $n / 1048576);
+	my $allowed = 5 * ($took + 4) + 5 + int($bytes * $xacts / 1048576);
 	cmp_ok($flushes, '<=', $allowed, "$name: $flushes flushes of WAL in $took s, not $n");
 
 	my $files = $node->safe_psql('postgres', <<SQL);

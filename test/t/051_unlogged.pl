@@ -23,7 +23,7 @@ CREATE UNLOGGED TABLE ${am}_u (id int PRIMARY KEY, b text) USING $am;
 CREATE UNLOGGED TABLE ${am}_to_logged (id int PRIMARY KEY, b text) USING $am;
 CREATE TABLE ${am}_to_unlogged (id int PRIMARY KEY, b text) USING $am;
 CREATE TABLE ${am}_l (id int PRIMARY KEY, b text) USING $am;
-CREATE UNLOGGED TABLE ${am}_p (id int, b text) PARTITION BY RANGE (id);
+CREATE TABLE ${am}_p (id int, b text) PARTITION BY RANGE (id);
 CREATE UNLOGGED TABLE ${am}_p1 PARTITION OF ${am}_p FOR VALUES FROM (0) TO (1000) USING $am;
 CREATE TABLE ${am}_p2 PARTITION OF ${am}_p FOR VALUES FROM (1000) TO (9999) USING $am;
 SQL

@@ -24,7 +24,7 @@ sub make_node
 	my $conf = delete $params{conf} // '';
 	my $node = NvmTest->new($name);
 
-	$node->init(%params);
+	$node->init(checksums => 0, %params);
 	$node->append_conf('postgresql.conf', "nvm.pool_max_size = '512MB'\nautovacuum = off\n$conf");
 	$node->start;
 	$node->safe_psql('postgres', <<SQL);
