@@ -558,25 +558,65 @@ merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
 }
 
 /*
- * What btint2cmp and its kin say of a narrower value, the column's own
- * comparison says of the same value widened.
+ * An integer of another width than the column's: what the family's comparison
+ * of the two types says, the column's own says of the same number in the
+ * column's width.  False if it does not fit.
  */
-static Datum
-widen(Datum value, Oid type, uint8 fast)
+static bool
+take_width(Oid type, uint8 fast, Datum *value)
 {
-	int64		wide = type == INT2OID ? DatumGetInt16(value) : DatumGetInt32(value);
+	int64		number;
 
-	return fast == NVM_FAST_INT8 ? Int64GetDatum(wide) : Int32GetDatum((int32) wide);
+	switch (type)
+	{
+		case INT2OID:
+			number = DatumGetInt16(*value);
+			break;
+		case INT4OID:
+			number = DatumGetInt32(*value);
+			break;
+		case INT8OID:
+			number = DatumGetInt64(*value);
+			break;
+		default:
+			return false;
+	}
+	switch (fast)
+	{
+		case NVM_FAST_INT2:
+			*value = Int16GetDatum((int16) number);
+			return number >= PG_INT16_MIN && number <= PG_INT16_MAX;
+		case NVM_FAST_INT4:
+			*value = Int32GetDatum((int32) number);
+			return number >= PG_INT32_MIN && number <= PG_INT32_MAX;
+		case NVM_FAST_INT8:
+			*value = Int64GetDatum(number);
+			return true;
+		default:
+			return false;
+	}
 }
 
-static inline bool
-can_widen(Oid type, uint8 fast)
+/* the same of all elements of an array, or of none */
+static bool
+elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
 {
-	return (type == INT2OID && (fast == NVM_FAST_INT4 || fast == NVM_FAST_INT8)) ||
-		(type == INT4OID && fast == NVM_FAST_INT8);
+	for (int i = 0; i < nelems; i++)
+	{
+		Datum		value = elems[i];
+
+		if (!take_width(type, fast, &value))
+			return false;
+	}
+	for (int i = 0; i < nelems; i++)
+		(void) take_width(type, fast, &elems[i]);
+	return true;
 }
 
-/* one more part of a bound, for the next column */
+/*
+ * One more part of a bound, for the next column.  type is that of the value,
+ * or the column's.
+ */
 static void
 add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
 {
@@ -584,53 +624,62 @@ add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull
 	int			col = key->nparts++;
 	NvmIndexKeyPart *part = &key->part[col];
 	uint8		fast = nvm_index_cache(index)->fast[col];
+	Oid			own = index->rd_opcintype[col];
+	Datum		same = value;
 
 	part->isnull = isnull;
 	part->desc = COLUMN_DESC(index, col);
 	part->nulls_first = COLUMN_NULLS_FIRST(index, col);
 	part->collation = index->rd_indcollation[col];
-	part->fast = NVM_FAST_NOT;
-	part->value = value;
-	if (isnull)
-		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
-	else if (type == index->rd_opcintype[col])
+	if (isnull || type == own || take_width(type, fast, &same))
 	{
-		part->fast = fast;
-		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
-	}
-	else if (can_widen(type, fast))
-	{
-		part->fast = fast;
-		part->value = widen(value, type, fast);
+		part->value = same;
+		part->fast = isnull ? NVM_FAST_NOT : fast;
 		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
 	}
 	else
-		part->cmp = scan_proc(keys, col, index->rd_opcintype[col], type);
+	{
+		part->value = value;
+		part->fast = NVM_FAST_NOT;
+		part->cmp = scan_proc(keys, col, own, type);
+	}
 }
 
 /* both bounds go on with the column's equality */
 static void
 add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
 {
-	Datum		first = column->isnull ? (Datum) 0 : column->elems[0];
+	Relation	index = keys->low.index;
+	Oid			own = index->rd_opcintype[col];
+	Oid			type = column->type;
+	uint8		fast = nvm_index_cache(index)->fast[col];
+	NvmScanArray *array;
 
-	add_part(keys, &keys->low, column->type, first, column->isnull);
-	add_part(keys, &keys->high, column->type, first, column->isnull);
-	if (column->nelems > 1)
+	if (column->isnull)
 	{
-		NvmScanArray *array = &keys->arrays[keys->narrays++];
-		uint8		fast = nvm_index_cache(keys->low.index)->fast[col];
-
-		if (can_widen(column->type, fast))
-		{
-			for (int i = 0; i < column->nelems; i++)
-				column->elems[i] = widen(column->elems[i], column->type, fast);
-		}
-		array->part = col;
-		array->elems = column->elems;
-		array->nelems = column->nelems;
-		array->cur = 0;
+		add_part(keys, &keys->low, type, (Datum) 0, true);
+		add_part(keys, &keys->high, type, (Datum) 0, true);
+		return;
 	}
+
+	/* the elements become current one after another: all of one kind */
+	if (type != own && elements_take_width(type, fast, column->elems, column->nelems))
+		type = own;
+	add_part(keys, &keys->low, type, column->elems[0], false);
+	add_part(keys, &keys->high, type, column->elems[0], false);
+	if (column->nelems == 1)
+		return;
+	if (type != own)
+	{
+		keys->low.part[col].fast = keys->high.part[col].fast = NVM_FAST_NOT;
+		keys->low.part[col].value = keys->high.part[col].value = column->elems[0];
+		keys->low.part[col].cmp = keys->high.part[col].cmp = scan_proc(keys, col, own, type);
+	}
+	array = &keys->arrays[keys->narrays++];
+	array->part = col;
+	array->elems = column->elems;
+	array->nelems = column->nelems;
+	array->cur = 0;
 }
 
 /*
