@@ -134,6 +134,20 @@ CREATE VIEW nvm.recovery AS SELECT * FROM nvm.recovery_info();
 COMMENT ON VIEW nvm.recovery IS
 'what the last start found: transactions lost, in doubt, gaps left now, microseconds taken';
 
+CREATE FUNCTION nvm.index_rebuilds_info(
+    OUT index regclass, OUT persistence text, OUT state text,
+    OUT done bigint, OUT total bigint, OUT ms float8)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_index_rebuilds'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.index_rebuilds_info() IS 'the rows of view nvm.index_rebuilds';
+
+CREATE VIEW nvm.index_rebuilds AS SELECT * FROM nvm.index_rebuilds_info();
+
+COMMENT ON VIEW nvm.index_rebuilds IS
+'indexes of this database that the last start did not find whole: what of them is persistent, state, blocks of the table (none) or leaves (leaves) looked at, of how many, milliseconds it took';
+
 CREATE FUNCTION nvm.gaps_info(OUT slot int, OUT counter bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_gaps_info'

@@ -39,6 +39,7 @@ nvm_shmem_request(void)
 
 	RequestAddinShmemSpace(nvm_pool_shmem_size());
 	RequestAddinShmemSpace(nvm_wbl_shmem_size());
+	RequestAddinShmemSpace(nvm_btree_shmem_size());
 	RequestAddinShmemSpace(nvm_table_shmem_size());
 	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_WBL_TRANCHE, nvm_wbl_num_lwlocks());
@@ -58,6 +59,7 @@ nvm_shmem_startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	nvm_pool_shmem_startup();
+	nvm_btree_shmem_startup();
 	nvm_table_shmem_startup();
 	nvm_wbl_shmem_startup();
 	if (!IsUnderPostmaster && nvm_pool_settle_reset())
@@ -81,6 +83,7 @@ _PG_init(void)
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();
 	nvm_wbl_define_settings();
+	nvm_btree_define_settings();
 	nvm_ddl_define_settings();
 	MarkGUCPrefixReserved("nvm");
 
@@ -93,10 +96,12 @@ _PG_init(void)
 	nvm_wbl_register_callbacks();
 	nvm_table_register();
 	nvm_btree_register();
+	nvm_btree_register_hooks();
 	nvm_ddl_register_hooks();
 	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();
 	nvm_block_readers_register_hooks();
 	nvm_snapshot_register_hook();
 	nvm_wbl_register_workers();
+	nvm_btree_register_workers();
 }

@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_check.h"
+#include "btree/nvm_btree_persist.h"
 #include "compat/nvm_compat_index.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -380,6 +381,7 @@ nvm_btree_check(Relation index, Relation heap, bool heapallindexed,
 
 	check->index = index;
 	check->heap = heap;
+	nvm_index_wait(index);
 	check->cache = *nvm_index_cache(index);
 	check->natts = IndexRelationGetNumberOfAttributes(index);
 	check->nkeys = IndexRelationGetNumberOfKeyAttributes(index);

@@ -18,6 +18,7 @@
 #include "access/transam.h"
 #include "btree/nvm_btree_change.h"
 #include "btree/nvm_btree_page.h"
+#include "btree/nvm_btree_persist.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/predicate.h"
@@ -41,6 +42,7 @@ typedef struct Insertion
 	uint32		blkno;			/* where the entry goes */
 	uint64		version;
 	int			pos;
+	bool		set;			/* somebody may have made the entry already */
 } Insertion;
 
 typedef enum CheckResult
@@ -111,7 +113,7 @@ check_row(Insertion *ins, EqualWalk *walk, ItemPointerData tid, bool *all_dead)
 	SnapshotData dirty;
 
 	*all_dead = false;
-	if (ins->check == UNIQUE_CHECK_EXISTING &&
+	if ((ins->check == UNIQUE_CHECK_EXISTING || ins->set) &&
 		ItemPointerEquals(&tid, &ins->itup->t_tid))
 	{
 		walk->found = true;
@@ -335,6 +337,53 @@ find_place(Insertion *ins)
 }
 
 /*
+ * Is the entry at the place, or in a posting list before it, ours already?  -1
+ * if the page has changed.
+ */
+static int
+is_there(Insertion *ins)
+{
+	NvmRelState *state = ins->cache.state;
+	int			first = nvm_index_load32(&nvm_index_page(state, ins->blkno)->right) !=
+		NVM_INDEX_NONE;
+	int			found = 0;
+	int			nitems;
+	int			pos;
+	union
+	{
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			entry;
+	IndexTuple	itup = (IndexTuple) entry.data;
+
+	/* from the first entry with the TID or a higher one leftwards */
+	pos = nvm_index_locate(state, ins->blkno, ins->version, &ins->key, &nitems);
+	if (pos < 0)
+		return -1;
+	ins->key.scantid = NULL;
+	for (pos = Min(pos, nitems - 1); pos >= first && found == 0; pos--)
+	{
+		uint16		word;
+		int			cmp;
+
+		if (!nvm_index_fetch(state, ins->blkno, ins->version, pos, entry.data, &word))
+			found = -1;
+		else if ((cmp = nvm_index_compare(&ins->key, itup)) > 0)
+			break;
+		else if (cmp == 0 && BTreeTupleIsPosting(itup))
+		{
+			for (int i = 0; i < BTreeTupleGetNPosting(itup) && found == 0; i++)
+				found = ItemPointerEquals(BTreeTupleGetPostingN(itup, i),
+										  &ins->itup->t_tid);
+		}
+		else if (cmp == 0)
+			found = ItemPointerEquals(&itup->t_tid, &ins->itup->t_tid);
+	}
+	ins->key.scantid = &ins->itup->t_tid;
+	return found;
+}
+
+/*
  * Insert at the place that was found, if nothing has changed.
  *
  * Everybody who inserts the key has looked for it from the same first leaf on.
@@ -418,6 +467,8 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	ins.index = index;
 	ins.heap = heap;
 	ins.check = check;
+	if (check != UNIQUE_CHECK_NO)
+		nvm_index_wait(index);
 	ins.cache = *nvm_index_cache(index);
 	ins.itup = index_form_tuple(RelationGetDescr(index), values, isnull);
 	ins.itup->t_tid = *tid;
@@ -428,6 +479,9 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	ins.equals = false;
 	ins.first = NVM_INDEX_NONE;
 
+	/* if a restart has emptied it, somebody may be entering our row as well */
+	ins.set = nvm_index_is_set(&ins.cache);
+
 	/* a key with a null is not equal to any other */
 	checking = check != UNIQUE_CHECK_NO && !ins.key.anynull;
 	for (;;)
@@ -436,8 +490,17 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 		if (checking && !decide_unique(&ins))
 			break;
 		/* without equal keys the check has found the place, too */
-		if ((!checking || ins.equals) && !find_place(&ins))
+		if ((!checking || ins.equals || ins.set) && !find_place(&ins))
 			continue;
+		if (unlikely(ins.set))
+		{
+			int			there = is_there(&ins);
+
+			if (there > 0)
+				break;
+			if (there < 0)
+				continue;
+		}
 		if (!nvm_index_has_room(nvm_index_page(ins.cache.state, ins.blkno),
 								IndexTupleSize(ins.itup)))
 		{

@@ -51,6 +51,7 @@ struct NvmIndexLoad
 	int			nkeys;
 	LoadPage   *leaf;			/* NULL: no entry came yet */
 	char	   *image;			/* of the page that is being written */
+	bool		inner;			/* inner levels alone, in blocks that are there */
 
 	/* a posting list that is being collected */
 	bool		deduplicate;
@@ -126,6 +127,13 @@ load_downlink(IndexTuple key, uint32 blkno)
 	return downlink;
 }
 
+static uint32
+load_block(NvmIndexLoad *load)
+{
+	return load->inner ? nvm_index_alloc(load->index, load->cache) :
+		nvm_index_extend(load->index, load->cache);
+}
+
 /*
  * The first page of a level.
  */
@@ -137,7 +145,7 @@ load_new_level(NvmIndexLoad *load, uint32 level)
 		BTREE_NONLEAF_FILLFACTOR;
 
 	page->level = level;
-	page->blkno = nvm_index_extend(load->index, load->cache);
+	page->blkno = load_block(load);
 	page->left = NVM_INDEX_NONE;
 	page->downlink = load_minus_infinity(page->blkno);
 	page->full = NVM_INDEX_ROOM - NVM_INDEX_PAGE_SIZE * (100 - fillfactor) / 100;
@@ -172,6 +180,8 @@ load_write(NvmIndexLoad *load, LoadPage *page, int n, IndexTuple highkey,
 	memcpy(place, load->image, NVM_INDEX_PAGE_SIZE);
 	if (NvmIndexFlushes(load->cache, page->level))
 		nvm_flush(place, NVM_INDEX_PAGE_SIZE);
+	else if (load->cache->persistence == NVM_INDEX_LEAVES)
+		nvm_flush(place, NVM_INDEX_HEADER_SIZE);	/* what block it is */
 	NVM_FAILPOINT("btree-load-page");
 }
 
@@ -244,7 +254,7 @@ load_finish(NvmIndexLoad *load, LoadPage *page, IndexTuple next)
 		used -= NvmIndexEntrySpace(page->item[n]);
 	}
 
-	right = nvm_index_extend(load->index, load->cache);
+	right = load_block(load);
 	load_write(load, page, n, highkey, right, 0);
 	load_add_to_parent(load, page);
 
@@ -358,4 +368,52 @@ nvm_index_load_end(NvmIndexLoad *load)
 	}
 	nvm_flush(&meta->root, sizeof(meta->root));
 	nvm_drain("btree-load-root");
+}
+
+/* ---- inner levels alone, above leaves that are there ---- */
+
+/*
+ * See nvm_btree.h.
+ */
+NvmIndexLoad *
+nvm_index_load_inner_begin(Relation index, NvmIndexCache *cache)
+{
+	NvmIndexLoad *load = (NvmIndexLoad *) palloc0(sizeof(NvmIndexLoad));
+
+	load->index = index;
+	load->cache = cache;
+	load->nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+	load->image = palloc(NVM_INDEX_PAGE_SIZE);
+	load->inner = true;
+	load->leaf = (LoadPage *) palloc0(sizeof(LoadPage));
+	return load;
+}
+
+void
+nvm_index_load_inner_add(NvmIndexLoad *load, uint32 blkno, IndexTuple low)
+{
+	load->leaf->blkno = blkno;
+	load->leaf->downlink = low == NULL ? load_minus_infinity(blkno) :
+		load_downlink(low, blkno);
+	load_add_to_parent(load, load->leaf);
+}
+
+void
+nvm_index_load_inner_end(NvmIndexLoad *load)
+{
+	NvmIndexMeta *meta = load->cache->meta;
+	LoadPage   *page;
+
+	for (page = load->leaf->parent; page != NULL; page = page->parent)
+	{
+		bool		root = page->parent == NULL;
+
+		load_write(load, page, page->nitems, NULL, NVM_INDEX_NONE,
+				   root ? NVM_INDEX_ROOT : 0);
+		if (!root)
+			load_add_to_parent(load, page);
+		else
+			__atomic_store_n(&meta->root, NVM_INDEX_ROOT_MAKE(page->blkno, page->level),
+							 __ATOMIC_RELEASE);
+	}
 }

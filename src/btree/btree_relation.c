@@ -9,7 +9,8 @@
  */
 #include "postgres.h"
 
-#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_persist.h"
+#include "storage/predicate.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "xact/nvm_storage.h"
@@ -58,6 +59,20 @@ persistence_of(const NvmIndexMeta *meta)
 }
 
 /*
+ * Flags of the meta page of a storage that a start has emptied: it stays of
+ * the kind that it was made as, whatever becomes of the option.
+ */
+static uint32
+meta_flags_for(Relation index, uint32 dir)
+{
+	uint32		flags = nvm_index_meta_flags(index);
+
+	if ((nvm_dir_entry(dir)->flags & NVM_DIR_REBUILT) != 0)
+		return (flags & ~NVM_INDEX_META_LEAVES) | NVM_INDEX_META_NONE;
+	return flags & ~NVM_INDEX_META_NONE;
+}
+
+/*
  * Find the storage of the index and remember it in rd_amcache.
  */
 NvmIndexCache *
@@ -85,7 +100,7 @@ nvm_index_cache_slow(Relation index)
 
 	state = nvm_rel_open(dir);
 	if (pg_atomic_read_u32(&state->nblocks) == 0)
-		meta = nvm_index_make_meta(state, nvm_index_meta_flags(index));
+		meta = nvm_index_make_meta(state, meta_flags_for(index, dir));
 	else
 		meta = (NvmIndexMeta *) nvm_block(state, 0);
 	if (meta->magic != NVM_INDEX_META_MAGIC || meta->dir != dir ||
@@ -111,6 +126,12 @@ nvm_index_cache_slow(Relation index)
 	cache->allequalimage = (meta->flags & NVM_INDEX_META_EQUALIMAGE) != 0;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 		cache->fast[i] = fast_kind(index_getprocid(index, i + 1, BTORDER_PROC));
+
+	if (cache->persistence == NVM_INDEX_LEAVES)
+		nvm_index_walk_leaves(index, cache);
+	else if (nvm_index_is_absent(cache))
+		/* locks on pages that are gone, before we insert anything */
+		TransferPredicateLocksToHeapRelation(index);
 
 	if (index->rd_amcache != NULL)
 		pfree(index->rd_amcache);

@@ -25,6 +25,7 @@
  */
 #include "postgres.h"
 
+#include "btree/nvm_btree_persist.h"
 #include "btree/nvm_btree_scan.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
@@ -87,6 +88,8 @@ nvm_btree_beginscan(Relation index, int nkeys, int norderbys)
 	NvmScan    *so = palloc(sizeof(NvmScan));
 
 	Assert(norderbys == 0);
+	nvm_index_wait(index);
+	nvm_index_count_use(nvm_index_cache(index));
 	so->step = NVM_SCAN_NEW;
 	so->context = CurrentMemoryContext;
 	nvm_scankeys_init(&so->keys, scan, nkeys);

@@ -131,11 +131,12 @@ end_older_storages(Relation index, const NvmStorageForm *form)
  * transaction.
  */
 static bool
-is_truncated_in_place(uint32 dir)
+is_truncated_in_place(uint32 dir, uint32 meta_flags)
 {
 	NvmDirEntry *entry = nvm_dir_entry(dir);
 
-	if (entry->kind != NVM_DIR_KIND_INDEX || entry->end != 0)
+	if (entry->kind != NVM_DIR_KIND_INDEX || entry->end != 0 ||
+		((entry->flags & NVM_DIR_REBUILT) != 0) != ((meta_flags & NVM_INDEX_META_NONE) != 0))
 		return false;
 	return (entry->flags & NVM_DIR_TEMP) != 0 ||
 		(nvm_xact_is_writer() && entry->begin == nvm_xact_stamp_if_any());
@@ -165,11 +166,13 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
-	if (dir != 0 && is_truncated_in_place(dir))
+	if (dir != 0 && is_truncated_in_place(dir, meta_flags))
 		nvm_storage_empty(dir);		/* needs no stamp: ON COMMIT has none to give */
 	else
 	{
 		nvm_storage_form(index, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);
+		if ((meta_flags & NVM_INDEX_META_NONE) != 0)
+			form.flags |= NVM_DIR_REBUILT;
 		if (dir != 0 && nvm_dir_entry(dir)->end == 0)
 			nvm_storage_end(dir);	/* nobody's, since the file number is ours */
 		if (NvmRelNewFileSubid(index) != InvalidSubTransactionId)
@@ -248,8 +251,15 @@ nvm_index_copy_storage(uint32 from, uint32 to)
 	NvmRelState *target = &nvm_relstates[to];
 	LWLock	   *lock = nvm_rel_extend_lock(target);
 	uint32		nblocks = pg_atomic_read_u32(&source->nblocks);
+	uint32		index_state = pg_atomic_read_u32(&source->index_state);
 	uint32		first;
 
+	if ((nvm_dir_entry(from)->flags & NVM_DIR_REBUILT) != 0 &&
+		(index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_BUILDING))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("an index of the template database has not been rebuilt since the server started"),
+				 errhint("Wait until view nvm.index_rebuilds of that database says \"ready\" of all.")));
 	for (uint32 blkno = 0; blkno < nblocks; blkno++)
 	{
 		CHECK_FOR_INTERRUPTS();

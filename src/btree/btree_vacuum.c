@@ -22,11 +22,12 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_persist.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 /* to lock a page that does not change */
@@ -194,12 +195,9 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 	return right;
 }
 
-/*
- * ambulkdelete.
- */
-IndexBulkDeleteResult *
-nvm_btree_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
-					 IndexBulkDeleteCallback callback, void *callback_state)
+static IndexBulkDeleteResult *
+vacuum_walk(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+			IndexBulkDeleteCallback callback, void *callback_state)
 {
 	IndexVacuum vac;
 	uint32		blkno;
@@ -228,6 +226,33 @@ nvm_btree_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	vac.stats->num_pages = pg_atomic_read_u32(&vac.cache.state->nblocks);
 	vacuum_end(&vac);
 	return vac.stats;
+}
+
+static void
+vacuum_release(int code, Datum arg)
+{
+	nvm_index_release_absent(DatumGetUInt32(arg));
+}
+
+/*
+ * ambulkdelete.
+ */
+IndexBulkDeleteResult *
+nvm_btree_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+					 IndexBulkDeleteCallback callback, void *callback_state)
+{
+	uint32		dir = nvm_index_cache(info->index)->dir;
+
+	/* nobody enters rows that he has seen before, while we remove entries */
+	if (!nvm_index_hold_absent(info->index))
+		return vacuum_walk(info, stats, callback, callback_state);
+	PG_ENSURE_ERROR_CLEANUP(vacuum_release, UInt32GetDatum(dir));
+	{
+		stats = vacuum_walk(info, stats, callback, callback_state);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(vacuum_release, UInt32GetDatum(dir));
+	nvm_index_release_absent(dir);
+	return stats;
 }
 
 /*

@@ -56,6 +56,7 @@ typedef struct NvmIndexCache
 	uint32		dir;
 	NvmIndexPersistence persistence;
 	bool		allequalimage;
+	uint32		uses;			/* scans, where they are counted */
 	uint8		fast[INDEX_MAX_KEYS];	/* NvmIndexFast */
 } NvmIndexCache;
 
@@ -142,6 +143,14 @@ extern void nvm_btree_register(void);
 
 /* before an index may be made: give nvm_btree the classes that it lacks */
 extern void nvm_btree_complete_opclasses(void);
+
+/* ---- start (btree_persist.c, btree_rebuild.c, btree_rebuild_worker.c) ---- */
+
+extern Size nvm_btree_shmem_size(void);
+extern void nvm_btree_shmem_startup(void);	/* after nvm_pool_shmem_startup */
+extern void nvm_btree_define_settings(void);
+extern void nvm_btree_register_hooks(void);
+extern void nvm_btree_register_workers(void);
 
 /* ---- pages (btree_page.c) ---- */
 
@@ -478,6 +487,15 @@ typedef struct NvmIndexLoad NvmIndexLoad;
 extern NvmIndexLoad *nvm_index_load_begin(Relation heap, Relation index, bool deduplicate);
 extern void nvm_index_load_add(NvmIndexLoad *load, IndexTuple itup);
 extern void nvm_index_load_end(NvmIndexLoad *load);
+
+/*
+ * The inner levels alone, above leaves that are there: these in order, each
+ * with the high key of the one before (the first: NULL), at least two.  Blocks
+ * come from nvm_index_alloc.  The root is stored, but flushed by nobody.
+ */
+extern NvmIndexLoad *nvm_index_load_inner_begin(Relation index, NvmIndexCache *cache);
+extern void nvm_index_load_inner_add(NvmIndexLoad *load, uint32 blkno, IndexTuple low);
+extern void nvm_index_load_inner_end(NvmIndexLoad *load);
 
 /* ERROR, with nbtree's words, if an entry is larger than NVM_INDEX_MAX_ENTRY */
 extern void nvm_index_check_size(Relation index, Relation heap, IndexTuple itup);

@@ -127,12 +127,13 @@ nvm_describe_dir_entry(char *buf, uint32_t size, const NvmDirEntry *entry)
 
 	snprintf(buf, size,
 			 "begin %s, end %s, database %u, tablespace %u, relation file %" PRIu64
-			 ", creation %" PRIu64 ", kind %u%s%s, crc %08X",
+			 ", creation %" PRIu64 ", kind %u%s%s%s, crc %08X",
 			 nvm_describe_stamp(begin, sizeof(begin), entry->begin),
 			 nvm_describe_stamp(end, sizeof(end), entry->end),
 			 entry->database, entry->tablespace, entry->relnumber, entry->creation_id,
 			 entry->kind, entry->flags & NVM_DIR_UNLOGGED ? ", unlogged" : "",
-			 entry->flags & NVM_DIR_TEMP ? ", temporary" : "", entry->crc);
+			 entry->flags & NVM_DIR_TEMP ? ", temporary" : "",
+			 entry->flags & NVM_DIR_REBUILT ? ", rebuilt" : "", entry->crc);
 	return buf;
 }
 

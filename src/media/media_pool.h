@@ -189,6 +189,7 @@ typedef struct NvmIncarnationRecord
 
 #define NVM_DIR_UNLOGGED		0x0001
 #define NVM_DIR_TEMP			0x0002
+#define NVM_DIR_REBUILT			0x0004	/* an index that no restart keeps */
 
 typedef struct NvmDirEntry
 {
@@ -207,7 +208,9 @@ typedef struct NvmDirEntry
 									 * rows visible to everybody: for the planner */
 	uint64_t	begin;				/* stored last when the entry is made */
 	uint32_t	relation;			/* (i) of an index, as it was made: pg_class.oid */
-	uint8_t		reserved[60];		/* zero, checked */
+	uint32_t	uses;				/* of an index: scans, roughly; a hint of which
+									 * one to rebuild first */
+	uint8_t		reserved[56];		/* zero, checked */
 } NvmDirEntry;
 
 #define NVM_DIR_ENTRY_SIZE		128

@@ -161,6 +161,14 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_DIRSTATE_DEAD		1	/* nvm_dir_forget: no lookup finds it */
 #define NVM_DIRSTATE_RECLAIM	2	/* nvm_dir_reclaim is at work */
 
+/* NvmRelState.index_state, btree/btree_rebuild.c and btree_persist.c */
+#define NVM_INDEXSTATE_NEW		0	/* whole, or, where no more than leaves outlive a
+									 * restart, nobody knows yet */
+#define NVM_INDEXSTATE_ABSENT	1	/* emptied by the start: entries of older rows are
+									 * missing */
+#define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
+#define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
+
 struct NvmRelState
 {
 	pg_atomic_uint32 nblocks;	/* blocks handed out; grows under extend_lock */
@@ -180,6 +188,15 @@ struct NvmRelState
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
 	pg_atomic_uint32 told;		/* statistics know what a crash left of it */
+
+	/* an index that a restart does not keep whole */
+	pg_atomic_uint32 index_state;	/* NVM_INDEXSTATE_* */
+	pg_atomic_uint32 index_failed;	/* the last attempt did */
+	pg_atomic_uint32 index_done;	/* blocks of the table, or leaves */
+	pg_atomic_uint32 index_total;
+	pg_atomic_uint64 index_usec;	/* what it took */
+	pg_atomic_uint64 index_xid; /* older transactions' rows may have their entries
+								 * by the rebuild */
 	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 };

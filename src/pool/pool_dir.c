@@ -48,6 +48,7 @@ dir_entry_crc(uint32 id, const NvmDirEntry *entry)
 	copy.end = 0;
 	copy.indexes_clean = 0;
 	copy.all_visible = 0;
+	copy.uses = 0;
 	copy.crc = 0;
 	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
 }
@@ -534,7 +535,8 @@ nvm_dir_scan(uint64 nowned)
  * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
  * too: rows without index entries would be a wrong answer, and so would index
  * entries that lead to other rows; without a storage each access says that the
- * rows are lost.  Repeats itself if interrupted.  In the postmaster.
+ * rows are lost.  Indexes that are rebuilt from their tables are emptied at
+ * each start.  Repeats itself if interrupted.  In the postmaster.
  */
 void
 nvm_dir_reset_after_start(bool crashed, bool doubtful)
@@ -548,7 +550,11 @@ nvm_dir_reset_after_start(bool crashed, bool doubtful)
 		flags = nvm_dir_entry(id)->flags;
 		if ((flags & NVM_DIR_TEMP) || (doubtful && (flags & NVM_DIR_UNLOGGED)))
 			nvm_dir_reclaim(id);
-		else if (crashed && (flags & NVM_DIR_UNLOGGED))
+		else if ((crashed && (flags & NVM_DIR_UNLOGGED)) || (flags & NVM_DIR_REBUILT))
+		{
 			nvm_dir_empty(id);
+			if (flags & NVM_DIR_REBUILT)
+				pg_atomic_write_u32(&nvm_relstates[id].index_state, NVM_INDEXSTATE_ABSENT);
+		}
 	}
 }

@@ -14,6 +14,9 @@
  *		new index takes the file of the old one over and is not built.  An
  *		index made by an ALTER TABLE that dropped one of ours of that name on
  *		that table is made ours again, and built.
+ *	SET (persistence = ...) of an index
+ *		changes the option only.  The index is built anew into a storage of that
+ *		kind.
  *	SET TABLESPACE of an index
  *		gives it another file and copies the old one.  An index of ours that
  *		has another file and no storage is built anew.
@@ -479,7 +482,9 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		build = index->rd_index->indisready &&
 			((dir == 0 && new_file) ||
 			 (dir != 0 && nvm_xact_is_writer() &&
-			  nvm_dir_entry(dir)->end == nvm_xact_stamp_if_any()));
+			  nvm_dir_entry(dir)->end == nvm_xact_stamp_if_any()) ||
+			 (dir != 0 && nvm_dir_entry(dir)->end == 0 &&
+			  nvm_index_cache(index)->persistence != nvm_index_option_persistence(index)));
 	}
 	else if (index->rd_rel->relam == BTREE_AM_OID)
 	{

@@ -189,6 +189,14 @@ extern void nvm_wbl_register_workers(void);
 extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
 
 /*
+ * What every worker without a database does first; it ends there if there is no
+ * pool.  sleep: false when it is time to end.
+ */
+extern void nvm_register_worker(const char *name, const char *function);
+extern void nvm_worker_start(void);
+extern bool nvm_worker_sleep(long ms);
+
+/*
  * The stamp of the current top-level transaction, made if it has none:
  * assigns an xid, a commit slot and a counter.  May ERROR (no slot, recovery
  * in progress, parallel mode).  Everything durable that the transaction

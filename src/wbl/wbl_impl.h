@@ -140,8 +140,6 @@ extern bool nvm_horizon_wants_xid(void);
 extern void nvm_redo_limit_check(void);
 extern PGDLLEXPORT void nvm_keeper_main(Datum main_arg);
 extern PGDLLEXPORT void nvm_collector_main(Datum main_arg);
-extern void nvm_worker_start(void);
-extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_consume_xid(void);
 
 /* wbl_walwriter.c */

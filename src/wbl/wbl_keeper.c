@@ -33,7 +33,7 @@
 /* rounds of silence before an xid is spent on the horizon */
 #define SILENT_ROUNDS			3
 
-static void
+void
 nvm_register_worker(const char *name, const char *function)
 {
 	BackgroundWorker worker;

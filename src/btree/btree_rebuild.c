@@ -1,0 +1,280 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_rebuild.c
+ *	  persistence = none: an index is rebuilt from its table after a restart.
+ *
+ * README.md, "How much of an index is persistent", says why no row is missed
+ * and no entry leads to another row, while others insert, delete and vacuum.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "btree/nvm_btree_am.h"
+#include "btree/nvm_btree_persist.h"
+#include "catalog/index.h"
+#include "compat/nvm_compat.h"
+#include "compat/nvm_compat_index.h"
+#include "miscadmin.h"
+#include "optimizer/plancat.h"
+#include "portability/instr_time.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "storage/sinval.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
+
+/* ---- the build ---- */
+
+typedef struct IndexRebuild
+{
+	Relation	heap;
+	NvmRelState *state;
+	MemoryContext context;		/* of one entry */
+} IndexRebuild;
+
+/*
+ * For table_index_build_range_scan: one entry, unless it is there.
+ */
+static void
+rebuild_entry(Relation index, ItemPointer tid, Datum *values, bool *isnull,
+			  bool alive, void *arg)
+{
+	IndexRebuild *rebuild = (IndexRebuild *) arg;
+	MemoryContext oldcontext = MemoryContextSwitchTo(rebuild->context);
+
+	pg_atomic_write_u32(&rebuild->state->index_done, ItemPointerGetBlockNumber(tid));
+	(void) nvm_index_insert(index, values, isnull, tid, rebuild->heap,
+							UNIQUE_CHECK_NO, false, NULL);
+	MemoryContextSwitchTo(oldcontext);
+	MemoryContextReset(rebuild->context);
+	NVM_FAILPOINT("btree-rebuild-entry");
+}
+
+/*
+ * Enter what the table has.  The index is claimed.
+ */
+static void
+rebuild_scan(Relation index, Relation heap, NvmRelState *state)
+{
+	IndexInfo  *info = BuildIndexInfo(index);
+	IndexRebuild rebuild;
+	Oid			save_userid;
+	int			save_sec_context;
+	int			save_nestlevel;
+
+	/* functions of expressions run as they do in CREATE INDEX */
+	GetUserIdAndSecContext(&save_userid, &save_sec_context);
+	SetUserIdAndSecContext(heap->rd_rel->relowner,
+						   save_sec_context | SECURITY_RESTRICTED_OPERATION);
+	save_nestlevel = NewGUCNestLevel();
+	nvm_restrict_search_path();
+	PushActiveSnapshot(GetLatestSnapshot());
+
+	rebuild.heap = heap;
+	rebuild.state = state;
+	rebuild.context = AllocSetContextCreate(CurrentMemoryContext, "nvm_btree rebuild",
+											ALLOCSET_DEFAULT_SIZES);
+	pg_atomic_write_u32(&state->index_total, RelationGetNumberOfBlocks(heap));
+	pg_atomic_write_u32(&state->index_done, 0);
+
+	/* rows that are there are unique, or their transactions find it out */
+	info->ii_Unique = false;
+	info->ii_ExclusionOps = NULL;
+	info->ii_Concurrent = false;
+	(void) table_index_build_range_scan(heap, index, info, false, true, false,
+										0, InvalidBlockNumber,
+										rebuild_entry, &rebuild, NULL);
+
+	MemoryContextDelete(rebuild.context);
+	PopActiveSnapshot();
+	AtEOXact_GUC(false, save_nestlevel);
+	SetUserIdAndSecContext(save_userid, save_sec_context);
+}
+
+static void
+abandon_rebuild(int code, Datum arg)
+{
+	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_ABSENT);
+}
+
+/*
+ * Plans that were made while the index was absent are to be made anew, by
+ * everybody and at once.
+ */
+static void
+invalidate_plans(Oid relid)
+{
+	SharedInvalidationMessage msg;
+
+	memset(&msg, 0, sizeof(msg));
+	msg.rc.id = SHAREDINVALRELCACHE_ID;
+	msg.rc.dbId = MyDatabaseId;
+	msg.rc.relId = relid;
+	SendSharedInvalidMessages(&msg, 1);
+}
+
+/*
+ * Rebuild the index if it is ABSENT; nothing is done if somebody else was
+ * faster.
+ */
+static void
+rebuild_index(Relation index)
+{
+	Oid			relid = index->rd_index->indrelid;
+	Relation	heap = table_open(relid, AccessShareLock);
+	NvmRelState *state = nvm_index_cache(index)->state;
+	uint32		dir = state->dir;
+	instr_time	start;
+	instr_time	duration;
+
+	/* from here on we wait for nobody */
+	if (!nvm_index_claim(state, NVM_INDEXSTATE_ABSENT))
+	{
+		table_close(heap, AccessShareLock);
+		return;
+	}
+	INSTR_TIME_SET_CURRENT(start);
+	PG_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
+	{
+		NVM_FAILPOINT("btree-rebuild-claimed");
+		rebuild_scan(index, heap, state);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
+
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, start);
+	pg_atomic_write_u64(&state->index_usec, INSTR_TIME_GET_MICROSEC(duration));
+	pg_atomic_write_u32(&state->index_done, pg_atomic_read_u32(&state->index_total));
+	pg_atomic_write_u32(&state->index_failed, 0);
+
+	/* whoever has made a row that we saw has an older one */
+	pg_atomic_write_u64(&state->index_xid,
+						U64FromFullTransactionId(ReadNextFullTransactionId()));
+	nvm_index_claim_done(state);
+	NVM_FAILPOINT("btree-rebuild-done");
+	invalidate_plans(relid);
+	table_close(heap, AccessShareLock);
+}
+
+/*
+ * May this process build?  Some snapshots do not keep versions from being taken
+ * away under the scan.
+ */
+static bool
+may_rebuild(void)
+{
+	return (MyProc->statusFlags & (PROC_IN_VACUUM | PROC_IN_SAFE_IC)) == 0 &&
+		!IsInParallelMode();
+}
+
+/*
+ * See nvm_btree_persist.h.
+ */
+void
+nvm_index_wait_slow(Relation index)
+{
+	while (nvm_index_is_absent(nvm_index_cache(index)))
+	{
+		NvmRelState *state = nvm_index_cache(index)->state;
+
+		if (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_ABSENT)
+			nvm_index_wait_changed();
+		else if (may_rebuild())
+			rebuild_index(index);
+		else if (pg_atomic_read_u32(&state->index_failed) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("index \"%s\" could not be rebuilt after the last restart",
+							RelationGetRelationName(index)),
+					 errhint("The server log has the reason. REINDEX the index.")));
+		else
+			nvm_index_wait_changed();
+	}
+	ConditionVariableCancelSleep();
+}
+
+bool
+nvm_index_hold_absent(Relation index)
+{
+	bool		held = false;
+
+	while (!held && nvm_index_is_absent(nvm_index_cache(index)))
+	{
+		held = nvm_index_claim(nvm_index_cache(index)->state, NVM_INDEXSTATE_ABSENT);
+		if (!held)
+			nvm_index_wait_changed();
+	}
+	ConditionVariableCancelSleep();
+	return held;
+}
+
+void
+nvm_index_release_absent(uint32 dir)
+{
+	pg_write_barrier();
+	pg_atomic_write_u32(&nvm_relstates[dir].index_state, NVM_INDEXSTATE_ABSENT);
+	ConditionVariableBroadcast(&NvmIndexes->rebuilt);
+}
+
+void
+nvm_index_count_use(NvmIndexCache *cache)
+{
+	NvmDirEntry *entry;
+
+	if (cache->persistence != NVM_INDEX_NOTHING || ++cache->uses % NVM_INDEX_USES != 0)
+		return;
+	entry = nvm_dir_entry(cache->dir);
+	(void) __atomic_fetch_add(&entry->uses, NVM_INDEX_USES, __ATOMIC_RELAXED);
+	nvm_flush(&entry->uses, sizeof(entry->uses));
+}
+
+/* ---- the planner ---- */
+
+/*
+ * get_relation_info_hook: there is no index that is not whole.
+ */
+static void
+hide_absent_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+{
+	ListCell   *lc;
+
+	if (prev_get_relation_info_hook)
+		prev_get_relation_info_hook(root, relid, inhparent, rel);
+	if (NvmIndexes == NULL || pg_atomic_read_u32(&NvmIndexes->nabsent) == 0)
+		return;
+	foreach(lc, rel->indexlist)
+	{
+		IndexOptInfo *info = lfirst_node(IndexOptInfo, lc);
+		Relation	index;
+
+		/* of partitioned ones nothing is known but what they are */
+		if (info->hypothetical ||
+			(void *) info->amcostestimate != (void *) nvm_btree_costestimate)
+			continue;
+		index = index_open(info->indexoid, NoLock);
+		if (nvm_index_is_absent(nvm_index_cache(index)))
+			rel->indexlist = foreach_delete_current(rel->indexlist, lc);
+		index_close(index, NoLock);
+	}
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_btree_register_hooks(void)
+{
+	prev_get_relation_info_hook = get_relation_info_hook;
+	get_relation_info_hook = hide_absent_indexes;
+}

@@ -1,0 +1,114 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_btree_persist.h
+ *	  Indexes of which a restart keeps the leaves, or nothing.
+ *
+ * README.md, "How much of an index is persistent".
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_BTREE_PERSIST_H
+#define NVM_BTREE_PERSIST_H
+
+#include "btree/nvm_btree.h"
+#include "storage/condition_variable.h"
+
+typedef struct NvmIndexShared
+{
+	ConditionVariable rebuilt;	/* some index has left state BUILDING */
+	pg_atomic_uint32 nabsent;	/* at most so many are not READY: a hint */
+} NvmIndexShared;
+
+extern NvmIndexShared *NvmIndexes;
+
+/* how many scans are counted at once in NvmDirEntry.uses */
+#define NVM_INDEX_USES		16
+
+/* ---- btree_persist.c ---- */
+
+/*
+ * Claim an index that is in state `from`.  False if it is in another one.  Who
+ * has claimed it calls done or abandon, the latter also when his process ends
+ * (PG_ENSURE_ERROR_CLEANUP).
+ */
+extern bool nvm_index_claim(NvmRelState *state, uint32 from);
+extern void nvm_index_claim_done(NvmRelState *state);
+extern void nvm_index_abandon(NvmRelState *state, uint32 to);
+/* wait until some index leaves state BUILDING, or a second; may ERROR */
+extern void nvm_index_wait_changed(void);
+
+/*
+ * persistence = leaves: make the inner levels, unless somebody has since the
+ * start.  For nvm_index_cache_slow.  May ERROR: damaged, disk full.
+ */
+extern void nvm_index_walk_leaves(Relation index, NvmIndexCache *cache);
+
+/* ---- btree_rebuild.c ---- */
+
+/* are entries of older rows missing? */
+static inline bool
+nvm_index_is_absent(const NvmIndexCache *cache)
+{
+	uint32		state;
+
+	if (likely(cache->persistence != NVM_INDEX_NOTHING))
+		return false;
+	state = pg_atomic_read_u32(&cache->state->index_state);
+	pg_read_barrier();
+	return state == NVM_INDEXSTATE_ABSENT || state == NVM_INDEXSTATE_BUILDING;
+}
+
+/*
+ * Return when the index is whole; builds it if nobody does.  The caller has
+ * locked it, and holds no LWLock.  May ERROR.
+ */
+extern void nvm_index_wait_slow(Relation index);
+
+/*
+ * For VACUUM, which needs no whole index but one into which nobody enters what
+ * he has read in the table before.  True: the index is absent, and nobody
+ * begins to build it before release.  False: it is whole.
+ */
+extern bool nvm_index_hold_absent(Relation index);
+extern void nvm_index_release_absent(uint32 dir);
+
+static inline void
+nvm_index_wait(Relation index)
+{
+	if (unlikely(nvm_index_is_absent(nvm_index_cache(index))))
+		nvm_index_wait_slow(index);
+}
+
+/*
+ * May the index have entries of rows that the current transaction has just
+ * made, by somebody else?
+ */
+static inline bool
+nvm_index_is_set(const NvmIndexCache *cache)
+{
+	uint32		state;
+
+	if (likely(cache->persistence != NVM_INDEX_NOTHING))
+		return false;
+	state = pg_atomic_read_u32(&cache->state->index_state);
+	pg_read_barrier();
+	if (state == NVM_INDEXSTATE_NEW)
+		return false;
+	return state != NVM_INDEXSTATE_READY ||
+		U64FromFullTransactionId(GetTopFullTransactionIdIfAny()) <
+		pg_atomic_read_u64(&cache->state->index_xid);
+}
+
+/* one scan more */
+extern void nvm_index_count_use(NvmIndexCache *cache);
+
+/* ---- btree_rebuild_worker.c ---- */
+
+extern int	nvm_index_rebuild_workers;
+
+extern PGDLLEXPORT void nvm_rebuilder_main(Datum main_arg);
+extern PGDLLEXPORT void nvm_rebuild_worker_main(Datum main_arg);
+
+#endif							/* NVM_BTREE_PERSIST_H */
