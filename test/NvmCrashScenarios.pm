@@ -87,7 +87,13 @@ our %elsewhere = (
 	'bypass-noted'      => '055_bypassed',
 	'pool-create'       => '059_new_pools',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
-	'copy-index-block'  => '095_btree_ddl_crash',);
+	'copy-index-block'  => '095_btree_ddl_crash',
+	'index-leaves-known'    => '095_btree_persistence',
+	'index-leaf-flags'      => '095_btree_persistence',
+	'index-leaves'          => '095_btree_persistence',
+	'index-rebuild-claimed' => '095_btree_persistence',
+	'index-rebuild-entry'   => '095_btree_persistence',
+	'index-rebuild-done'    => '095_btree_persistence',);
 
 sub one
 {

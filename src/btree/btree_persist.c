@@ -191,7 +191,7 @@ settle_leaf_flags(LeafWalk *walk, uint32 blkno)
 		PredicateLockPageSplit(walk->index, blkno, page->right);
 	page->flags = flags;
 	nvm_flush(&page->flags, sizeof(page->flags));
-	NVM_FAILPOINT("btree-leaf-flags");
+	NVM_FAILPOINT("index-leaf-flags");
 }
 
 /*
@@ -233,7 +233,7 @@ follow_leaves(LeafWalk *walk)
 	else
 		__atomic_store_n(&walk->cache->meta->root, NVM_INDEX_ROOT_MAKE(walk->first, 0),
 						 __ATOMIC_RELEASE);
-	nvm_drain("btree-leaves");
+	nvm_drain("index-leaves");
 }
 
 static void
@@ -259,7 +259,7 @@ walk_claimed(Relation index, NvmIndexCache *cache)
 								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	look_at_blocks(&walk);
 	pg_atomic_write_u32(&state->index_total, walk.nleaves);
-	NVM_FAILPOINT("btree-leaves-known");
+	NVM_FAILPOINT("index-leaves-known");
 	follow_leaves(&walk);
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(context);

@@ -58,7 +58,7 @@ rebuild_entry(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 							UNIQUE_CHECK_NO, false, NULL);
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextReset(rebuild->context);
-	NVM_FAILPOINT("btree-rebuild-entry");
+	NVM_FAILPOINT("index-rebuild-entry");
 }
 
 /*
@@ -147,7 +147,7 @@ rebuild_index(Relation index)
 	INSTR_TIME_SET_CURRENT(start);
 	PG_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
 	{
-		NVM_FAILPOINT("btree-rebuild-claimed");
+		NVM_FAILPOINT("index-rebuild-claimed");
 		rebuild_scan(index, heap, state);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
@@ -162,7 +162,7 @@ rebuild_index(Relation index)
 	pg_atomic_write_u64(&state->index_xid,
 						U64FromFullTransactionId(ReadNextFullTransactionId()));
 	nvm_index_claim_done(state);
-	NVM_FAILPOINT("btree-rebuild-done");
+	NVM_FAILPOINT("index-rebuild-done");
 	invalidate_plans(relid);
 	table_close(heap, AccessShareLock);
 }
