@@ -256,7 +256,7 @@ sub all
 						  . txn(1, 1, 5)
 						  . "SET enable_seqscan = off;\n"
 						  . "SELECT count(*) FROM counter WHERE v > 0 \\g /dev/null\n" x 3
-						  . "SELECT count(*) FROM (SELECT FROM bt ORDER BY few DESC, pad DESC) s \\g /dev/null\n"
+						  . "SET enable_sort = off;\nSELECT count(*) FROM (SELECT FROM bt ORDER BY few DESC, pad DESC) s \\g /dev/null\n"
 						  . join('', map { change($_ % 7) } 1 .. 60)
 						  . txn(1, 2, 5) });
 			},

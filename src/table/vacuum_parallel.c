@@ -18,8 +18,49 @@
  */
 #include "postgres.h"
 
+#include "btree/nvm_btree.h"
 #include "miscadmin.h"
+#include "optimizer/paths.h"
 #include "table/nvm_vacuum.h"
+#include "utils/guc.h"
+
+/*
+ * PostgreSQL asks an index's main fork whether a worker is worth its while, and
+ * that of an nvm_btree index is empty.  Has one of these the size?
+ */
+static bool
+vacuum_has_large_index(NvmVacuum *vac)
+{
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		if (nvm_relation_is_btree(vac->indrels[i]) &&
+			pg_atomic_read_u32(&nvm_index_cache(vac->indrels[i])->state->nblocks) >=
+			(uint32) min_parallel_index_scan_size)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A parallel vacuum, or NULL if it is not worth it or there are no workers.
+ */
+static ParallelVacuumState *
+vacuum_parallel_begin(NvmVacuum *vac)
+{
+	ParallelVacuumState *pvs;
+	int			nestlevel = NewGUCNestLevel();
+
+	if (vacuum_has_large_index(vac))
+		(void) set_config_option("min_parallel_index_scan_size", "0",
+								 PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	pvs = nvm_parallel_vacuum_begin(vac->rel, vac->indrels, vac->nindexes,
+									vac->nworkers, vac->dead, vac->ndead,
+									vac->verbose ? INFO : DEBUG2,
+									vac->bstrategy);
+	AtEOXact_GUC(false, nestlevel);
+	return pvs;
+}
 
 /*
  * Remove the entries of vac->dead from all indexes, if workers were asked for
@@ -35,10 +76,7 @@ nvm_vacuum_indexes_parallel(NvmVacuum *vac)
 		vac->nsuspect > 0 || RelationUsesLocalBuffers(vac->rel))
 		return false;
 
-	pvs = nvm_parallel_vacuum_begin(vac->rel, vac->indrels, vac->nindexes,
-									vac->nworkers, vac->dead, vac->ndead,
-									vac->verbose ? INFO : DEBUG2,
-									vac->bstrategy);
+	pvs = vacuum_parallel_begin(vac);
 	if (pvs == NULL)
 		return false;			/* too small, or no workers allowed */
 

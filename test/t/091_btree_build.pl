@@ -263,6 +263,26 @@ foreach my $by ('id', 'k')
 		"the table by its index on $by");
 }
 
+# ------------------------------------------------------------ parallel VACUUM
+
+{
+	$node->safe_psql('postgres', <<SQL);
+CREATE TABLE pv (a int, b text) USING nvm;
+INSERT INTO pv SELECT i, md5(i::text) FROM generate_series(1, 20000) i;
+CREATE INDEX pv_a ON pv USING nvm_btree (a);
+CREATE INDEX pv_b ON pv USING nvm_btree (b);
+DELETE FROM pv WHERE a % 2 = 0 OR a BETWEEN 3000 AND 9000;
+SQL
+	my ($status, $out, $said) = $node->psql('postgres',
+		"SET min_parallel_index_scan_size = '256kB'; VACUUM (VERBOSE, PARALLEL 2) pv");
+	like($said, qr/launched [12] parallel vacuum workers? for index vacuuming/, 'VACUUM in parallel: workers');
+	like($said, qr/index "pv_a": pages: \d+ in total, [1-9]\d* newly deleted/, 'VACUUM in parallel: leaves go');
+	is($node->safe_psql('postgres', "SELECT * FROM nvm.check('pv', true)"), '', 'VACUUM in parallel: the checker finds nothing');
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*), sum(a) FROM pv WHERE a > 0"),
+		$node->safe_psql('postgres', "SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(a) FROM pv WHERE a > 0"),
+		'VACUUM in parallel: the rows that are left');
+}
+
 # ---------------------------------------------------------------- progress
 
 {
