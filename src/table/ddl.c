@@ -124,6 +124,7 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 	nvm_storage_end(from);
 	RelationDropStorage(rel);
 	nvm_rel_cache_drop(rel);
+	nvm_ddl_watch_move(RelationGetRelid(rel));
 
 	ereport(NOTICE,
 			(errmsg("rows of nvm table \"%s\" stay in the persistent-memory pool",

@@ -264,7 +264,7 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
-	nvm_ddl_settle_indexes(&w);
+	nvm_ddl_settle_indexes(&w, context != PROCESS_UTILITY_TOPLEVEL || IsTransactionBlock());
 }
 
 /*

@@ -23,6 +23,13 @@
  *	SET ACCESS METHOD of a table to one that is not ours
  *		has the indexes built anew, which ours cannot be there.  They are made
  *		btree's beforehand.
+ *	SET TABLESPACE of a table
+ *		copies its rows under the TIDs that they have, and keeps the indexes.
+ *		What is inserted after that gets TIDs that are free in the old storage
+ *		too; if the transaction aborts they are given away again, and the
+ *		entries would lead there.  (So it is with heap tables.)  So where the
+ *		transaction goes on the indexes are built anew, of whatever method: an
+ *		abort takes them away with the entries.
  *	DROP INDEX CONCURRENTLY
  *		calls OAT_DROP in its first transaction, when the index is still used.
  *		The storage is ended in its last one.
@@ -115,6 +122,21 @@ nvm_ddl_watch_relation(Oid relid)
 		return;
 	oldcontext = MemoryContextSwitchTo(watch->context);
 	watch->touched = list_append_unique_oid(watch->touched, relid);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * SET TABLESPACE has given table relid a copy of its storage.
+ */
+void
+nvm_ddl_watch_move(Oid relid)
+{
+	MemoryContext oldcontext;
+
+	if (watch == NULL)
+		return;
+	oldcontext = MemoryContextSwitchTo(watch->context);
+	watch->moved = lappend_oid(watch->moved, relid);
 	MemoryContextSwitchTo(oldcontext);
 }
 
@@ -506,6 +528,31 @@ settle_index(NvmIndexWatch *w, Oid relid)
 }
 
 /*
+ * Build the indexes of a table anew.
+ */
+static void
+rebuild_indexes(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessExclusiveLock);
+	List	   *indexes = RelationGetIndexList(rel);
+	char		persistence = rel->rd_rel->relpersistence;
+	ListCell   *lc;
+
+	table_close(rel, NoLock);
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessExclusiveLock);
+		bool		ready = index->rd_index->indisready;
+
+		index_close(index, NoLock);
+		if (ready)
+			nvm_reindex_index(lfirst_oid(lc), persistence);
+		CommandCounterIncrement();
+	}
+	list_free(indexes);
+}
+
+/*
  * A command begins whose indexes are watched.  Its memory is the caller's
  * current context, which outlives the transactions of the command.
  */
@@ -526,15 +573,21 @@ nvm_ddl_watch_end(NvmIndexWatch *w)
 }
 
 /*
- * It has ended without an error, in the current transaction.
+ * It has ended without an error, in the current transaction, which goes_on, or
+ * has nothing more to do.
  */
 void
-nvm_ddl_settle_indexes(NvmIndexWatch *w)
+nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 {
 	ListCell   *lc;
 
 	if (w->touched != NIL || w->storages != NIL)
 		CommandCounterIncrement();
+	if (goes_on)
+	{
+		foreach(lc, w->moved)
+			rebuild_indexes(lfirst_oid(lc));
+	}
 	foreach(lc, w->touched)
 		settle_index(w, lfirst_oid(lc));
 	foreach(lc, w->storages)

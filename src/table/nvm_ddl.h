@@ -61,13 +61,15 @@ typedef struct NvmIndexWatch
 	MemoryContext context;
 	List	   *touched;		/* Oids of relations */
 	List	   *dropped;
+	List	   *moved;			/* Oids of tables, by SET TABLESPACE */
 	List	   *storages;		/* to be ended when it is over */
 } NvmIndexWatch;
 
 extern void nvm_ddl_watch_begin(NvmIndexWatch *w);
 extern void nvm_ddl_watch_end(NvmIndexWatch *w);
-extern void nvm_ddl_settle_indexes(NvmIndexWatch *w);
+extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
+extern void nvm_ddl_watch_move(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
 extern void nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
