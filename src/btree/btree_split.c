@@ -400,6 +400,7 @@ typedef struct SplitPlan
 	uint16		right_flags;	/* once it is live */
 	union
 	{
+		NvmIndexPage header;
 		char		data[NVM_INDEX_PAGE_SIZE];
 		uint64		force_align;
 	}			left_image,
@@ -407,7 +408,8 @@ typedef struct SplitPlan
 } SplitPlan;
 
 /*
- * Form both images.  One half of a leaf may be empty: what is about to be
+ * Form both images, but for the number of the right page, instead of which they
+ * have the left one's.  One half of a leaf may be empty: what is about to be
  * inserted there is `newitem`.
  */
 static void
@@ -424,7 +426,7 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 		CopyIndexTuple(items[at]);
 	memcpy(list + n, items, at * sizeof(IndexTuple));
 	n += at;
-	if (!nvm_index_form(plan->left_image.data, cache, copy->blkno, copy->left, plan->right,
+	if (!nvm_index_form(plan->left_image.data, cache, copy->blkno, copy->left, copy->blkno,
 						copy->level, flags | NVM_INDEX_INCOMPLETE, list, n))
 		elog(ERROR, "left half of block %u of index \"%s\" does not fit",
 			 copy->blkno, RelationGetRelationName(index));
@@ -437,11 +439,11 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 		list[n] = minus_infinity(BTreeTupleGetDownLink(items[at]));
 	n += nitems - at;
 	plan->right_flags = (copy->flags & NVM_INDEX_LEAF) | NVM_INDEX_LIVE;
-	if (!nvm_index_form(plan->right_image.data, cache, plan->right, copy->blkno, copy->right,
+	if (!nvm_index_form(plan->right_image.data, cache, copy->blkno, copy->blkno, copy->right,
 						copy->level, copy->flags & NVM_INDEX_LEAF, list, n))
 		elog(ERROR, "right half of block %u of index \"%s\" does not fit",
 			 copy->blkno, RelationGetRelationName(index));
-	((NvmIndexPage *) plan->right_image.data)->safexid = NvmPool->incarnation;
+	plan->right_image.header.safexid = NvmPool->incarnation;
 	pfree(list);
 }
 
@@ -500,23 +502,22 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
 }
 
 /*
- * Take a block for the right page, and form both images.
+ * Form both images, and take a block for the right page.  What can fail comes
+ * before that, also by the session's end, after which nobody would give it back.
  */
 static void
 plan_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 		   IndexTuple *items, int nitems, IndexTuple newitem, int at, SplitPlan *plan)
 {
+	NvmIndexPage *left = &plan->left_image.header;
+	NvmIndexPage *right = &plan->right_image.header;
+
+	form_halves(index, cache, copy, items, nitems, newitem, at, plan);
 	plan->right = nvm_index_alloc(index, cache);
-	PG_TRY();
-	{
-		form_halves(index, cache, copy, items, nitems, newitem, at, plan);
-	}
-	PG_CATCH();
-	{
-		nvm_index_free(cache, plan->right);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	left->right = plan->right;
+	right->blkno = plan->right;
+	right->check = nvm_index_check_word(cache->dir, plan->right,
+										nvm_index_page(cache->state, plan->right));
 }
 
 /*
