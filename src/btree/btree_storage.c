@@ -26,15 +26,20 @@
 /* ---- meta page ---- */
 
 /*
- * What the meta page of an index has to say, by its definition.  As long as
- * nothing rebuilds at a start what did not outlive a stop, every storage is
- * NVM_INDEX_FULL, whatever its option persistence allows: lost entries would be
- * wrong answers.
+ * What the meta page of an index has to say, by its definition.
  */
 uint32
 nvm_index_meta_flags(Relation index)
 {
-	return _bt_allequalimage(index, false) ? NVM_INDEX_META_EQUALIMAGE : 0;
+	uint32		flags = 0;
+
+	if (_bt_allequalimage(index, false))
+		flags |= NVM_INDEX_META_EQUALIMAGE;
+	if (nvm_index_option_persistence(index) == NVM_INDEX_LEAVES)
+		flags |= NVM_INDEX_META_LEAVES;
+	else if (nvm_index_option_persistence(index) == NVM_INDEX_NOTHING)
+		flags |= NVM_INDEX_META_NONE;
+	return flags;
 }
 
 /*
