@@ -125,7 +125,8 @@ compare_at(const char *page, uint64 version, const NvmIndexKey *key,
 /*
  * Binary search between low and high: the first place whose entry is >= key
  * (nextkey: >), or PAGE_*.  What takes its time are cache misses, so both
- * entries that may come next are asked for while one is compared.
+ * entries that may come next are asked for while one is compared; those that
+ * are not integers may well lie across two lines.
  */
 static inline __attribute__((always_inline)) int
 search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
@@ -138,10 +139,18 @@ search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
 		int			mid = (low + high) / 2;
 		int			cmp;
 
-		if (fast != NVM_FAST_NOT && high - low > 8)
+		if (high - low > (fast != NVM_FAST_NOT ? 8 : 1))
 		{
-			__builtin_prefetch(map->page + entry_offset(map, (low + mid) / 2));
-			__builtin_prefetch(map->page + entry_offset(map, (mid + 1 + high) / 2));
+			const char *left = map->page + entry_offset(map, (low + mid) / 2);
+			const char *right = map->page + entry_offset(map, Min((mid + 1 + high) / 2, high - 1));
+
+			__builtin_prefetch(left);
+			__builtin_prefetch(right);
+			if (fast == NVM_FAST_NOT)
+			{
+				__builtin_prefetch(left + 40);
+				__builtin_prefetch(right + 40);
+			}
 		}
 		cmp = compare_at(map->page, version, key, fast, value, entry_offset(map, mid));
 		if (unlikely(cmp <= PAGE_CHANGED))
