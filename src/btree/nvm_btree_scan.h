@@ -176,6 +176,61 @@ typedef struct NvmScan
 	NvmScanLeaf mark;			/* unless mark_here */
 } NvmScan;
 
+/* ---- one leaf (btree_scanleaf.c) ---- */
+
+/*
+ * A leaf that is being read: in place if copy is NULL, and then every access
+ * may find that its version has changed.
+ */
+typedef struct NvmLeafReader
+{
+	NvmRelState *state;
+	uint32		blkno;
+	uint64		version;
+	uint32		left;
+	uint32		right;
+	uint32		epoch;
+	uint16		flags;
+	int			first;			/* data entry */
+	int			nitems;
+	NvmIndexCopy *copy;
+	union
+	{
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			buf;
+} NvmLeafReader;
+
+/*
+ * Set up a reader on a copy of a leaf.  Takes its predicate lock first.
+ */
+extern void nvm_leaf_reader_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno);
+
+/*
+ * Set up a reader in place, but for nitems.  False if the leaf is not that of
+ * version.
+ */
+extern bool nvm_leaf_reader_in_place(NvmLeafReader *reader, NvmRelState *state,
+									 uint32 blkno, uint64 version);
+
+/* place of the first entry >= key (nextkey: > key) on a copy */
+extern int	nvm_leaf_locate(const NvmIndexCopy *copy, const NvmIndexKey *key);
+
+/*
+ * Make a leaf the scan's, whether or not anything on it matches.  at_start:
+ * pos is where the stretch begins, otherwise it comes in from the side.
+ * False if the leaf has changed.
+ */
+extern bool nvm_leaf_read(IndexScanDesc scan, NvmLeafReader *reader, int pos,
+						  bool at_start, ScanDirection dir);
+
+/* tell the page of the entries whose rows, all of them, were dead to everybody */
+extern void nvm_leaf_kill(IndexScanDesc scan, NvmScanLeaf *leaf);
+
+/* an empty leaf may go: lock its right sibling, too; false if it has changed */
+extern bool nvm_leaf_lock_behind_empty(IndexScanDesc scan, uint32 blkno, uint32 right,
+									   uint64 version);
+
 /* ---- parallel scan (btree_parallel.c) ---- */
 
 typedef enum NvmParallelTurn
