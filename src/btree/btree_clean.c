@@ -416,7 +416,15 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 	if (drop_marked(clean) == 0 || !is_enough(clean, CLEAN_SLACK))
 	{
 		if (unchanged || equals)
+		{
+			/*
+			 * A posting list that loses its lowest TID must not come to stand
+			 * before an entry that lay within it.
+			 */
+			clean->nitems = nvm_index_merge(clean->index, clean->cache, clean->items,
+											clean->nitems, false, &clean->items);
 			delete_bottomup(clean);
+		}
 		if (!is_enough(clean, CLEAN_SLACK))
 			clean->nitems = nvm_index_merge(clean->index, clean->cache, clean->items,
 											clean->nitems, merge, &clean->items);
