@@ -244,21 +244,23 @@ COMMENT ON VIEW nvm.stat_wbl IS
 REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.gaps_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.index_rebuilds_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.relations_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
-REVOKE ALL ON nvm.transactions, nvm.stat_wbl FROM PUBLIC;
+REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.pool_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.gaps_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.index_rebuilds_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.relations_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
-GRANT SELECT ON nvm.transactions, nvm.stat_wbl TO pg_monitor;
+GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;

@@ -47,7 +47,7 @@ SELECT throws_ok('SELECT * FROM nvm.pool', '42501');
 SELECT throws_ok('SET nvm.failpoint = ''commit-data:crash''', '42501');
 SET LOCAL ROLE nvm_monitor;
 SELECT lives_ok('SELECT * FROM nvm.check_pool()');
-SELECT lives_ok('SELECT * FROM ' || v) FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl']) v;
+SELECT lives_ok('SELECT * FROM ' || v) FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds']) v;
 RESET ROLE;
 
 -- the views tell of the pool

@@ -16,7 +16,7 @@ SELECT results_eq(
 SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
@@ -55,9 +55,9 @@ SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FRO
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;
@@ -98,6 +98,7 @@ SELECT results_eq(
 	  ('nvm.failpoint', 'superuser', NULL, NULL, NULL, ''),
 	  ('nvm.failpoint_seed', 'superuser', NULL, '0', '2147483647', '0'),
 	  ('nvm.horizon_naptime', 'sighup', 'ms', '10', '60000', '200'),
+	  ('nvm.index_rebuild_workers', 'sighup', NULL, '1', '64', '2'),
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),
 	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
 	  ('nvm.pool_max_size', 'postmaster', 'MB', '64', '16777216', '65536'),
