@@ -36,6 +36,8 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "parser/parser.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/guc.h"
@@ -145,6 +147,27 @@ depend_on_model(Oid classid, Oid image, Oid model)
 }
 
 /*
+ * Execute one command, without what ProcessUtility does around it: we are
+ * superuser in a user's session, so no event trigger may run now, least of all
+ * one that finds that user's temporary table by an unqualified name.
+ */
+static void
+execute_command(const char *command)
+{
+	List	   *parsed = raw_parser(command, RAW_PARSE_DEFAULT);
+	Node	   *stmt = linitial_node(RawStmt, parsed)->stmt;
+
+	if (IsA(stmt, CreateOpFamilyStmt))
+		(void) DefineOpFamily((CreateOpFamilyStmt *) stmt);
+	else if (IsA(stmt, CreateOpClassStmt))
+		(void) DefineOpClass((CreateOpClassStmt *) stmt);
+	else if (IsA(stmt, AlterOpFamilyStmt))
+		(void) AlterOpFamily((AlterOpFamilyStmt *) stmt);
+	else
+		elog(ERROR, "could not execute: %s", command);
+}
+
+/*
  * Run the commands that a query makes; its columns are the model's OID, the
  * command, and schema and name of the image.  Returns how many there were.
  */
@@ -175,8 +198,7 @@ run_commands(Oid method, const char *query, Oid classid)
 		/* what can be dropped is nobody's member; an ERROR ends the creation */
 		if (model >= FirstNormalObjectId)
 			creating_extension = false;
-		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
-			elog(ERROR, "could not execute: %s", command);
+		execute_command(command);
 		creating_extension = in_extension;
 		CommandCounterIncrement();
 

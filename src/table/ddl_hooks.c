@@ -282,6 +282,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		nvm_btree_complete_opclasses();
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
+	pstmt = nvm_ddl_name_opclasses(pstmt);
 	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
 		ddl_execute_watched(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);

@@ -37,10 +37,12 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_opclass.h"
 #include "commands/defrem.h"
 #include "compat/nvm_compat_am.h"
 #include "nodes/parsenodes.h"
+#include "nodes/value.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
 #include "table/nvm_am.h"
@@ -398,6 +400,54 @@ btree_opclass_of(Oid ours)
 }
 
 /*
+ * ProcessUtility_hook, with the operator classes made: one that CREATE INDEX
+ * names with its schema, as pg_dump does, is btree's, and ours that stands for
+ * it may be in pg_catalog.  Returns the statement or a changed copy.
+ */
+PlannedStmt *
+nvm_ddl_name_opclasses(PlannedStmt *pstmt)
+{
+	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
+	Oid			method;
+	ListCell   *lc;
+
+	if (!IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0)
+		return pstmt;
+	method = get_index_am_oid(NVM_BTREE_NAME, true);
+	if (!OidIsValid(method))
+		return pstmt;
+	pstmt = copyObject(pstmt);
+	stmt = (IndexStmt *) pstmt->utilityStmt;
+	foreach(lc, stmt->indexParams)
+	{
+		IndexElem  *elem = lfirst_node(IndexElem, lc);
+		Oid			namespace;
+		Datum		name;
+		Oid			model;
+		Oid			image;
+
+		if (list_length(elem->opclass) != 2)
+			continue;
+		namespace = get_namespace_oid(strVal(linitial(elem->opclass)), true);
+		name = CStringGetDatum(strVal(lsecond(elem->opclass)));
+		model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+								ObjectIdGetDatum(BTREE_AM_OID), name,
+								ObjectIdGetDatum(namespace));
+		if (!OidIsValid(model) ||
+			SearchSysCacheExists3(CLAAMNAMENSP, ObjectIdGetDatum(method), name,
+								  ObjectIdGetDatum(namespace)))
+			continue;
+		image = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+								ObjectIdGetDatum(method), name,
+								ObjectIdGetDatum(PG_CATALOG_NAMESPACE));
+		if (OidIsValid(image) && btree_opclass_of(image) == model)
+			elem->opclass = list_make2(makeString(pstrdup("pg_catalog")),
+									   lsecond(elem->opclass));
+	}
+	return pstmt;
+}
+
+/*
  * The operator class of key column i of an index.  The relcache's copy of the
  * row in pg_index may be older.
  */
@@ -416,6 +466,29 @@ nvm_ddl_index_opclass(Oid indexid, int i)
 	result = ((oidvector *) DatumGetPointer(datum))->values[i];
 	ReleaseSysCache(tuple);
 	return result;
+}
+
+/*
+ * Let the relcache entry of an index that this command makes have the operator
+ * classes, and their families, that pg_index has got after the entry was built.
+ * An entry of the current transaction is never read anew.
+ */
+static void
+renew_entry(Oid indexid, const oidvector *classes)
+{
+	Relation	index = index_open(indexid, NoLock);
+	Datum		datum;
+	bool		isnull;
+
+	datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
+							Anum_pg_index_indclass, &isnull);
+	Assert(!isnull);
+	for (int i = 0; i < classes->dim1; i++)
+	{
+		((oidvector *) DatumGetPointer(datum))->values[i] = classes->values[i];
+		index->rd_opfamily[i] = get_opclass_family(classes->values[i]);
+	}
+	index_close(index, NoLock);
 }
 
 /*
@@ -468,6 +541,7 @@ nvm_ddl_created_index(Oid indexid)
 		tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
 		CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
 		CommandCounterIncrement();
+		renew_entry(indexid, classes);
 	}
 	table_close(pg_index, RowExclusiveLock);
 }

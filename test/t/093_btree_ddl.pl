@@ -213,6 +213,8 @@ walk("REINDEX $_", alone => 1) foreach 'INDEX CONCURRENTLY w.t_v', 'TABLE CONCUR
 walk($_, alone => 1) foreach 'CREATE INDEX CONCURRENTLY x ON w.t (body, n)', 'CREATE UNIQUE INDEX CONCURRENTLY x ON w.t (d)',
   'DROP INDEX CONCURRENTLY w.t_multi';
 
+walk('CREATE UNIQUE INDEX x ON w.t (id, v); ALTER TABLE w.t ADD CONSTRAINT y UNIQUE USING INDEX x', name => 'ADD CONSTRAINT USING INDEX');
+
 # ---- what rebuilds
 
 walk("$_ /* */", name => $_) foreach 'TRUNCATE w.t CASCADE', 'TRUNCATE w.t CASCADE; TRUNCATE w.t CASCADE', 'CLUSTER w.t USING t_v';
@@ -321,7 +323,42 @@ $node->restart;
 $node->fails_with('SET enable_seqscan = off; SELECT v FROM w.t WHERE id = 5', qr/lost/, 'a new pool: each access says that it has nothing');
 $node->safe_psql('postgres', 'TRUNCATE w.t CASCADE; INSERT INTO w.t (id, v, d) SELECT i, i, i FROM generate_series(1, 100) i');
 script('TRUNCATE gets the table and its indexes back', 'SELECT problems()');
-$node->safe_psql('postgres', 'DROP EXTENSION pg_nvm CASCADE; DROP SCHEMA w CASCADE');
+
+# ---- operator classes made on demand
+
+# They are made by the superuser, in the session of a user whose temporary table
+# hides the one that an event trigger writes to.
+is($node->safe_psql('postgres', <<'SQL'), 'someone CREATE TABLE', 'event triggers do not run as superuser when operator classes are made');
+DROP SCHEMA w CASCADE;
+CREATE EXTENSION citext;
+CREATE TABLE audit (tag text, who text);
+GRANT INSERT ON audit TO public;
+GRANT CREATE ON SCHEMA public TO someone;
+CREATE FUNCTION note_command() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN INSERT INTO audit VALUES (tg_tag, current_user); END$$;
+SET ROLE someone;
+CREATE TEMP TABLE audit (tag text, who text);
+RESET ROLE;
+CREATE EVENT TRIGGER t ON ddl_command_end EXECUTE FUNCTION note_command();
+SET ROLE someone;
+CREATE TABLE ct (a citext PRIMARY KEY) USING nvm;
+RESET ROLE;
+DROP EVENT TRIGGER t;
+SELECT who || ' ' || tag FROM (TABLE pg_temp.audit UNION ALL TABLE public.audit) a;
+INSERT INTO ct VALUES ('Abc');
+SELECT 'not found' FROM ct WHERE a = 'aBC' HAVING count(*) = 0;
+DROP EXTENSION citext CASCADE;
+CREATE SCHEMA far;
+CREATE EXTENSION citext SCHEMA far;
+CREATE TABLE far.t (a far.citext) USING nvm;
+CREATE INDEX i ON far.t USING nvm_btree (a far.citext_pattern_ops);
+CREATE TABLE far.l (LIKE far.t INCLUDING ALL) USING nvm;
+SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('far.t'::regclass, 'far.l'::regclass)
+	AND pg_get_indexdef(indexrelid) NOT LIKE '%USING nvm_btree (a far.citext_pattern_ops)';
+DROP EXTENSION citext CASCADE;
+SELECT opcname FROM pg_opclass WHERE opcname = 'citext_ops';
+SQL
+
+$node->safe_psql('postgres', 'DROP EXTENSION pg_nvm CASCADE; DROP SCHEMA IF EXISTS w CASCADE');
 $node->stop;
 
 done_testing();
