@@ -35,7 +35,9 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "btree/nvm_btree.h"
 #include "catalog/index.h"
+#include "catalog/pg_am.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -271,8 +273,34 @@ vacuum_last_dead(NvmVacuum *vac)
 }
 
 /*
+ * Does the cleanup of an index read rows of the table?  BRIN's does, to
+ * summarize what it has not; of methods we do not know it is to be feared.
+ */
+static bool
+vacuum_indexes_read_rows(NvmVacuum *vac)
+{
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		switch (vac->indrels[i]->rd_rel->relam)
+		{
+			case BTREE_AM_OID:
+			case HASH_AM_OID:
+			case GIST_AM_OID:
+			case GIN_AM_OID:
+			case SPGIST_AM_OID:
+				break;
+			default:
+				if (!nvm_relation_is_btree(vac->indrels[i]))
+					return true;
+		}
+	}
+	return false;
+}
+
+/*
  * Count as a reader from now on.  As VACUUM we keep nobody from reusing what
- * is dead; our snapshot's xmin does once we are no VACUUM any more.
+ * is dead; our snapshot's xmin does once we are no VACUUM any more.  Not with
+ * an xid: snapshots of others, which have passed over it, would find it again.
  */
 static void
 vacuum_hold_horizon(void)
@@ -284,16 +312,12 @@ vacuum_hold_horizon(void)
 }
 
 /*
- * Last word of each index, and its statistics.  A BRIN index reads rows then,
- * to summarize what it has not.
+ * Last word of each index, and its statistics.
  */
 static void
 vacuum_cleanup_indexes(NvmVacuum *vac)
 {
 	double		tuples = (double) (vac->live + vac->recently_dead);
-
-	if (vac->nindexes > 0)
-		vacuum_hold_horizon();
 
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
 								 PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
@@ -341,6 +365,10 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	vac->relname = pstrdup(RelationGetRelationName(rel));
 	vac->blkno = InvalidBlockNumber;
 	vacuum_set_options(vac, params);
+
+	vac_open_indexes(rel, RowExclusiveLock, &vac->nindexes, &vac->indrels);
+	if (vacuum_indexes_read_rows(vac))
+		vacuum_hold_horizon();
 
 	/* what is unlinked is unlinked in the name of a transaction */
 	(void) nvm_xact_stamp();
@@ -431,7 +459,6 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 						get_database_name(MyDatabaseId),
 						vac->relnamespace, vac->relname)));
 
-	vac_open_indexes(rel, RowExclusiveLock, &vac->nindexes, &vac->indrels);
 	vac->indstats = (IndexBulkDeleteResult **)
 		palloc0(sizeof(IndexBulkDeleteResult *) * (vac->nindexes + 1));
 	vac->indnames = (char **) palloc0(sizeof(char *) * (vac->nindexes + 1));
@@ -459,8 +486,8 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 
 	/*
 	 * relfrozenxid may pass prepared transactions that were ended since, and
-	 * is seen at once; nor are we one in VACUUM any more, of which the commit
-	 * knows that.
+	 * is seen at once; and we may be none in VACUUM any more, of which the
+	 * commit knows that.
 	 */
 	nvm_twophase_settle();
 	nvm_update_relstats(rel, vac->nblocks, (double) vac->live,

@@ -35,7 +35,8 @@ SELECT is_empty(
 	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype)$$, 'no function looks at the pool in parallel');
 
 -- views
-SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl']);
+SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
+	'index_rebuilds']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
