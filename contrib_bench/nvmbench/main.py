@@ -5,15 +5,28 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import gaps, libpq, load, recovery, report
+from . import clients, delay, gaps, index, libpq, load, persistence, recovery, report, storage
 from .sandbox import Sandbox, Trouble, filesystem_of
 from .server import Server
 from .workloads import ALL, BY_NAME
 
+
+def _recovery_size(sandbox, where, options, name):
+    return recovery.run(sandbox, where, options, name, filler_mb=options.size_mb)
+
+
+# name: (what it shows, run(sandbox, where, options, name))
 SPECIAL = {
-    "recovery": "start to first answer against 0.1, 1, 10 million committed transactions",
-    "recovery_size": "the same beside a table of 5 GB",
-    "gaps": "throughput while the gaps of three crashes are cleaned up",
+    "recovery": ("start to first answer against 0.1, 1, 10 million committed transactions",
+                 recovery.run),
+    "recovery_size": ("the same beside a table of 5 GB", _recovery_size),
+    "gaps": ("throughput while the gaps of three crashes are cleaned up", gaps.run),
+    "index": ("nvm_btree against btree on heap: insert, lookup, range, build, size", index.run),
+    "persistence": ("nvm_btree with persistence full, leaves and none", persistence.run),
+    "storage": ("peak footprint under load: table, indexes, log", storage.run),
+    "clients": ("throughput and latency against clients, 1 to 32", clients.run),
+    "delay": ("nvm with emulated flush delays of 0 to 800 ns", delay.run),
+    "disk": ("the pool as a file on disk against heap's WAL there", clients.run_disk),
 }
 DEFAULT = ["update", "tpcb", "select", "scan"]
 RECOVERY_SIZES = "100000,1000000,10000000"
@@ -58,6 +71,9 @@ def parse(arguments):
     parser.add_argument("--keep", action="store_true", help="keep the sandbox's files on disk")
     options = parser.parse_args(arguments)
     quick = options.quick
+    # some workloads have defaults of their own
+    options.asked = {name: getattr(options, name) for name in
+                     ("pairs", "seconds", "transactions", "clients", "scale", "rows")}
 
     def default(name, full, short):
         if getattr(options, name) is None:
@@ -96,7 +112,7 @@ def parse(arguments):
 
 
 def list_workloads():
-    rows = [[w.name, w.title] for w in ALL] + [[n, t] for n, t in SPECIAL.items()]
+    rows = [[w.name, w.title] for w in ALL] + [[n, t] for n, (t, run) in SPECIAL.items()]
     width = max(len(name) for name, title in rows)
     for name, title in rows:
         print("%s  %s" % (name.ljust(width), title))
@@ -197,12 +213,8 @@ def work(sandbox, options):
             where = os.path.join(places[wal], "%s_%s" % (name, wal))
             os.mkdir(where)
             print("%s, WAL on %s (%s)" % (name, wal, filesystem_of(where)), flush=True)
-            if name == "recovery":
-                recovery.run(sandbox, where, options, name)
-            elif name == "recovery_size":
-                recovery.run(sandbox, where, options, name, filler_mb=options.size_mb)
-            elif name == "gaps":
-                gaps.run(sandbox, where, options, name)
+            if name in SPECIAL:
+                SPECIAL[name][1](sandbox, where, options, name)
             else:
                 throughput(sandbox, where, BY_NAME[name], options)
             sandbox.empty(where)

@@ -33,13 +33,13 @@ def _free_port():
 class Server:
     """kind: heap, unlogged (heap, not durable) or nvm."""
 
-    def __init__(self, sandbox, name, kind, where, settings=None):
+    def __init__(self, sandbox, name, kind, where, settings=None, pool=None):
         self.sandbox = sandbox
         self.name = name
         self.kind = kind
         self.data = os.path.join(where, name)
         self.log = os.path.join(sandbox.work, name + ".log")
-        self.pool = os.path.join(sandbox.shm, name + "_pool")
+        self.pool = pool or os.path.join(sandbox.shm, name + "_pool")
         self.sockets = os.path.join(sandbox.work, "s")
         self.port = _free_port()
         self.process = None
@@ -50,6 +50,7 @@ class Server:
         if kind == "nvm":
             self.settings["shared_preload_libraries"] = "pg_nvm"
             self.settings["nvm.pool_directory"] = "'%s'" % self.pool
+            self.settings.setdefault("nvm.default_index_method", "nvm_btree")
 
     # -- making --------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""What workloads with arms and cases of their own have in common.
+
+An arm is what is compared: a server, or a way to use one.  Arms take turns,
+and each round goes through them the other way round than the one before, so
+that what the machine does meanwhile is shared out fairly.
+"""
+import time
+
+from . import report
+
+
+def own(options, name, full, quick):
+    """An option as asked for, or else this workload's own default."""
+    asked = options.asked[name]
+    if asked is None:
+        return quick if options.quick else full
+    return [int(n) for n in asked.split(",")] if name == "clients" else asked
+
+
+def wanted(options, name):
+    """Is the case among those of --cases?"""
+    texts = [text for text in options.cases.split(",") if text]
+    return not texts or any(text in name for text in texts)
+
+
+def rounds(count, measures):
+    """Call each of measures once a round; their values, round by round."""
+    found = []
+    for turn in range(count):
+        values = [None] * len(measures)
+        arms = range(len(measures))
+        for arm in arms if turn % 2 == 0 else reversed(arms):
+            values[arm] = measures[arm]()
+        found.append(values)
+    return found
+
+
+def run_case(name, count, labels, measures):
+    """rounds(), shown while it runs; measures return numbers."""
+    found = rounds(count, measures)
+    print("  %s: %s" % (name, ", ".join(
+        "%s %s" % (label, report.number(report.median([values[arm] for values in found])))
+        for arm, label in enumerate(labels))), flush=True)
+    return found
+
+
+def pairs_row(name, found, unit=None):
+    """A line of a table: medians of two arms, their ratio and its spread."""
+    summary = report.summarize_pairs(found)
+    cells = [name] if unit is None else [name, unit]
+    return cells + [report.number(summary["a"]), report.number(summary["b"]),
+                    "%.2fx" % summary["ratio"],
+                    "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"])]
+
+
+def timed_rate(server, sql, count, settings=()):
+    """count a second, of one statement in a session of its own."""
+    with server.connect() as connection:
+        for setting in settings:
+            connection.query("SET " + setting)
+        begin = time.monotonic()
+        connection.query(sql)
+        return count / (time.monotonic() - begin)
