@@ -132,7 +132,9 @@ sub large_pool
 
 =item NvmTest::private_kb(PID), NvmTest::open_files(PID)
 
-What a process has: memory of its own in kB, open file descriptors.
+What a process has: memory of its own in kB, open file descriptors.  Of
+PostgreSQL's relations only files that are deleted or open more than once count:
+each process keeps those open that it has met.
 
 =cut
 
@@ -147,8 +149,16 @@ sub open_files
 {
 	my ($pid) = @_;
 	my @fds = glob "/proc/$pid/fd/*";
+	my ($files, %seen) = (0);
+
 	die "no descriptors of $pid" unless @fds;
-	return scalar @fds;
+	foreach my $target (map { readlink($_) // '' } @fds)
+	{
+		# a file of PostgreSQL's relations that exists, for the first time
+		next if $target =~ m,/(?:base/\d+|global)/\d[^/ ]*$, && !$seen{$target}++;
+		$files++;
+	}
+	return $files;
 }
 
 =pod
@@ -313,6 +323,15 @@ sub crash
 
 	die 'crash of a server that is not running' unless defined $postmaster;
 	kill('STOP', $postmaster);
+	# which it heeds when it has ended the fork that it may be in the middle of
+	for (my $i = 0; $i < 10000; $i++)
+	{
+		open(my $fh, '<', "/proc/$postmaster/stat") or last;
+		my $line = <$fh> // '';
+		close $fh;
+		last if $line =~ /^\d+ \(.*\) [TtZX] /s;
+		usleep(1000);
+	}
 	my @pids = $self->server_pids;
 	kill('STOP', @pids);
 	kill('KILL', @pids);
