@@ -108,6 +108,10 @@ foreach my $place ('inside', 'outside')
 	$load->wait_acknowledged(40);
 	kill('TERM', map { $_->{pid} } @{ $load->{clients} });
 	$load->finish;
+	# a backend whose client is dead ends its last statement, and commits
+	$main->poll_query_until('postgres',
+		q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()))
+	  or die 'the load does not end';
 	my $rows = $main->safe_psql('postgres', 'SELECT count(*) FROM t');
 
 	my $standby = copy_of($main, "standby_$place", backup => 'b', standby => 1);
