@@ -37,7 +37,7 @@ Is the fence or failpoint one that scenarios of this module are to reach?
 
 =cut
 
-sub is_ours { return $_[0] =~ /^(?:btree|pool-redo|redo)-/; }
+sub is_ours { return $_[0] =~ /^(?:btree|index|pool-redo|redo)-/; }
 
 =pod
 
@@ -120,8 +120,22 @@ BEGIN
 		set_config('enable_memoize', 'on', true);
 END $$;
 
+-- queries do not use an index before it is back
+CREATE FUNCTION wait_rebuilt() RETURNS void LANGUAGE plpgsql AS
+$$
+BEGIN
+	FOR i IN 1 .. 3000
+	LOOP
+		IF NOT EXISTS (SELECT FROM nvm.index_rebuilds WHERE persistence = 'none' AND state <> 'ready') THEN
+			RETURN;
+		END IF;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RAISE EXCEPTION 'not rebuilt: %', (SELECT string_agg(r::text, ' ') FROM nvm.index_rebuilds r WHERE state <> 'ready');
+END $$;
+
 CREATE FUNCTION verify() RETURNS SETOF text LANGUAGE sql AS
-$$ SELECT verify_tables() UNION ALL SELECT verify_bt() $$;
+$$ SELECT wait_rebuilt(); SELECT verify_tables() UNION ALL SELECT verify_bt() $$;
 SQL
 }
 
@@ -338,6 +352,22 @@ sub all
 			sessions => sub {
 				return ({ sql => $_[0] . txn(2, 1, 50, 2) . "VACUUM bt;\n" . txn(2, 2, 50) });
 			},
+		},
+		{   # inner pages made from leaves, whose splits were interrupted
+			name    => 'bt-leaves',
+			before  => "ALTER INDEX bt_high SET (persistence = leaves);\nALTER INDEX counter_v SET (persistence = leaves);\n" . txn(1, 1, 60),
+			prelude => { sessions => [ left_open(53, ''), {
+						sql => "SET nvm.failpoint = 'btree-split-applied:crash:2';\n" . txn(1, 2, 100), } ] },
+			sessions => sub {
+				return ({ sql => $_[0] . txn(2, 1, 60, 3, change(1)) . txn_delete(2, 2, 'few = 1') . "VACUUM bt;\n" . txn(2, 3, 50) });
+			},
+		},
+		{   # indexes are rebuilt from their tables by a worker
+			name    => 'bt-none',
+			before  => "ALTER INDEX bt_high SET (persistence = none);\nALTER INDEX bt_few SET (persistence = none);\n"
+			  . "ALTER INDEX counter_id SET (persistence = none);\n" . txn(1, 1, 100) . txn_delete(1, 2, 'client = 1 AND part % 3 = 0'),
+			prelude => { sessions => [ left_open(51, rows(-51, 1, 30, 3)), left_open(52, change(5)) ] },
+			wait    => "SELECT wait_rebuilt();\n",
 		},
 		{   # a lane is applied by the start itself
 			name    => 'bt-recovery',

@@ -42,7 +42,7 @@ true if it takes seconds, and is for names that nothing else reaches
 
 sub (ARM) that returns the sessions; ARM is the statement that sets the
 failpoint.  Without sessions the failpoint is set for the whole server, from
-its start over the work of the gap collector to its stop.
+its start over the work of the gap collector, and SQL `wait`, to its stop.
 
 =back
 
@@ -87,13 +87,7 @@ our %elsewhere = (
 	'bypass-noted'      => '055_bypassed',
 	'pool-create'       => '059_new_pools',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
-	'copy-index-block'  => '095_btree_ddl_crash',
-	'index-leaves-known'    => '095_btree_persistence',
-	'index-leaf-flags'      => '095_btree_persistence',
-	'index-leaves'          => '095_btree_persistence',
-	'index-rebuild-claimed' => '095_btree_persistence',
-	'index-rebuild-entry'   => '095_btree_persistence',
-	'index-rebuild-done'    => '095_btree_persistence',);
+	'copy-index-block'  => '095_btree_ddl_crash',);
 
 sub one
 {
@@ -494,7 +488,7 @@ sub run
 		my $up = $rig->start(%setting, 'nvm.failpoint' => $failpoint);
 		if ($up)
 		{
-			$rig->psql("CALL wait_for_collector();\n") unless $s->{newborn};
+			$rig->psql("CALL wait_for_collector();\n" . ($s->{wait} // '')) unless $s->{newborn};
 			if ($rig->{pid})
 			{
 				kill('INT', $rig->{pid});

@@ -1,6 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# Crashes at every fence and failpoint of nvm_btree and of the redo lanes: all
+# Crashes at every fence and failpoint of nvm_btree, of the redo lanes and of the
+# rebuilding of an index that a restart does not keep whole: all
 # processes killed, one process dead, power lost.  Afterwards the checker finds
 # nothing, each row is found by each of its indexes, and each transaction is
 # there or not; with gaps open, after more work, and after a second crash.
