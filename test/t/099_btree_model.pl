@@ -19,7 +19,7 @@
 #
 # NVM_CRASH_SEED, NVM_MODEL_PILES=from,to: which ones; NVM_CRASH_KEEP.
 #
-# Long form: 12 piles of each kind of 10 crashes, here one of 3.
+# Long form: 12 piles of each kind of 5 crashes, of twice as many transactions; here one of 3.
 
 use strict;
 use warnings;
@@ -35,7 +35,7 @@ my $nclients = 8;
 my $residues = $nclients + 1;				# the last one is shared
 my $slots    = 240;							# of each session
 my $nshared  = 30;
-my $rounds   = NvmTest::is_long() ? 10 : 3;
+my $rounds   = NvmTest::is_long() ? 5 : 3;
 my $ntxns    = NvmTest::is_long() ? 60 : 30;	# of a session, in a round
 my ($from, $to) = split /,/, $ENV{NVM_MODEL_PILES} // (NvmTest::is_long() ? '1,24' : '1,2');
 
