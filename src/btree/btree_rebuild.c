@@ -125,11 +125,10 @@ invalidate_plans(Oid relid)
 }
 
 /*
- * Rebuild the index if it is ABSENT; nothing is done if somebody else was
- * faster.
+ * See nvm_btree_persist.h.
  */
-static void
-rebuild_index(Relation index)
+void
+nvm_index_rebuild(Relation index)
 {
 	Oid			relid = index->rd_index->indrelid;
 	Relation	heap = table_open(relid, AccessShareLock);
@@ -191,7 +190,7 @@ nvm_index_wait_slow(Relation index)
 		if (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_ABSENT)
 			nvm_index_wait_changed();
 		else if (may_rebuild())
-			rebuild_index(index);
+			nvm_index_rebuild(index);
 		else if (pg_atomic_read_u32(&state->index_failed) != 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

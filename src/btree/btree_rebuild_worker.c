@@ -6,8 +6,10 @@
  * The rebuilder has no database.  It looks for absent indexes and starts, for
  * each database that has some, workers that are connected to it, up to
  * nvm.index_rebuild_workers in all.  A worker takes one index after the other,
- * the most-used one first.  When nothing is absent the rebuilder ends: no index
- * becomes so before the next start.
+ * the most-used one first, but for those that somebody else is at, or of which
+ * the table is locked: nobody waits for one index while there are others to be
+ * done, in this database or in another one.  When nothing is absent the rebuilder
+ * ends: no index becomes so before the next start.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -40,6 +42,9 @@ PG_FUNCTION_INFO_V1(nvm_index_rebuilds);
 /* how long after a failure it is tried again */
 #define RETRY_SECONDS		30
 #define MAX_REBUILD_WORKERS	64
+/* indexes that a worker passes over because they are locked, and for how long */
+#define MAX_LOCKED			64
+#define LOCKED_SECONDS		10
 
 int			nvm_index_rebuild_workers = 2;
 
@@ -67,12 +72,34 @@ nvm_btree_register_workers(void)
 typedef struct AbsentSearch
 {
 	Oid			database;		/* 0: all */
+	Oid			other_than;		/* a best one is looked for elsewhere first */
+	const uint32 *locked;		/* is not looked for among these */
+	int			nlocked;
 	uint32		nabsent;		/* not READY */
 	uint32		nidle;			/* of these, nobody is at them, nor have they failed */
 	uint32		best;			/* most-used idle one, or 0 */
 	uint32		uses;
 	Oid			best_database;
 } AbsentSearch;
+
+/*
+ * Is this one better than the best one until now?
+ */
+static bool
+is_better(AbsentSearch *search, uint32 id, NvmDirEntry *entry)
+{
+	for (int i = 0; i < search->nlocked; i++)
+	{
+		if (search->locked[i] == id)
+			return false;
+	}
+	if (search->best == 0)
+		return true;
+	if (OidIsValid(search->other_than) &&
+		(entry->database == search->other_than) != (search->best_database == search->other_than))
+		return entry->database != search->other_than;
+	return entry->uses > search->uses;
+}
 
 /*
  * For nvm_dir_walk.
@@ -93,7 +120,7 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 		pg_atomic_read_u32(&state->index_failed) != 0)
 		return;
 	search->nidle++;
-	if (search->best == 0 || entry->uses > search->uses)
+	if (is_better(search, id, entry))
 	{
 		search->best = id;
 		search->uses = entry->uses;
@@ -101,10 +128,26 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 	}
 }
 
+/*
+ * In all databases; of those in which something is idle, rather in another one
+ * than this.
+ */
 static AbsentSearch
-find_absent(Oid database)
+find_absent(Oid other_than)
 {
-	AbsentSearch search = {.database = database};
+	AbsentSearch search = {.other_than = other_than};
+
+	nvm_dir_walk(search_absent, &search);
+	return search;
+}
+
+/*
+ * In one database, but not these storages.
+ */
+static AbsentSearch
+find_absent_in(Oid database, const uint32 *locked, int nlocked)
+{
+	AbsentSearch search = {.database = database,.locked = locked,.nlocked = nlocked};
 
 	nvm_dir_walk(search_absent, &search);
 	return search;
@@ -180,6 +223,7 @@ nvm_rebuilder_main(Datum main_arg)
 {
 	BackgroundWorkerHandle *handles[MAX_REBUILD_WORKERS] = {NULL};
 	int			since_retry = 0;
+	Oid			last = InvalidOid;
 	AbsentSearch search;
 
 	nvm_worker_start();
@@ -188,7 +232,7 @@ nvm_rebuilder_main(Datum main_arg)
 		int			running = count_workers(handles);
 		int			started = 0;
 
-		search = find_absent(InvalidOid);
+		search = find_absent(last);
 		pg_atomic_write_u32(&NvmIndexes->nabsent, search.nabsent);
 		if (search.nabsent == 0)
 			break;
@@ -197,7 +241,11 @@ nvm_rebuilder_main(Datum main_arg)
 		while (search.nidle > (uint32) started &&
 			   running + started < nvm_index_rebuild_workers &&
 			   start_worker(search.best_database, handles))
+		{
 			started++;
+			last = search.best_database;
+			search = find_absent(last);
+		}
 		if (++since_retry > RETRY_SECONDS)
 		{
 			nvm_dir_walk(forgive_failure, NULL);
@@ -212,22 +260,42 @@ nvm_rebuilder_main(Datum main_arg)
 /* ---- a worker ---- */
 
 /*
- * Open the index of storage `dir` and its table.  NULL if there is none that is
- * kept up to date, or not any more.
+ * Open a relation unless somebody has locked it exclusively, or has dropped it.
  */
 static Relation
-open_index_of(uint32 dir, Relation *heap)
+open_unlocked(Oid relid, bool *locked)
+{
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+	{
+		*locked = true;
+		return NULL;
+	}
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		UnlockRelationOid(relid, AccessShareLock);
+	return rel;
+}
+
+/*
+ * Open the index of storage `dir` and its table.  NULL if there is none that is
+ * kept up to date, or not any more; or if one of them is locked.
+ */
+static Relation
+open_index_of(uint32 dir, Relation *heap, bool *locked)
 {
 	Oid			indexid = nvm_dir_entry(dir)->relation;
 	Oid			relid = IndexGetRelation(indexid, true);
 	Relation	index;
 
+	*locked = false;
 	if (!OidIsValid(relid))
 		return NULL;
-	*heap = try_relation_open(relid, AccessShareLock);
+	*heap = open_unlocked(relid, locked);
 	if (*heap == NULL)
 		return NULL;
-	index = try_relation_open(indexid, AccessShareLock);
+	index = open_unlocked(indexid, locked);
 	if (index != NULL &&
 		(index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index) ||
 		 index->rd_index->indrelid != relid || !index->rd_index->indisready ||
@@ -242,33 +310,74 @@ open_index_of(uint32 dir, Relation *heap)
 }
 
 /*
- * Rebuild the index of one storage, in a transaction.
+ * Rebuild the index of one storage, in a transaction.  Nothing is done if
+ * somebody else is at it; false if that is because it is locked.
  */
-static void
+static bool
 rebuild_storage(uint32 dir)
 {
 	Relation	index;
 	Relation	heap;
+	bool		locked;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	index = open_index_of(dir, &heap);
-	if (index == NULL)
+	index = open_index_of(dir, &heap, &locked);
+	if (index == NULL && !locked)
 		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, 1);
-	else
+	else if (index != NULL)
 	{
 		char	   *activity = psprintf("rebuilding index %s after a restart",
 										RelationGetRelationName(index));
 
 		pgstat_report_activity(STATE_RUNNING, activity);
-		nvm_index_wait(index);
+		nvm_index_rebuild(index);
 		relation_close(index, AccessShareLock);
 		relation_close(heap, AccessShareLock);
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);
+	return !locked;
+}
+
+/*
+ * The same; an error goes to the log, and the index is left alone for a while.
+ */
+static bool
+rebuild_or_report(uint32 dir, MemoryContext context)
+{
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		done = rebuild_storage(dir);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, 1);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
+/*
+ * Until locks may have been released.
+ */
+static void
+pause_worker(void)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 1000, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
 }
 
 /*
@@ -279,6 +388,9 @@ nvm_rebuild_worker_main(Datum main_arg)
 {
 	Oid			database = DatumGetObjectId(main_arg);
 	MemoryContext context = CurrentMemoryContext;
+	uint32		locked[MAX_LOCKED];
+	int			nlocked = 0;
+	int			pauses = 0;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
@@ -286,31 +398,20 @@ nvm_rebuild_worker_main(Datum main_arg)
 
 	for (;;)
 	{
-		AbsentSearch search = find_absent(database);
-		bool		failed = false;
+		AbsentSearch search = find_absent_in(database, locked, nlocked);
 
 		CHECK_FOR_INTERRUPTS();
-		if (search.best == 0)
+		if (search.best != 0 && nlocked < MAX_LOCKED)
+		{
+			if (!rebuild_or_report(search.best, context))
+				locked[nlocked++] = search.best;
+			continue;
+		}
+		/* the rebuilder comes back to it, after other databases */
+		if (nlocked == 0 || pauses++ == LOCKED_SECONDS)
 			break;
-		PG_TRY();
-		{
-			rebuild_storage(search.best);
-		}
-		PG_CATCH();
-		{
-			MemoryContextSwitchTo(context);
-			HOLD_INTERRUPTS();
-			EmitErrorReport();
-			FlushErrorState();
-			AbortCurrentTransaction();
-			RESUME_INTERRUPTS();
-			failed = true;
-		}
-		PG_END_TRY();
-		MemoryContextSwitchTo(context);
-		/* whatever it was, not again at once */
-		if (failed)
-			pg_atomic_write_u32(&nvm_relstates[search.best].index_failed, 1);
+		nlocked = 0;
+		pause_worker();
 	}
 	proc_exit(0);
 }

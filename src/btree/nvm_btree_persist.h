@@ -61,6 +61,12 @@ nvm_index_is_absent(const NvmIndexCache *cache)
 }
 
 /*
+ * Rebuild the index if it is ABSENT; nothing is done if somebody else was
+ * faster.  The caller has locked it.  May ERROR.
+ */
+extern void nvm_index_rebuild(Relation index);
+
+/*
  * Return when the index is whole; builds it if nobody does.  The caller has
  * locked it, and holds no LWLock.  May ERROR.
  */
