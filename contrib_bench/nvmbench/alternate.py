@@ -53,11 +53,45 @@ def pairs_row(name, found, unit=None):
                     "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"])]
 
 
+class Rate(float):
+    """So many a second, and a second of the processor time of its session.
+
+    The second hardly depends on what else runs on the machine.  It leaves out
+    what other processes did: workers, the WAL writer, the checkpointer.
+    """
+    cpu = None
+
+
+def _cpu_seconds(pid):
+    with open("/proc/%s/schedstat" % pid) as stat:
+        return int(stat.read().split()[0]) / 1e9
+
+
 def timed_rate(server, sql, count, settings=()):
-    """count a second, of one statement in a session of its own."""
+    """Rate of one statement in a session of its own, which does count of something."""
     with server.connect() as connection:
         for setting in settings:
             connection.query("SET " + setting)
-        begin = time.monotonic()
+        pid = connection.value("SELECT pg_backend_pid()")
+        cpu, begin = _cpu_seconds(pid), time.monotonic()
         connection.query(sql)
-        return count / (time.monotonic() - begin)
+        rate = Rate(count / (time.monotonic() - begin))
+        rate.cpu = count / max(1e-6, _cpu_seconds(pid) - cpu)
+        return rate
+
+
+def cpu_rounds(found):
+    """The same rounds by processor time, or None."""
+    if all(getattr(value, "cpu", None) for values in found for value in values):
+        return [tuple(value.cpu for value in values) for values in found]
+    return None
+
+
+def cpu_ratio(found, arms=(0, 1)):
+    """Text: how the second arm is to the first by processor time, and the spread."""
+    by_cpu = cpu_rounds(found)
+    if by_cpu is None:
+        return ["-", "-"]
+    summary = report.summarize_pairs([tuple(values[arm] for arm in arms) for values in by_cpu])
+    return ["%.2fx" % summary["ratio"],
+            "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"])]

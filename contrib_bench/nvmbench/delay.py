@@ -39,7 +39,8 @@ def _report(sandbox, options, name, found, fences):
         middle = [report.median([values[arm] for values in rounds]) for arm in range(len(arms))]
         rows.append([case, "%.1f" % fences[case]] + [report.number(value) for value in middle]
                     + ["%.2fx" % report.median([values[arm] / values[0] for values in rounds])
-                       for arm in (1, len(arms) - 1)])
+                       for arm in (1, len(arms) - 1)]
+                    + [alternate.cpu_ratio(rounds, (0, arm))[0] for arm in range(1, len(arms))])
         by_delay = [(delay, [values[arm + 1] for values in rounds])
                     for arm, delay in enumerate(DELAYS)]
         flat = [(delay, [values[0] for values in rounds]) for delay in (DELAYS[0], DELAYS[-1])]
@@ -47,11 +48,12 @@ def _report(sandbox, options, name, found, fences):
                        [("nvm", 1, "-", by_delay), ("heap, not delayed", 0, "--", flat)]))
     text = "%s; WAL on %s\ntransactions per second; medians of %d rounds; %s\n\n%s" % (
         title, options.wal, options.pairs, report.machine_line(info),
-        report.table(["case", "fences/txn"] + arms + ["0 ns : heap", "%d ns : heap" % DELAYS[-1]],
-                     rows))
+        report.table(["case", "fences/txn"] + arms + ["0 ns : heap", "%d ns : heap" % DELAYS[-1]]
+                     + ["by CPU, %d ns" % delay for delay in DELAYS], rows))
     print(text)
     data = {"title": title, "machine": info, "wal": options.wal, "arms": arms, "cases": found,
-            "fences": fences}
+            "fences": fences,
+            "by_cpu": {case: alternate.cpu_rounds(rounds) for case, rounds in found}}
     directory = os.path.join(sandbox.out, name)
     file_name = "%s_%s" % (name, options.wal)
     report.save(directory, file_name, text, data)

@@ -120,14 +120,17 @@ def _report(sandbox, options, name, measurement):
         for case, found in cases:
             wal = measurement.wal.get(case, [None, None])
             rows.append(alternate.pairs_row(case.replace("\n", " "), found, unit)
+                        + (alternate.cpu_ratio(found) if "parallel" not in case else ["-", "-"])
                         + [report.number(value) for value in wal])
     text = "%s; WAL on %s\nmedians of %d pairs; %s\n\n%s" % (
         title, options.wal, options.pairs, report.machine_line(info),
-        report.table(["case", "unit", "btree", "nvm_btree", "ratio", "pairs", "WAL B/row btree",
-                      "nvm_btree"], rows))
+        report.table(["case", "unit", "btree", "nvm_btree", "ratio", "pairs", "by CPU time",
+                      "pairs", "WAL B/row btree", "nvm_btree"], rows))
     print(text)
     data = {"title": title, "machine": info, "wal": options.wal, "pairs": options.pairs,
-            "panels": measurement.panels, "wal_bytes": measurement.wal,
+            "panels": measurement.panels, "by_cpu": {
+                case: alternate.cpu_rounds(found) for cases in measurement.panels.values()
+                for case, found in cases}, "wal_bytes": measurement.wal,
             "settings": measurement.servers[0].settings}
     directory = os.path.join(sandbox.out, name)
     file_name = "%s_%s" % (name, options.wal)

@@ -67,6 +67,8 @@ def parse(arguments):
                         help="a server setting, of both servers")
     parser.add_argument("--quick", action="store_true",
                         help="two short pairs on small tables: does it run at all")
+    parser.add_argument("--installed", action="store_true", help="measure the pg_nvm that is "
+                        "installed in the server of PG_CONFIG, instead of building this tree")
     parser.add_argument("--results", default=None, help="directory (default contrib_bench/results)")
     parser.add_argument("--keep", action="store_true", help="keep the sandbox's files on disk")
     options = parser.parse_args(arguments)
@@ -202,7 +204,7 @@ def throughput(sandbox, where, workload, options):
 def work(sandbox, options):
     begin = time.monotonic()
     sandbox.make_prefix()
-    if "nvm" in (options.a, options.b):
+    if "nvm" in (options.a, options.b) and not options.installed:
         print("building pg_nvm ...", flush=True)
         sandbox.build_extension()
     places = {"disk": sandbox.work, "tmpfs": sandbox.shm}

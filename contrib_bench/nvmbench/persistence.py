@@ -47,12 +47,15 @@ def _report(sandbox, options, name, found):
                      report.number(full), "%.2fx" % against["leaves"]["ratio"],
                      "%.2fx" % against["full"]["ratio"],
                      "%.2f .. %.2f" % (against["full"]["ratio_min"],
-                                       against["full"]["ratio_max"])])
+                                       against["full"]["ratio_max"])]
+                    + alternate.cpu_ratio(rounds, (0, 2)))
     text = "%s\ntransactions per second; medians of %d rounds; %s\n\n%s" % (
         title, len(found[0][1]), report.machine_line(info),
-        report.table(["case"] + MODES + ["leaves : none", "full : none", "rounds"], rows))
+        report.table(["case"] + MODES + ["leaves : none", "full : none", "rounds",
+                                                  "by CPU time", "rounds"], rows))
     print(text)
-    data = {"title": title, "machine": info, "modes": MODES, "cases": found}
+    data = {"title": title, "machine": info, "modes": MODES, "cases": found,
+            "by_cpu": {case: alternate.cpu_rounds(rounds) for case, rounds in found}}
     directory = os.path.join(sandbox.out, name)
     file_name = "%s_%s" % (name, options.wal)
     report.save(directory, file_name, text, data)
