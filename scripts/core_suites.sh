@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # PostgreSQL's own regress and isolation suites with nvm as the default table
-# access method, held against what heap prints on the same server.
+# access method, held against what heap prints on the same server; with btree as
+# the default index method, and with nvm_btree.
 #
-# usage: core_suites.sh [--source DIR] [--suites LIST] [--heap-runs N]
-#			[--accept DIR] [--keep]
+# usage: core_suites.sh [--source DIR] [--suites LIST] [--index-method LIST]
+#			[--heap-runs N] [--accept DIR] [--keep]
 #	--source	unpacked source tree; else apt's source package of the server
 #	--suites	some of: regress isolation dump (dump needs regress)
+#	--index-method	btree, nvm_btree, or (the default) both
 #	--heap-runs	how often heap runs each suite (default 1); nvm may print what
 #			any of the runs printed
 #	--accept	write the lists of exceptions anew into DIR (test/core/exceptions),
@@ -26,6 +28,7 @@ outer() {
 		case $1 in
 			--source) export NVM_CORE_SOURCE=$2; shift ;;
 			--suites) export NVM_CORE_SUITES=$2; shift ;;
+			--index-method) export NVM_CORE_INDEX_METHODS=$2; shift ;;
 			--heap-runs) export NVM_CORE_HEAP_RUNS=$2; shift ;;
 			--accept) NVM_CORE_ACCEPT=$(cd "$2" && pwd) || exit 1; export NVM_CORE_ACCEPT; shift ;;
 			--keep) keep=--keep ;;
@@ -89,17 +92,21 @@ heap_tests() {
 	done
 }
 
-# run_suite SUITE AM RUN: results in $core/SUITE.AM.RUN
+# run_suite SUITE KIND RUN: results in $core/SUITE.KIND.RUN.  KIND is heap, nvm
+# or nvm_btree: tables of nvm and what is named, or else btree, for indexes
 run_suite() {
-	local out=$core/$1.$2.$3 schedule program
+	local out=$core/$1.$2.$3 schedule program am=nvm index=btree
 	case $1 in
 		regress) schedule=parallel_schedule program=pg_regress ;;
 		isolation) schedule=isolation_schedule program=pg_isolation_regress ;;
 	esac
+	[ "$2" != heap ] || am=heap
+	[ "$2" != nvm_btree ] || index=nvm_btree
 	mkdir -p "$out"
 	cat >"$out/extra.conf" <<END
 shared_preload_libraries = 'pg_nvm'
-default_table_access_method = '$2'
+default_table_access_method = '$am'
+nvm.default_index_method = '$index'
 nvm.pool_directory = '$NVM_CHECK_POOLS/core_$1_$2_$3'
 fsync = off
 END
@@ -110,7 +117,7 @@ END
 		--temp-config="$out/extra.conf" --dlpath="$core/lib" \
 		--schedule="$source/src/test/$1/$schedule" --max-concurrent-tests=20 \
 		--load-extension=pg_nvm --no-locale --encoding=UTF8 >"$out/log.txt" 2>&1
-	if [ "$1.$2" != regress.nvm ]; then
+	if [ "$1.$2" = regress.heap ] || [ "$1" != regress ]; then
 		rm -rf "$out/instance" "$NVM_CHECK_POOLS/core_$1_$2_$3"
 	fi
 	! grep -aE 'PANIC:|TRAP:|was terminated by signal|crash of another server process' \
@@ -118,29 +125,45 @@ END
 	say $? "$1 on $2: no crash in the server's log"
 }
 
-# suite NAME: on heap, on nvm, and what differs
+# kind METHOD: what run_suite calls nvm tables with that default index method
+kind() {
+	case $1 in btree) echo nvm ;; *) echo "$1" ;; esac
+}
+
+# suite NAME: on heap, on nvm with each index method, and what differs
 suite() {
-	local run heaps='' status count
+	local run heaps='' method
 	for run in $(seq "${NVM_CORE_HEAP_RUNS:-1}"); do
 		run_suite "$1" heap "$run"
 		heaps="$heaps --heap $core/$1.heap.$run/results"
 	done
-	run_suite "$1" nvm 1
-	# shellcheck disable=SC2086
-	test/core/compare.py --suite "$1" $heaps --nvm "$core/$1.nvm.1/results" \
-		--tree "$source/src/test/$1" --schedule "$source/src/test/$1"/*_schedule \
-		--exceptions "test/core/exceptions/$major-$1" --diffs "$work/log/core.d/$1.diffs" \
-		${accept:+--accept} >"$core/$1.verdict"
-	cat "$core/$1.verdict"
-	good=$((good + $(grep -c '^ok ' "$core/$1.verdict")))
-	bad=$((bad + $(grep -c '^not ok ' "$core/$1.verdict")))
-	count=$(sed -n 's/^same: //p' "$core/$1.verdict")
-	[ -n "$count" ] || say 1 "$1: compared"
-	summary="$summary${summary:+, }${count:-0} $1 files byte for byte"
+	for method in $methods; do
+		run_suite "$1" "$(kind "$method")" 1
+		compare "$1" "$(kind "$method")"
+	done
 	cp "$core/$1".*/log.txt "$work/log/core.d/" 2>/dev/null
-	cp "$core/$1.nvm.1/log/postmaster.log" "$work/log/core.d/$1.nvm.postmaster.log" 2>/dev/null
+}
+
+# compare SUITE KIND: with what heap printed ($heaps).  The list of btree has
+# the suite's name, and its reasons hold for the others
+compare() {
+	local name=$1 verdict=$core/$1.$2.verdict count
+	[ "$2" = nvm ] || name=$1-$2
+	# shellcheck disable=SC2086
+	test/core/compare.py --suite "$name" $heaps --nvm "$core/$1.$2.1/results" \
+		--tree "$source/src/test/$1" --schedule "$source/src/test/$1"/*_schedule \
+		--exceptions "test/core/exceptions/$major-$name" \
+		--reasons "test/core/exceptions/$major-$1" --diffs "$work/log/core.d/$name.diffs" \
+		${accept:+--accept} >"$verdict"
+	cat "$verdict"
+	good=$((good + $(grep -c '^ok ' "$verdict")))
+	bad=$((bad + $(grep -c '^not ok ' "$verdict")))
+	count=$(sed -n 's/^same: //p' "$verdict")
+	[ -n "$count" ] || say 1 "$name: compared"
+	summary="$summary${summary:+, }${count:-0} $name files byte for byte"
+	cp "$core/$1.$2.1/log/postmaster.log" "$work/log/core.d/$name.postmaster.log" 2>/dev/null
 	if [ -n "$accept" ]; then
-		cp "test/core/exceptions/$major-$1" "$work/log/core.d/"
+		cp "test/core/exceptions/$major-$name" "$work/log/core.d/"
 	fi
 }
 
@@ -148,64 +171,91 @@ query() {				# query DATABASE SQL: the answer, one value
 	psql -XAtq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$1" -c "$2"
 }
 
-# restore AM: the dump into a database of its own, with AM as the default
+# restore AM METHOD: the dump into a database of its own, with these defaults.
+# On heap, an index of which the dump says that it is nvm_btree's is btree's
 restore() {
-	query postgres "CREATE DATABASE restored_$1 TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'" &&
-		query "restored_$1" "CREATE EXTENSION pg_nvm" &&
-		PGOPTIONS="-c default_table_access_method=$1" \
-			psql -Xq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "restored_$1" -f "$core/dump/nvm.sql"
+	local db=restored_$1
+	query postgres "DROP DATABASE IF EXISTS $db" &&
+		query postgres "CREATE DATABASE $db TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'" &&
+		query "$db" "CREATE EXTENSION pg_nvm" &&
+		if [ "$1" = heap ]; then as_btree <"$core/dump/nvm.sql"; else cat "$core/dump/nvm.sql"; fi |
+		PGOPTIONS="-c default_table_access_method=$1 -c nvm.default_index_method=$2" \
+			psql -Xq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$db" -f -
 }
+
+as_btree() { sed -E 's/^(CREATE (UNIQUE )?INDEX .* USING )nvm_btree /\1btree /'; }
 
 # Without publications, which nvm tables refuse
 dump() {				# dump DATABASE FILE
 	pg_dump -h "$socket" -p 5432 --no-table-access-method --no-publications -d "$1" \
 		-f "$core/dump/$2.sql" &&
-		test/core/sort_dump.py "$core/dump/$2.sql" >"$core/dump/$2.sorted"
+		as_btree <"$core/dump/$2.sql" >"$core/dump/$2.btree" &&
+		test/core/sort_dump.py "$core/dump/$2.btree" >"$core/dump/$2.sorted"
 }
 
-# The database that regress leaves on nvm: sound, and its dump restored with
-# heap and with nvm gives the same dump again.
-dump_and_restore() {
-	local instance=$core/regress.nvm.1/instance am tables
-	socket=$(mktemp -d "${TMPDIR:-/tmp}/sock.XXXXXX")
-	mkdir -p "$core/dump"
-	pg_ctl -w -D "$instance/data" -l "$work/log/core.d/dump.postmaster.log" \
-		-o "-k '$socket' -p 5432 -c listen_addresses=''" start >/dev/null
-	say $? "dump: the server starts again" || return
-
-	[ "$(query regression 'SELECT count(*) FROM nvm.check_pool()')" = 0 ]
-	say $? "dump: nvm.check_pool() finds no fault"
-	[ "$(query regression "SELECT count(f) FROM pg_class c, pg_am a, nvm.check(c.oid) f
+# sound DATABASE: nvm.check() of all tables, with all entries of their indexes
+sound() {
+	[ "$(query "$1" "SELECT count(f) FROM pg_class c, pg_am a,
+			nvm.check(c.oid, heapallindexed => true) f
 		WHERE c.relam = a.oid AND a.amname = 'nvm' AND c.relkind IN ('r', 'm')
 		  AND c.relpersistence <> 't'")" = 0 ]
-	say $? "dump: nvm.check() finds no fault in any table"
+}
+
+# count_relations DATABASE AM: tables, or indexes, of an access method
+count_relations() {
+	query "$1" "SELECT count(*) FROM pg_class c, pg_am a
+		WHERE c.relam = a.oid AND a.amname = '$2' AND c.relkind IN ('r', 'm', 'i')"
+}
+
+# dump_and_restore METHOD: the database that regress leaves on nvm with that
+# index method: sound, and its dump restored with heap and btree and with nvm and
+# that method gives the same dump again.
+dump_and_restore() {
+	local kind instance am tables indexes name
+	kind=$(kind "$1") instance=$core/regress.$kind.1/instance name="dump of $1"
+	socket=$(mktemp -d "${TMPDIR:-/tmp}/sock.XXXXXX")
+	rm -rf "$core/dump"
+	mkdir -p "$core/dump"
+	pg_ctl -w -D "$instance/data" -l "$work/log/core.d/dump-$1.postmaster.log" \
+		-o "-k '$socket' -p 5432 -c listen_addresses=''" start >/dev/null
+	say $? "$name: the server starts again" || return
+
+	[ "$(query regression 'SELECT count(*) FROM nvm.check_pool()')" = 0 ]
+	say $? "$name: nvm.check_pool() finds no fault"
+	sound regression
+	say $? "$name: nvm.check() finds no fault in any table or index"
 
 	dump regression nvm
-	say $? "dump: regression dumped"
+	say $? "$name: regression dumped"
 	for am in heap nvm; do
-		restore $am
-		say $? "dump: restored with $am as the default"
-		tables=$(query "restored_$am" "SELECT count(*) FROM pg_class c, pg_am a
-			WHERE c.relam = a.oid AND a.amname = 'nvm' AND c.relkind IN ('r', 'm')")
+		restore $am "$1"
+		say $? "$name: restored with $am as the default"
+		tables=$(count_relations restored_$am nvm)
+		indexes=$(count_relations restored_$am nvm_btree)
 		if [ $am = heap ]; then [ "$tables" = 0 ]; else [ "$tables" -gt 300 ]; fi
-		say $? "dump: $tables tables of the restored database are nvm's"
+		say $? "$name: $tables tables of the restored database are nvm's"
+		if [ $am.$1 = nvm.nvm_btree ]; then [ "$indexes" -gt 80 ]; else [ "$indexes" = 0 ]; fi
+		say $? "$name: $indexes indexes of it are nvm_btree's"
 		dump "restored_$am" "again_$am"
-		say $? "dump: dumped again from $am"
+		say $? "$name: dumped again from $am"
 	done
-	diff "$core/dump/again_heap.sorted" "$core/dump/again_nvm.sorted" >"$work/log/core.d/dump.diff" 2>&1
-	say $? "dump: restored with heap and restored with nvm give the same dump"
+	sound restored_nvm
+	say $? "$name: nvm.check() finds no fault in what was restored"
+	diff "$core/dump/again_heap.sorted" "$core/dump/again_nvm.sorted" >"$work/log/core.d/dump-$1.diff" 2>&1
+	say $? "$name: restored with heap and restored with nvm give the same dump"
 	[ "$(grep -cv '^--' "$core/dump/again_nvm.sorted")" -gt 10000 ]
-	say $? "dump: which is not empty"
+	say $? "$name: which is not empty"
 	pg_ctl -w -m fast -D "$instance/data" stop >/dev/null
+	rm -rf "$instance" "$NVM_CHECK_POOLS/core_regress_${kind}_1"
 }
 
 inner() {
-	local name
+	local name method
 	core=$NVM_CORE_WORK
 	source=$core/source
 	pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
 	major=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
-	summary='' accept=${NVM_CORE_ACCEPT:-}
+	summary='' accept=${NVM_CORE_ACCEPT:-} methods=${NVM_CORE_INDEX_METHODS:-btree nvm_btree}
 	mkdir -p "$work/log/core.d"
 	build_modules >"$work/log/core.d/modules.txt" 2>&1
 	say $? "modules of the regress suite built"
@@ -214,7 +264,7 @@ inner() {
 	for name in ${NVM_CORE_SUITES:-regress isolation dump}; do
 		case $name in
 			regress | isolation) suite "$name" ;;
-			dump) dump_and_restore ;;
+			dump) for method in $methods; do dump_and_restore "$method"; done ;;
 			*) say 1 "there is no suite $name" ;;
 		esac
 	done

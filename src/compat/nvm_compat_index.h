@@ -42,4 +42,12 @@ nvm_index_build_workers(Relation heap, Relation index, IndexInfo *info)
 #define nvm_restrict_search_path()	((void) 0)
 #endif
 
+/* build_attrmap_by_name takes missing_ok since 16 */
+#include "access/attmap.h"
+#if PG_VERSION_NUM >= 160000
+#define NvmAttrMapByName(in, out)	build_attrmap_by_name((in), (out), false)
+#else
+#define NvmAttrMapByName(in, out)	build_attrmap_by_name((in), (out))
+#endif
+
 #endif							/* NVM_COMPAT_INDEX_H */

@@ -20,6 +20,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
@@ -39,20 +40,25 @@ static const char *createdb_template = NULL;
 /* the database of the DROP DATABASE that is running */
 static Oid	dropdb_database = InvalidOid;
 
+/* a table is being attached to a partitioned one */
+static bool attaching = false;
+
 /*
- * Is relation relid, which this command has made, an index of ours?  The
- * catalogs do not show it yet, the relcache does.
+ * Is relation relid, which this command has made, an index of ours?  Or an
+ * index of a partitioned table?  The catalogs do not show it yet, the relcache
+ * does.
  */
 static bool
-ddl_created_btree(Oid relid)
+ddl_created_btree(Oid relid, bool *partitioned)
 {
 	Relation	rel = RelationIdGetRelation(relid);
 	bool		ours = false;
 
+	*partitioned = false;
 	if (rel != NULL)
 	{
-		if (rel->rd_rel->relkind == RELKIND_INDEX ||
-			rel->rd_rel->relkind == RELKIND_PARTITIONED_INDEX)
+		*partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_INDEX;
+		if (rel->rd_rel->relkind == RELKIND_INDEX || *partitioned)
 			ours = rel->rd_rel->relam == get_index_am_oid(NVM_BTREE_NAME, true);
 		RelationClose(rel);
 	}
@@ -77,6 +83,9 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (classId == DatabaseRelationId && access == OAT_DROP)
 		dropdb_database = objectId;
 
+	if (classId == InheritsRelationId && access == OAT_POST_ALTER && attaching)
+		nvm_ddl_attached_table(((ObjectAccessPostAlter *) arg)->auxiliary_id, objectId);
+
 	if (classId != RelationRelationId || subId != 0)
 		return;
 	if (access == OAT_DROP)
@@ -95,8 +104,12 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		nvm_ddl_watch_relation(objectId);
 	if (access == OAT_POST_CREATE)
 	{
-		if (ddl_created_btree(objectId))
+		bool		partitioned;
+
+		if (ddl_created_btree(objectId, &partitioned))
 			nvm_ddl_created_index(objectId);
+		else if (partitioned)
+			nvm_ddl_created_partitioned_index(objectId);
 		else if (arg != NULL && ((ObjectAccessPostCreate *) arg)->is_internal)
 			nvm_ddl_created_relation(objectId);
 	}
@@ -236,6 +249,16 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
+ * Is it ATTACH PARTITION?
+ */
+static bool
+ddl_attaches(AlterTableStmt *stmt)
+{
+	return stmt->cmds != NIL &&
+		linitial_node(AlterTableCmd, stmt->cmds)->subtype == AT_AttachPartition;
+}
+
+/*
  * The same for a command after which access methods and storages of indexes
  * may have to be put right.
  */
@@ -247,19 +270,26 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 {
 	NvmIndexWatch w;
 	List	   *volatile posing = NIL;
+	bool		outer = attaching;
 
 	nvm_ddl_watch_begin(&w);
 	PG_TRY();
 	{
+		attaching = false;
 		if (IsA(pstmt->utilityStmt, AlterTableStmt))
 		{
-			nvm_ddl_leave_table((AlterTableStmt *) pstmt->utilityStmt, &w);
-			posing = nvm_ddl_pose_as_btree((AlterTableStmt *) pstmt->utilityStmt);
+			AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
+
+			nvm_ddl_leave_table(stmt, &w);
+			nvm_ddl_attach_index(stmt);
+			posing = nvm_ddl_pose_as_btree(stmt);
+			attaching = ddl_attaches(stmt);
 		}
 		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_FINALLY();
 	{
+		attaching = outer;
 		nvm_ddl_pose_end(posing);
 		nvm_ddl_watch_end(&w);
 	}

@@ -30,6 +30,9 @@
  *		entries would lead there.  (So it is with heap tables.)  So where the
  *		transaction goes on the indexes are built anew, of whatever method: an
  *		abort takes them away with the entries.
+ *	ADD PRIMARY KEY | UNIQUE USING INDEX along with anything else
+ *		wants an index of btree (ddl_index_method.c), and may rewrite the table
+ *		or make the index anew.  The index is btree's until the end.
  *	DROP INDEX CONCURRENTLY
  *		calls OAT_DROP in its first transaction, when the index is still used.
  *		The storage is ended in its last one.
@@ -49,12 +52,14 @@
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
 #include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_opclass.h"
 #include "commands/defrem.h"
+#include "commands/tablecmds.h"
 #include "compat/nvm_compat_am.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
@@ -278,7 +283,8 @@ options_for_btree(Datum options)
 
 /*
  * Enter access method am, ours or btree, for an index, which is locked
- * exclusively and has to be built after that.
+ * exclusively and has to be built after that.  ERROR if this session has it
+ * open, whose scans would go on with the other routine.
  */
 static void
 set_index_method(Oid indexid, Oid am)
@@ -297,6 +303,7 @@ set_index_method(Oid indexid, Oid am)
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for index %u", indexid);
+	CheckTableNotInUse(index, "ALTER TABLE");
 	values[Anum_pg_class_relam - 1] = ObjectIdGetDatum(am);
 	replace[Anum_pg_class_relam - 1] = true;
 	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
@@ -307,7 +314,10 @@ set_index_method(Oid indexid, Oid am)
 		replace[Anum_pg_class_reloptions - 1] = true;
 	}
 	changed = heap_modify_tuple(tuple, RelationGetDescr(pg_class), values, nulls, replace);
+	/* as is the rule with rows that others update in place */
+	LockTuple(pg_class, &changed->t_self, ExclusiveLock);
 	CatalogTupleUpdate(pg_class, &changed->t_self, changed);
+	UnlockTuple(pg_class, &tuple->t_self, ExclusiveLock);
 	table_close(pg_class, RowExclusiveLock);
 
 	/* DROP EXTENSION takes what is ours along, and nothing else */
@@ -333,6 +343,55 @@ set_index_method(Oid indexid, Oid am)
 	replace_routine(index, am);
 	index_close(index, NoLock);
 	CommandCounterIncrement();
+}
+
+/*
+ * Make an index of ours, which nobody uses, btree's for good.  What was never
+ * built (a failed CREATE INDEX CONCURRENTLY) need not be now.
+ */
+void
+nvm_ddl_convert_index(Oid indexid)
+{
+	Relation	index = index_open(indexid, AccessExclusiveLock);
+	bool		ready = index->rd_index->indisready;
+	char		persistence = index->rd_rel->relpersistence;
+	uint32		dir;
+
+	index_close(index, NoLock);
+	dir = nvm_ddl_storage(indexid);
+	set_index_method(indexid, BTREE_AM_OID);
+	NVM_FAILPOINT("ddl-convert-index");
+	if (ready)
+		nvm_reindex_index(indexid, persistence);
+	if (dir != 0 && nvm_dir_entry(dir)->end == 0)
+		nvm_storage_end(dir);
+	CommandCounterIncrement();
+}
+
+/*
+ * Make an index of ours btree's until the command that is being watched has
+ * ended.  By then it may have been made anew, or have the name newname.
+ */
+void
+nvm_ddl_lend_index(Oid indexid, const char *newname)
+{
+	Oid			table = IndexGetRelation(indexid, false);
+	const char *names[] = {get_rel_name(indexid), newname};
+	MemoryContext oldcontext = MemoryContextSwitchTo(watch->context);
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		WatchedDrop *drop = palloc(sizeof(WatchedDrop));
+
+		if (names[i] == NULL)
+			continue;
+		drop->table = table;
+		drop->name = pstrdup(names[i]);
+		watch->dropped = lappend(watch->dropped, drop);
+	}
+	MemoryContextSwitchTo(oldcontext);
+	nvm_ddl_watch_relation(indexid);
+	nvm_ddl_convert_index(indexid);
 }
 
 /*

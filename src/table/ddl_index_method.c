@@ -45,6 +45,7 @@
 #include "nodes/value.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
+#include "storage/lmgr.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/builtins.h"
@@ -252,12 +253,38 @@ nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
 }
 
 /*
+ * Does a statement do nothing but add index constraints, and drop others?  Then
+ * nobody reads an index meanwhile.
+ */
+static bool
+only_index_constraints(AlterTableStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_DropConstraint)
+			continue;
+		if (cmd->subtype != AT_AddConstraint ||
+			(castNode(Constraint, cmd->def)->contype != CONSTR_PRIMARY &&
+			 castNode(Constraint, cmd->def)->contype != CONSTR_UNIQUE))
+			return false;
+	}
+	return true;
+}
+
+/*
  * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
  * access method is btree, though nothing else that it does with it depends on
  * that.  So let the relcache entries of such indexes of ours say so until the
  * statement is over.  Returns those indexes, open; should an invalidation set
  * an entry right before PostgreSQL has looked at it, there is the ERROR that
  * there would be without us.
+ *
+ * Along with other commands, which may read, drop or build the index, it is
+ * made one of btree until the end (ddl_index.c).
  */
 List *
 nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
@@ -283,14 +310,26 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 		if (!OidIsValid(indexid) || get_rel_relkind(indexid) != RELKIND_INDEX)
 			continue;
 		index = index_open(indexid, AccessShareLock);
-		if (nvm_relation_is_btree(index))
+		if (!nvm_relation_is_btree(index))
+			index_close(index, NoLock);
+		else if (only_index_constraints(stmt))
 		{
 			posing_method = index->rd_rel->relam;
 			index->rd_rel->relam = BTREE_AM_OID;
 			indexes = lappend(indexes, index);
 		}
 		else
+		{
+			bool		lend = index->rd_index->indrelid == relid &&
+				index->rd_index->indisvalid && NvmOwnsRelation(relid);
+
 			index_close(index, NoLock);
+			if (lend)
+			{
+				LockRelationOid(relid, AccessExclusiveLock);
+				nvm_ddl_lend_index(indexid, con->conname);
+			}
+		}
 	}
 	return indexes;
 }
@@ -492,6 +531,30 @@ renew_entry(Oid indexid, const oidvector *classes)
 }
 
 /*
+ * The pattern operator classes compare bytes, and so know of no strings that
+ * differ in them and are equal by a collation.  PostgreSQL refuses them there
+ * by their numbers, which ours have not.
+ */
+static void
+check_pattern_opclass(Oid opclass, Oid collation)
+{
+	HeapTuple	tuple;
+
+	if ((opclass != TEXT_BTREE_PATTERN_OPS_OID &&
+		 opclass != VARCHAR_BTREE_PATTERN_OPS_OID &&
+		 opclass != BPCHAR_BTREE_PATTERN_OPS_OID) ||
+		!OidIsValid(collation) || get_collation_isdeterministic(collation))
+		return;
+	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclass));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", opclass);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("nondeterministic collations are not supported for operator class \"%s\"",
+					NameStr(((Form_pg_opclass) GETSTRUCT(tuple))->opcname))));
+}
+
+/*
  * Index indexid was made, and is not built yet (OAT_POST_CREATE): if it is
  * ours, give it the operator classes of btree.
  */
@@ -503,6 +566,7 @@ nvm_ddl_created_index(Oid indexid)
 	Datum		datum;
 	bool		isnull;
 	oidvector  *classes;
+	oidvector  *collations;
 	Datum		values[Natts_pg_index] = {0};
 	bool		nulls[Natts_pg_index] = {0};
 	bool		replace[Natts_pg_index] = {0};
@@ -520,6 +584,10 @@ nvm_ddl_created_index(Oid indexid)
 	Assert(!isnull);
 	classes = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
 
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indcollation, &isnull);
+	Assert(!isnull);
+	collations = (oidvector *) DatumGetPointer(datum);
+
 	ObjectAddressSet(index, RelationRelationId, indexid);
 	for (int i = 0; i < classes->dim1; i++)
 	{
@@ -528,6 +596,7 @@ nvm_ddl_created_index(Oid indexid)
 
 		if (theirs == classes->values[i])
 			continue;
+		check_pattern_opclass(theirs, collations->values[i]);
 		classes->values[i] = theirs;
 		ObjectAddressSet(opclass, OperatorClassRelationId, theirs);
 		recordDependencyOn(&index, &opclass, DEPENDENCY_NORMAL);

@@ -73,8 +73,16 @@ extern void nvm_ddl_watch_relation(Oid relid);
 extern void nvm_ddl_watch_move(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
 extern void nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w);
+extern void nvm_ddl_convert_index(Oid indexid);
+extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
 extern void nvm_ddl_register_index_callbacks(void);
+
+/* ---- ddl_partition.c ---- */
+
+extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
+extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
+extern void nvm_ddl_created_partitioned_index(Oid indexid);
 
 /* ---- speculative.c ---- */
 

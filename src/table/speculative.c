@@ -12,7 +12,8 @@
  * equality operators.
  *
  * Not reached are the partitions that rows are routed to, whose indexes are
- * opened as rows come: unique indexes of partitions stay with btree.
+ * opened as rows come: unique indexes of partitions stay with btree, or become
+ * so when a table is attached (ddl_partition.c).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -3,11 +3,12 @@
 
 usage: compare.py --suite NAME --heap DIR [--heap DIR...] --nvm DIR
                   --tree DIR --schedule FILE --exceptions FILE
-                  [--diffs FILE] [--accept]
+                  [--reasons FILE] [--diffs FILE] [--accept]
 
 	--heap		results of the suite on heap; each run of it is as good
 	--nvm		results on nvm
 	--tree		directory of the suite, for pg_regress's expected/NAME_N.out
+	--reasons	another list, whose reasons may be given in this one too
 	--diffs		write all differences there
 	--accept	write the exceptions anew: new ones without a reason, which
 				someone has to find before the list passes again
@@ -39,9 +40,10 @@ HEAP = "heap"
 class Exceptions:
 	"""The list: reasons, and for each file its hunks with their reasons."""
 
-	def __init__(self, path):
+	def __init__(self, path, others=None):
 		self.path = path
 		self.head = []
+		self.others = Exceptions(others).reasons if others and others != path else {}
 		self.reasons = {}
 		self.hunks = {}			# file -> [[hash, reason, optional]]
 		if not os.path.exists(path):
@@ -67,7 +69,7 @@ class Exceptions:
 						[word.lstrip("?"), words[1], word[0] in "?" + ORDER or word == HEAP])
 		for file, hunks in self.hunks.items():
 			for _, name, _ in hunks:
-				if name != UNEXPLAINED and not self.reasons.get(name):
+				if name != UNEXPLAINED and not self.reasons.get(name) and not self.others.get(name):
 					sys.exit("%s: %s has reason %s, which says nothing" % (path, file, name))
 
 	def write(self, found):
@@ -188,11 +190,12 @@ def main():
 	parser.add_argument("--tree", required=True)
 	parser.add_argument("--schedule", required=True)
 	parser.add_argument("--exceptions", required=True)
+	parser.add_argument("--reasons")
 	parser.add_argument("--diffs")
 	parser.add_argument("--accept", action="store_true")
 	args = parser.parse_args()
 
-	exceptions = Exceptions(args.exceptions)
+	exceptions = Exceptions(args.exceptions, args.reasons)
 	names = test_names(args.schedule)
 	found, same, bad = {}, 0, 0
 	diffs = open(args.diffs, "w", encoding="utf-8") if args.diffs else None

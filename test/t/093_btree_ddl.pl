@@ -214,6 +214,8 @@ walk($_, alone => 1) foreach 'CREATE INDEX CONCURRENTLY x ON w.t (body, n)', 'CR
   'DROP INDEX CONCURRENTLY w.t_multi';
 
 walk('CREATE UNIQUE INDEX x ON w.t (id, v); ALTER TABLE w.t ADD CONSTRAINT y UNIQUE USING INDEX x', name => 'ADD CONSTRAINT USING INDEX');
+walk("CREATE UNIQUE INDEX x ON w.t (id, v); ALTER TABLE w.t ADD CONSTRAINT y UNIQUE USING INDEX x, $_", name => "ADD CONSTRAINT USING INDEX, $_")
+  foreach 'ALTER v TYPE varchar(20)', 'ALTER id TYPE bigint', 'ADD COLUMN x float DEFAULT random()', 'ADD FOREIGN KEY (late) REFERENCES w.t';
 
 # ---- what rebuilds
 
@@ -231,6 +233,13 @@ walk('CREATE TABLE w.p (id int, v varchar(10)) PARTITION BY RANGE (id); CREATE I
   . 'CREATE TABLE w.p1 PARTITION OF w.p FOR VALUES FROM (0) TO (100) USING nvm; CREATE TABLE w.p2 (id int, v varchar(10)) USING nvm; '
   . 'ALTER TABLE w.p ATTACH PARTITION w.p2 FOR VALUES FROM (100) TO (1000); INSERT INTO w.p SELECT i, i FROM generate_series(1, 500) i; '
   . 'ALTER TABLE w.p ALTER v TYPE varchar(20); ALTER TABLE w.p DETACH PARTITION w.p1', name => 'partitions');
+
+my $attach = 'CREATE TABLE w.q (id int PRIMARY KEY, v text, n int) PARTITION BY RANGE (id); CREATE INDEX ON w.q (v); CREATE INDEX q_n ON ONLY w.q (n); '
+  . 'CREATE TABLE w.q1 (v text UNIQUE, n int, id int PRIMARY KEY) USING nvm; CREATE INDEX ON w.q1 (v); CREATE INDEX q1_n ON w.q1 (n); CREATE INDEX ON w.q1 (lower(v)); '
+  . 'INSERT INTO w.q1 SELECT i, i, i FROM generate_series(1, 500) i; ';
+my $attached = 'ALTER TABLE w.q ATTACH PARTITION w.q1 FOR VALUES FROM (0) TO (1000); ALTER INDEX w.q_n ATTACH PARTITION w.q1_n; '
+  . 'CREATE INDEX ON w.q (lower(v)); INSERT INTO w.q VALUES (501, 501, 501)';
+walk("$attach $attached", name => 'ATTACH PARTITION');
 
 # ---- refused
 
@@ -273,6 +282,22 @@ $node->crash;
 $node->start;
 $node->safe_psql('postgres', "COMMIT PREPARED 'p'");
 script('a prepared transaction, committed after a crash', 'SELECT problems()');
+
+foreach my $end ('ROLLBACK', 'COMMIT')
+{
+	$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); CALL note(); $attach; BEGIN; $attached; PREPARE TRANSACTION 'p'");
+	$node->crash;
+	$node->start;
+	$node->safe_psql('postgres', "$end PREPARED 'p'");
+	script("ATTACH PARTITION prepared, a crash, $end PREPARED", 'SELECT problems()');
+	is($node->safe_psql('postgres', q(SELECT string_agg(DISTINCT amname, ' ') FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = 'w.q1'::regclass AND NOT indisunique)),
+		$end eq 'COMMIT' ? 'btree' : 'nvm_btree', "$end PREPARED: whose the indexes are");
+}
+$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); CALL note(); $attach");
+$node->psql('postgres', "SET nvm.failpoint = 'ddl-convert-index:crash:3'; $attached");
+$node->wait_crashed;
+$node->start;
+script('a crash in the midst of ATTACH PARTITION', 'SELECT problems()');
 
 # ---- databases
 
@@ -357,6 +382,22 @@ SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('far.t'::regclass, 
 DROP EXTENSION citext CASCADE;
 SELECT opcname FROM pg_opclass WHERE opcname = 'citext_ops';
 SQL
+
+# ---- what PostgreSQL asks of operator classes by their numbers
+
+$node->safe_psql('postgres', "CREATE DATABASE utf8 TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'");
+my ($ret, undef, $err) = $node->psql('utf8', "CREATE EXTENSION pg_nvm; CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+SKIP:
+{
+	skip 'the server has no ICU', 3 if $err =~ /ICU is not supported/;
+	is($err, '', 'a collation that is not deterministic');
+	$node->safe_psql('utf8', "CREATE TABLE w (t text COLLATE ci, b bpchar COLLATE ci) USING nvm; INSERT INTO w VALUES ('a', 'a'), ('A', 'A')");
+	foreach my $class ('t text_pattern_ops', 'b bpchar_pattern_ops')
+	{
+		($ret, undef, $err) = $node->psql('utf8', "CREATE INDEX ON w ($class)");
+		like($err, qr/nondeterministic collations are not supported for operator class/, "$class is refused with it");
+	}
+}
 
 $node->safe_psql('postgres', 'DROP EXTENSION pg_nvm CASCADE; DROP SCHEMA IF EXISTS w CASCADE');
 $node->stop;
