@@ -126,6 +126,18 @@ INSERT INTO ixq VALUES (1, 1);
 SELECT * FROM methods WHERE index = 'ixpq_1_div';
 SELECT * FROM sound();
 
+-- a table that is to be rewritten
+CREATE TABLE ixr (id int, a int, b text) PARTITION BY RANGE (id);
+CREATE TABLE ixpr_1 PARTITION OF ixr FOR VALUES FROM (0) TO (1000);
+CREATE INDEX ixpr_1_b ON ixpr_1 (b);
+CREATE UNIQUE INDEX ixpr_1_u ON ixpr_1 USING nvm_btree (id, b);
+ALTER TABLE ixpr_1 ADD CONSTRAINT ixpr_1_u UNIQUE USING INDEX ixpr_1_u;
+INSERT INTO ixr SELECT i, i, 'b' || i FROM generate_series(1, 200) i;
+ALTER TABLE ixr ALTER a TYPE bigint, ADD CONSTRAINT ixr_u UNIQUE (id, b);
+ALTER TABLE ixr ALTER b TYPE varchar(10), ALTER a TYPE text;
+SELECT * FROM methods WHERE index LIKE 'ixpr\_1%' ORDER BY 1;
+SELECT * FROM sound();
+
 -- not under a scan
 CREATE TABLE ixp_5 (id int NOT NULL, a int, b text);
 CREATE INDEX ixp_5_a ON ixp_5 (a);
@@ -169,4 +181,4 @@ SELECT * FROM sound();
 
 DROP VIEW methods;
 DROP FUNCTION sound;
-DROP TABLE ixp, ixp_2, ixp_3, ixp_5, ixq, ixp_using;
+DROP TABLE ixp, ixp_2, ixp_3, ixp_5, ixq, ixr, ixp_using;

@@ -43,6 +43,9 @@ static Oid	dropdb_database = InvalidOid;
 /* a table is being attached to a partitioned one */
 static bool attaching = false;
 
+/* by the running ALTER TABLE tables may have to be rewritten: nothing is built */
+static bool rewriting = false;
+
 /*
  * Is relation relid, which this command has made, an index of ours?  Or an
  * index of a partitioned table?  The catalogs do not show it yet, the relcache
@@ -108,7 +111,7 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 
 		if (ddl_created_btree(objectId, &partitioned))
 			nvm_ddl_created_index(objectId);
-		else if (partitioned)
+		else if (partitioned && !rewriting)
 			nvm_ddl_created_partitioned_index(objectId);
 		else if (arg != NULL && ((ObjectAccessPostCreate *) arg)->is_internal)
 			nvm_ddl_created_relation(objectId);
@@ -270,12 +273,13 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 {
 	NvmIndexWatch w;
 	List	   *volatile posing = NIL;
-	bool		outer = attaching;
+	bool		outer_attaching = attaching;
+	bool		outer_rewriting = rewriting;
 
 	nvm_ddl_watch_begin(&w);
 	PG_TRY();
 	{
-		attaching = false;
+		attaching = rewriting = false;
 		if (IsA(pstmt->utilityStmt, AlterTableStmt))
 		{
 			AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
@@ -284,12 +288,14 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 			nvm_ddl_attach_index(stmt);
 			posing = nvm_ddl_pose_as_btree(stmt);
 			attaching = ddl_attaches(stmt);
+			rewriting = !attaching && !nvm_ddl_only_index_constraints(stmt);
 		}
 		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_FINALLY();
 	{
-		attaching = outer;
+		attaching = outer_attaching;
+		rewriting = outer_rewriting;
 		nvm_ddl_pose_end(posing);
 		nvm_ddl_watch_end(&w);
 	}

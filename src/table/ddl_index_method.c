@@ -254,10 +254,10 @@ nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
 
 /*
  * Does a statement do nothing but add index constraints, and drop others?  Then
- * nobody reads an index meanwhile.
+ * nobody reads an index meanwhile, and no table waits to be rewritten.
  */
-static bool
-only_index_constraints(AlterTableStmt *stmt)
+bool
+nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
 {
 	ListCell   *lc;
 
@@ -312,7 +312,7 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 		index = index_open(indexid, AccessShareLock);
 		if (!nvm_relation_is_btree(index))
 			index_close(index, NoLock);
-		else if (only_index_constraints(stmt))
+		else if (nvm_ddl_only_index_constraints(stmt))
 		{
 			posing_method = index->rd_rel->relam;
 			index->rd_rel->relam = BTREE_AM_OID;

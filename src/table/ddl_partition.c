@@ -19,7 +19,8 @@
  *		(speculative.c).
  *	CREATE INDEX, ADD PRIMARY KEY | UNIQUE of a partitioned table
  *		when its index has been made, and PostgreSQL is going to look for those
- *		of the partitions.
+ *		of the partitions.  Not along with other changes of the table: it may be
+ *		about to be rewritten then.  A second index is made.
  *
  * If nothing comes of it (the command fails), that is undone with everything
  * else.

@@ -48,6 +48,7 @@ extern void nvm_ddl_define_settings(void);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
 extern void nvm_ddl_prepare_index_method(PlannedStmt *pstmt);
 extern PlannedStmt *nvm_ddl_name_opclasses(PlannedStmt *pstmt);
+extern bool nvm_ddl_only_index_constraints(AlterTableStmt *stmt);
 extern List *nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
 extern void nvm_ddl_pose_end(List *indexes);
 extern void nvm_ddl_created_index(Oid indexid);
