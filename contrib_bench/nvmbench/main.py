@@ -6,6 +6,7 @@ import time
 
 # modules needed after the switch to another user are imported before it
 from . import clients, delay, gaps, index, libpq, load, persistence, recovery, report, storage
+from . import restart_index, tatp
 from .sandbox import Sandbox, Trouble, filesystem_of
 from .server import Server
 from .workloads import ALL, BY_NAME
@@ -27,7 +28,12 @@ SPECIAL = {
     "clients": ("throughput and latency against clients, 1 to 32", clients.run),
     "delay": ("nvm with emulated flush delays of 0 to 800 ns", delay.run),
     "disk": ("the pool as a file on disk against heap's WAL there", clients.run_disk),
+    "restart_index": ("restart of 10 million rows with three indexes, by persistence",
+                      restart_index.run),
+    "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }
+#: not on disk as well, unless asked for
+ON_TMPFS = ["restart_index", "tatp"]
 DEFAULT = ["update", "tpcb", "select", "scan"]
 RECOVERY_SIZES = "100000,1000000,10000000"
 RECOVERY_SIZES_BESIDE = "100000,1000000"
@@ -210,7 +216,7 @@ def work(sandbox, options):
     places = {"disk": sandbox.work, "tmpfs": sandbox.shm}
     walls = ["tmpfs", "disk"] if options.wal == "both" else [options.wal]
     for name in options.workload:
-        for wal in walls:
+        for wal in walls[:1] if name in ON_TMPFS else walls:
             options.wal = wal
             where = os.path.join(places[wal], "%s_%s" % (name, wal))
             os.mkdir(where)

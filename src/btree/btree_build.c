@@ -110,8 +110,8 @@ PGDLLEXPORT void nvm_btree_build_worker(dsm_segment *seg, shm_toc *toc);
  * btree.  It looks at the index's columns, operator families, support functions
  * and name, which ours has, too; so it gets a copy that says so.
  */
-static Relation
-build_sort_index(Relation index)
+Relation
+nvm_index_sort_relation(Relation index)
 {
 	Relation	copy = (Relation) palloc(sizeof(RelationData));
 
@@ -129,7 +129,7 @@ build_init(Build *build, Relation heap, Relation index, bool unique,
 	memset(build, 0, sizeof(Build));
 	build->heap = heap;
 	build->index = index;
-	build->sort_index = build_sort_index(index);
+	build->sort_index = nvm_index_sort_relation(index);
 	build->unique = unique;
 	build->nulls_not_distinct = nulls_not_distinct;
 }

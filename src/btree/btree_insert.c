@@ -39,9 +39,11 @@ typedef struct Insertion
 	bool		equals;			/* there may be equal keys, here or to the right */
 	bool		unique;			/* what the check found */
 
+	uint32		near;			/* leaf on which the place may be, or NVM_INDEX_NONE */
 	uint32		blkno;			/* where the entry goes */
 	uint64		version;
 	int			pos;
+	int			nitems;			/* of the page, by find_place */
 	bool		set;			/* somebody may have made the entry already */
 } Insertion;
 
@@ -322,8 +324,12 @@ static bool
 find_place(Insertion *ins)
 {
 	ins->key.scantid = &ins->itup->t_tid;
-	ins->blkno = nvm_index_descend(ins->index, &ins->cache, &ins->key, 0,
-								   &ins->version, NULL);
+	if (ins->near != NVM_INDEX_NONE &&
+		nvm_index_belongs(ins->index, &ins->cache, &ins->key, ins->near, &ins->version))
+		ins->blkno = ins->near;
+	else
+		ins->blkno = nvm_index_descend(ins->index, &ins->cache, &ins->key, 0,
+									   &ins->version, NULL);
 	if (ins->blkno == NVM_INDEX_NONE)
 	{
 		nvm_index_make_root(ins->index, &ins->cache);
@@ -332,23 +338,43 @@ find_place(Insertion *ins)
 	if (ins->blkno == ins->first && ins->version != ins->first_version)
 		return false;
 	ins->pos = nvm_index_locate(ins->cache.state, ins->blkno, ins->version,
-								&ins->key, NULL);
+								&ins->key, &ins->nitems);
 	return ins->pos >= 0;
 }
 
 /*
+ * Is this entry of a page, which may be changing, anything else than one TID, or
+ * a list of TIDs that are all lower?
+ */
+static bool
+may_hold(const NvmIndexView *view, int pos, ItemPointer tid)
+{
+	uint32		off = NVM_INDEX_OFFSET(nvm_index_load16(&view->word[pos]));
+	const char *itup = view->page + Min(off, NVM_INDEX_LAST_OFFSET);
+	uint16		n = nvm_index_load16(itup + offsetof(ItemPointerData, ip_posid));
+	ItemPointerData last;
+
+	if ((nvm_index_load16(itup + offsetof(IndexTupleData, t_info)) & INDEX_ALT_TID_MASK) == 0 ||
+		(n & BT_IS_POSTING) == 0)
+		return false;
+	off += ((uint32) nvm_index_load16(itup) << 16) + nvm_index_load16(itup + 2) +
+		((n & BT_OFFSET_MASK) - 1) * sizeof(ItemPointerData);
+	if (off > NVM_INDEX_PAGE_SIZE - sizeof(ItemPointerData))
+		return true;
+	memcpy(&last, view->page + off, sizeof(last));
+	return ItemPointerCompare(&last, tid) >= 0;
+}
+
+/*
  * Is the entry at the place, or in a posting list before it, ours already?  -1
- * if the page has changed.
+ * if the page has changed; if it is not there, the page may have, too.
  */
 static int
 is_there(Insertion *ins)
 {
 	NvmRelState *state = ins->cache.state;
-	int			first = nvm_index_load32(&nvm_index_page(state, ins->blkno)->right) !=
-		NVM_INDEX_NONE;
+	NvmIndexView view;
 	int			found = 0;
-	int			nitems;
-	int			pos;
 	union
 	{
 		char		data[NVM_INDEX_PAGE_SIZE];
@@ -356,16 +382,20 @@ is_there(Insertion *ins)
 	}			entry;
 	IndexTuple	itup = (IndexTuple) entry.data;
 
-	/* from the first entry with the TID or a higher one leftwards */
-	pos = nvm_index_locate(state, ins->blkno, ins->version, &ins->key, &nitems);
-	if (pos < 0)
+	if (nvm_index_view(nvm_index_page(state, ins->blkno), &view) != NVM_VIEW_OK ||
+		view.n != ins->nitems)
 		return -1;
+
+	/* from the first entry with the TID or a higher one leftwards */
 	ins->key.scantid = NULL;
-	for (pos = Min(pos, nitems - 1); pos >= first && found == 0; pos--)
+	for (int pos = Min(ins->pos, view.n - 1); pos >= view.first && found == 0; pos--)
 	{
 		uint16		word;
 		int			cmp;
 
+		/* in most cases the key of the one before ends it */
+		if (pos < ins->pos - 1 && !may_hold(&view, pos, &ins->itup->t_tid))
+			continue;
 		if (!nvm_index_fetch(state, ins->blkno, ins->version, pos, entry.data, &word))
 			found = -1;
 		else if ((cmp = nvm_index_compare(&ins->key, itup)) > 0)
@@ -453,6 +483,81 @@ decide_unique(Insertion *ins)
 }
 
 /*
+ * Begin an insertion.
+ */
+static inline void
+begin_insertion(Insertion *ins, Relation index, Relation heap, IndexTuple itup,
+				IndexUniqueCheck check)
+{
+	ins->index = index;
+	ins->heap = heap;
+	ins->check = check;
+	ins->cache = *nvm_index_cache(index);
+	ins->itup = itup;
+	nvm_index_check_size(index, heap, itup);
+	nvm_index_key_init(index, &ins->cache, itup, &ins->key);
+	ins->key.inserts = true;
+	ins->unique = true;
+	ins->equals = false;
+	ins->first = NVM_INDEX_NONE;
+	ins->near = NVM_INDEX_NONE;
+}
+
+/*
+ * Check and insert, until one of the plans is carried out.
+ */
+static inline void
+do_insertion(Insertion *ins, bool unchanged)
+{
+	/* a key with a null is not equal to any other */
+	bool		checking = ins->check != UNIQUE_CHECK_NO && !ins->key.anynull;
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (checking && !decide_unique(ins))
+			break;
+		/* without equal keys the check has found the place, too */
+		if ((!checking || ins->equals || ins->set) && !find_place(ins))
+			continue;
+		if (unlikely(ins->set))
+		{
+			int			there = is_there(ins);
+
+			if (there > 0)
+				break;
+			if (there < 0)
+				continue;
+		}
+		if (!nvm_index_has_room(nvm_index_page(ins->cache.state, ins->blkno),
+								IndexTupleSize(ins->itup)))
+		{
+			nvm_index_make_room(ins->index, &ins->cache, ins->heap, ins->blkno,
+								ins->itup, unchanged, ins->equals);
+			continue;
+		}
+		if (insert_here(ins))
+			break;
+	}
+}
+
+/*
+ * See nvm_btree.h.
+ */
+void
+nvm_index_insert_next(Relation index, Relation heap, IndexTuple itup, uint32 *leaf)
+{
+	Insertion	ins;
+
+	begin_insertion(&ins, index, heap, itup, UNIQUE_CHECK_NO);
+	ins.cache.ascending = true;
+	ins.near = *leaf;
+	ins.set = true;
+	do_insertion(&ins, false);
+	*leaf = ins.blkno;
+}
+
+/*
  * aminsert.  With UNIQUE_CHECK_PARTIAL the result says whether the key is
  * known to be unique; otherwise it is true.
  */
@@ -462,56 +567,18 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 				 IndexInfo *info)
 {
 	Insertion	ins;
-	bool		checking;
+	IndexTuple	itup;
 
-	ins.index = index;
-	ins.heap = heap;
-	ins.check = check;
 	if (check != UNIQUE_CHECK_NO)
 		nvm_index_wait(index);
-	ins.cache = *nvm_index_cache(index);
-	ins.itup = index_form_tuple(RelationGetDescr(index), values, isnull);
-	ins.itup->t_tid = *tid;
-	nvm_index_check_size(index, heap, ins.itup);
-	nvm_index_key_init(index, &ins.cache, ins.itup, &ins.key);
-	ins.key.inserts = true;
-	ins.unique = true;
-	ins.equals = false;
-	ins.first = NVM_INDEX_NONE;
+	itup = index_form_tuple(RelationGetDescr(index), values, isnull);
+	itup->t_tid = *tid;
+	begin_insertion(&ins, index, heap, itup, check);
 
 	/* if a restart has emptied it, somebody may be entering our row as well */
 	ins.set = nvm_index_is_set(&ins.cache);
-
-	/* a key with a null is not equal to any other */
-	checking = check != UNIQUE_CHECK_NO && !ins.key.anynull;
-	for (;;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (checking && !decide_unique(&ins))
-			break;
-		/* without equal keys the check has found the place, too */
-		if ((!checking || ins.equals || ins.set) && !find_place(&ins))
-			continue;
-		if (unlikely(ins.set))
-		{
-			int			there = is_there(&ins);
-
-			if (there > 0)
-				break;
-			if (there < 0)
-				continue;
-		}
-		if (!nvm_index_has_room(nvm_index_page(ins.cache.state, ins.blkno),
-								IndexTupleSize(ins.itup)))
-		{
-			nvm_index_make_room(index, &ins.cache, heap, ins.blkno, ins.itup,
-								unchanged, ins.equals);
-			continue;
-		}
-		if (insert_here(&ins))
-			break;
-	}
-	pfree(ins.itup);
+	do_insertion(&ins, unchanged);
+	pfree(itup);
 	if (check == UNIQUE_CHECK_EXISTING)
 		return true;
 

@@ -3,6 +3,10 @@
  * btree_rebuild.c
  *	  persistence = none: an index is rebuilt from its table after a restart.
  *
+ * The table is scanned, the entries are sorted, and inserted in this order into
+ * the tree that others insert into meanwhile.  Sorted, because then each entry
+ * goes to the leaf of the one before.
+ *
  * README.md, "How much of an index is persistent", says why no row is missed
  * and no entry leads to another row, while others insert, delete and vacuum.
  *
@@ -20,6 +24,7 @@
 #include "btree/nvm_btree_am.h"
 #include "btree/nvm_btree_persist.h"
 #include "catalog/index.h"
+#include "commands/tablespace.h"
 #include "compat/nvm_compat.h"
 #include "compat/nvm_compat_index.h"
 #include "miscadmin.h"
@@ -31,6 +36,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplesort.h"
 
 static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
 
@@ -40,29 +46,69 @@ typedef struct IndexRebuild
 {
 	Relation	heap;
 	NvmRelState *state;
+	Tuplesortstate *sort;
+	uint64		nentries;		/* in the sort */
+	ItemPointerData last;		/* the row that came last */
 	MemoryContext context;		/* of one entry */
 } IndexRebuild;
 
 /*
- * For table_index_build_range_scan: one entry, unless it is there.
+ * For table_index_build_range_scan.  Several versions of a row come one after
+ * another, with the same key; a sort takes no two entries that are the same.
  */
 static void
-rebuild_entry(Relation index, ItemPointer tid, Datum *values, bool *isnull,
-			  bool alive, void *arg)
+rebuild_collect(Relation index, ItemPointer tid, Datum *values, bool *isnull,
+				bool alive, void *arg)
 {
 	IndexRebuild *rebuild = (IndexRebuild *) arg;
-	MemoryContext oldcontext = MemoryContextSwitchTo(rebuild->context);
 
-	pg_atomic_write_u32(&rebuild->state->index_done, ItemPointerGetBlockNumber(tid));
-	(void) nvm_index_insert(index, values, isnull, tid, rebuild->heap,
-							UNIQUE_CHECK_NO, false, NULL);
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextReset(rebuild->context);
-	NVM_FAILPOINT("index-rebuild-entry");
+	/* half of the work, as blocks of the table */
+	pg_atomic_write_u32(&rebuild->state->index_done, ItemPointerGetBlockNumber(tid) / 2);
+	if (!ItemPointerEquals(tid, &rebuild->last))
+	{
+		tuplesort_putindextuplevalues(rebuild->sort, index, tid, values, isnull);
+		rebuild->nentries++;
+		rebuild->last = *tid;
+	}
+	else
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(rebuild->context);
+
+		(void) nvm_index_insert(index, values, isnull, tid, rebuild->heap,
+								UNIQUE_CHECK_NO, false, NULL);
+		MemoryContextSwitchTo(oldcontext);
+		MemoryContextReset(rebuild->context);
+	}
 }
 
 /*
- * Enter what the table has.  The index is claimed.
+ * Insert what was collected, each entry unless it is there.
+ */
+static void
+rebuild_insert(Relation index, IndexRebuild *rebuild)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(rebuild->context);
+	uint32		half = pg_atomic_read_u32(&rebuild->state->index_total) / 2;
+	uint32		leaf = NVM_INDEX_NONE;
+	IndexTuple	itup;
+
+	for (uint64 n = 0; (itup = tuplesort_getindextuple(rebuild->sort, true)) != NULL; n++)
+	{
+		nvm_index_insert_next(index, rebuild->heap, itup, &leaf);
+		if ((n & 127) == 0)
+		{
+			pg_atomic_write_u32(&rebuild->state->index_done,
+								half + (uint32) ((double) half * n / rebuild->nentries));
+			MemoryContextReset(rebuild->context);
+		}
+		NVM_FAILPOINT("index-rebuild-entry");
+	}
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * Enter what the table has.  The index is claimed.  The snapshot stays until
+ * all entries are there.
  */
 static void
 rebuild_scan(Relation index, Relation heap, NvmRelState *state)
@@ -85,6 +131,11 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 	rebuild.state = state;
 	rebuild.context = AllocSetContextCreate(CurrentMemoryContext, "nvm_btree rebuild",
 											ALLOCSET_DEFAULT_SIZES);
+	rebuild.sort = tuplesort_begin_index_btree(heap, nvm_index_sort_relation(index),
+											   false, false, maintenance_work_mem,
+											   NULL, TUPLESORT_NONE);
+	rebuild.nentries = 0;
+	ItemPointerSetInvalid(&rebuild.last);
 	pg_atomic_write_u32(&state->index_total, RelationGetNumberOfBlocks(heap));
 	pg_atomic_write_u32(&state->index_done, 0);
 
@@ -94,7 +145,11 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 	info->ii_Concurrent = false;
 	(void) table_index_build_range_scan(heap, index, info, false, true, false,
 										0, InvalidBlockNumber,
-										rebuild_entry, &rebuild, NULL);
+										rebuild_collect, &rebuild, NULL);
+	NVM_FAILPOINT("index-rebuild-collected");
+	tuplesort_performsort(rebuild.sort);
+	rebuild_insert(index, &rebuild);
+	tuplesort_end(rebuild.sort);
 
 	MemoryContextDelete(rebuild.context);
 	PopActiveSnapshot();
@@ -136,6 +191,9 @@ nvm_index_rebuild(Relation index)
 	uint32		dir = state->dir;
 	instr_time	start;
 	instr_time	duration;
+
+	/* the sort would look at catalogs for this */
+	PrepareTempTablespaces();
 
 	/* from here on we wait for nobody */
 	if (!nvm_index_claim(state, NVM_INDEXSTATE_ABSENT))

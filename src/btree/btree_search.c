@@ -384,6 +384,28 @@ restart:
 	}
 }
 
+/*
+ * A key beyond the first entry is beyond the page's low key, too.
+ */
+bool
+nvm_index_belongs(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
+				  uint32 blkno, uint64 *version)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	uint16		flags;
+	NvmIndexView view;
+
+	*version = nvm_index_enter(index, cache, blkno);
+	flags = nvm_index_load16(&page->flags) &
+		(NVM_INDEX_LIVE | NVM_INDEX_LEAF | NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE);
+	return flags == (NVM_INDEX_LIVE | NVM_INDEX_LEAF) &&
+		nvm_index_view(page, &view) == NVM_VIEW_OK &&
+		view.n > view.first &&
+		search_page(&view, *version, key, view.first, view.first + 1) == view.first + 1 &&
+		beyond_high_key(&view, *version, key) == 0 &&
+		nvm_index_validate(page, *version);
+}
+
 int
 nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
 				 const NvmIndexKey *key, int *nitems)

@@ -534,7 +534,8 @@ split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 
 	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
 	if (nitems > 1)
-		newpos = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos);
+		newpos = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos,
+										cache->ascending);
 	/* a link that leads nowhere must not be found out under locks */
 	if (copy->right != NVM_INDEX_NONE)
 		(void) nvm_index_enter(index, cache, copy->right);

@@ -13,6 +13,10 @@
  *	- where entries are inserted in ascending order within a group of a
  *	  multi-column key, the split follows the new entry.
  *
+ * A rebuild inserts in ascending order between what others have inserted, and
+ * is not to leave half empty pages behind: there, too, the split follows the
+ * new entry, or the left page keeps its fillfactor.
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -224,6 +228,25 @@ follow_series(const SplitSearch *search, IndexTuple newitem, int newpos, int *pe
 }
 
 /*
+ * The same, where all entries come in ascending order.
+ */
+static int
+follow_rebuild(const SplitSearch *search, int newpos, int *percent)
+{
+	int			fillfactor = nvm_index_fillfactor(search->index);
+
+	if (newpos >= (search->leaf ? search->nitems : search->nitems - 1))
+		*percent = search->leaf ? fillfactor : INNER_FILL;
+	else if (search->leaf && newpos >= search->nitems / 2 && is_feasible(search, newpos))
+	{
+		if (left_space(search, newpos) <= (Size) NVM_INDEX_ROOM * fillfactor / 100)
+			return newpos;
+		*percent = fillfactor;
+	}
+	return 0;
+}
+
+/*
  * All keys are equal.  Is what comes next likely to belong to the end?
  */
 static bool
@@ -242,7 +265,7 @@ run_ends_here(const SplitSearch *search)
 
 int
 nvm_index_choose_split(Relation index, const NvmIndexCopy *copy, IndexTuple *items,
-					   int nitems, IndexTuple newitem, int newpos)
+					   int nitems, IndexTuple newitem, int newpos, bool ascending)
 {
 	SplitSearch search;
 	int			percent = 0;
@@ -274,7 +297,10 @@ nvm_index_choose_split(Relation index, const NvmIndexCopy *copy, IndexTuple *ite
 
 	if (search.rightmost)
 		percent = search.leaf ? nvm_index_fillfactor(index) : INNER_FILL;
-	best = follow_series(&search, newitem, newpos, &percent);
+	if (ascending)
+		best = follow_rebuild(&search, newpos, &percent);
+	else
+		best = follow_series(&search, newitem, newpos, &percent);
 	if (best == 0)
 	{
 		best = nearest(&search, percent, 0);

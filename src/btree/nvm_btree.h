@@ -56,6 +56,7 @@ typedef struct NvmIndexCache
 	uint32		dir;
 	NvmIndexPersistence persistence;
 	bool		allequalimage;
+	bool		ascending;		/* of a private copy: entries come in order */
 	uint32		uses;			/* scans, where they are counted */
 	uint8		fast[INDEX_MAX_KEYS];	/* NvmIndexFast */
 } NvmIndexCache;
@@ -436,6 +437,13 @@ extern int	nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
 extern bool nvm_index_fetch(NvmRelState *state, uint32 blkno, uint64 version, int pos,
 							char *buf, uint16 *word);
 
+/*
+ * Does the key belong on leaf blkno, on which it may be?  Then *version is
+ * what nvm_index_descend would have said.  False says nothing.
+ */
+extern bool nvm_index_belongs(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
+							  uint32 blkno, uint64 *version);
+
 /* leftmost or rightmost page of a level; NVM_INDEX_NONE if the index is empty */
 extern uint32 nvm_index_endpoint(Relation index, NvmIndexCache *cache, uint32 level, bool rightmost,
 								 Snapshot lock_snapshot);
@@ -445,6 +453,12 @@ extern uint32 nvm_index_endpoint(Relation index, NvmIndexCache *cache, uint32 le
 extern bool nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 							 Relation heap, IndexUniqueCheck check, bool unchanged,
 							 IndexInfo *info);
+
+/*
+ * For a rebuild: insert an entry, unless it is there.  They come in order;
+ * *leaf is where the last one went, at first NVM_INDEX_NONE.
+ */
+extern void nvm_index_insert_next(Relation index, Relation heap, IndexTuple itup, uint32 *leaf);
 
 /*
  * A copy's items as a sorted list without posting lists, and back: private
@@ -505,6 +519,8 @@ extern void nvm_index_check_size(Relation index, Relation heap, IndexTuple itup)
 /* btree_build.c; subphases are nbtree's: PROGRESS_BTREE_PHASE_* */
 extern IndexBuildResult *nvm_btree_build(Relation heap, Relation index, IndexInfo *info);
 extern void nvm_btree_buildempty(Relation index);
+/* what tuplesort_begin_index_btree takes for the index */
+extern Relation nvm_index_sort_relation(Relation index);
 
 /* btree_scan.c */
 extern IndexScanDesc nvm_btree_beginscan(Relation index, int nkeys, int norderbys);

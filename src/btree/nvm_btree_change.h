@@ -50,10 +50,11 @@ extern bool nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndex
 
 /*
  * How many of the items go to the left: 1 .. nitems - 1 (btree_splitpoint.c).
- * On an inner page item newpos is the one for which it is split.
+ * On an inner page item newpos is the one for which it is split.  ascending:
+ * what comes next will be greater.
  */
 extern int	nvm_index_choose_split(Relation index, const NvmIndexCopy *copy,
 								   IndexTuple *items, int nitems,
-								   IndexTuple newitem, int newpos);
+								   IndexTuple newitem, int newpos, bool ascending);
 
 #endif							/* NVM_BTREE_CHANGE_H */

@@ -180,9 +180,36 @@ $scan->drop;
 $node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM nvm.index_rebuilds WHERE persistence = 'none' AND state <> 'ready')) or die;
 sound($node, 'after a clean stop');
 
+# ---- writers between the scan of the table and the insertion of what it found
+
+$node->set_conf('nvm.failpoint' => "'index-rebuild-collected:stop'");
+$node->safe_psql('postgres', "CREATE TABLE wide (k int, r int) USING nvm WITH (autovacuum_enabled = off); CREATE INDEX wide_r ON wide USING nvm_btree (r) WITH (persistence = none);\n"
+	  . "INSERT INTO wide SELECT i, (hashint4(i) & 1048575) * 2 FROM generate_series(1, 20000) i; SET enable_seqscan = off;\n"
+	  . "DO \$\$ BEGIN FOR i IN 1..4000 LOOP PERFORM FROM wide WHERE r = i; END LOOP; END \$\$");
+$node->crash;
+$node->start;
+$worker = stopped_worker($node, 'index-rebuild-collected');
+is($node->safe_psql('postgres', q(SELECT index FROM nvm.index_rebuilds WHERE state = 'rebuilding' AND persistence = 'none')), 'wide_r', 'a scan has ended');
+$node->safe_psql('postgres', "SET nvm.failpoint = ''; INSERT INTO wide SELECT -i, hashint4(i) & 2097151 FROM generate_series(1, 2000) i;\n"
+	  . "INSERT INTO wide VALUES (0, 2097152), (0, 2097153); BEGIN; INSERT INTO wide SELECT 0, i FROM generate_series(1, 3000) i; ROLLBACK;\n"
+	  . "UPDATE wide SET r = r + 1 WHERE k BETWEEN 1 AND 1000; UPDATE wide SET k = k + 100000 WHERE k BETWEEN 1001 AND 2000; DELETE FROM wide WHERE k BETWEEN 2001 AND 3000");
+$node->set_conf('nvm.failpoint' => "''");
+$node->reload;
+NvmTest::continue_process($worker);
+$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM nvm.index_rebuilds WHERE persistence = 'none' AND state <> 'ready')) or die;
+is($node->safe_psql('postgres', q(SELECT f FROM nvm.check('wide', true) f; SET enable_seqscan = off; SELECT count(*), sum(k) FROM wide WHERE r >= 0)),
+	$node->safe_psql('postgres', 'SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(k) FROM wide WHERE r >= 0'),
+	'the index has what was found and what came meanwhile');
+my $size = q(SELECT blocks FROM nvm.relations WHERE relation = 'wide_r'::regclass AND NOT ended);
+my $blocks = $node->safe_psql('postgres', $size);
+$node->safe_psql('postgres', 'REINDEX INDEX wide_r');
+cmp_ok($blocks, '<=', 1.25 * $node->safe_psql('postgres', $size), 'its pages are full');
+sound($node, 'writers between');
+$node->safe_psql('postgres', 'DROP TABLE wide');
+
 # ---- crashes in the middle of it, and of the walk over the leaves
 
-foreach my $place ('index-rebuild-claimed:crash', 'index-rebuild-entry:crash:700', 'index-rebuild-done:crash', 'index-rebuild-entry:error:500')
+foreach my $place ('index-rebuild-claimed:crash', 'index-rebuild-collected:crash', 'index-rebuild-entry:crash:700', 'index-rebuild-done:crash', 'index-rebuild-entry:error:500')
 {
 	$node->set_conf('nvm.failpoint' => "'$place'");
 	$node->crash;
