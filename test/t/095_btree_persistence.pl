@@ -182,7 +182,7 @@ sound($node, 'after a clean stop');
 
 # ---- writers between the scan of the table and the insertion of what it found
 
-$node->set_conf('nvm.failpoint' => "'index-rebuild-collected:stop'");
+$node->set_conf('nvm.failpoint' => "'index-rebuild-collected:stop:1'");
 $node->safe_psql('postgres', "CREATE TABLE wide (k int, r int) USING nvm WITH (autovacuum_enabled = off); CREATE INDEX wide_r ON wide USING nvm_btree (r) WITH (persistence = none);\n"
 	  . "INSERT INTO wide SELECT i, (hashint4(i) & 1048575) * 2 FROM generate_series(1, 20000) i; SET enable_seqscan = off;\n"
 	  . "DO \$\$ BEGIN FOR i IN 1..4000 LOOP PERFORM FROM wide WHERE r = i; END LOOP; END \$\$");
