@@ -36,10 +36,12 @@ QUERIES = (
 PROCEDURE = """
     CREATE PROCEDURE bench(transactions int, first_new int, first_id int, ids int)
     LANGUAGE plpgsql AS $$
+    DECLARE
+        key int;
     BEGIN
         FOR i IN 1 .. transactions LOOP
-            UPDATE item SET ref = (random() * 2000000000)::int
-                WHERE id = first_id + floor(random() * ids)::int;
+            key := first_id + floor(random() * ids);
+            UPDATE item SET ref = (random() * 2000000000)::int WHERE id = key;
             INSERT INTO item VALUES (first_new + i, (random() * 2000000000)::int,
                 left(md5((first_new + i)::text), 16), i % 1000);
             COMMIT;
