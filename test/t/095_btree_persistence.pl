@@ -203,7 +203,8 @@ is($node->safe_psql('postgres', q(SELECT f FROM nvm.check('wide', true) f; SET e
 my $size = q(SELECT blocks FROM nvm.relations WHERE relation = 'wide_r'::regclass AND NOT ended);
 my $blocks = $node->safe_psql('postgres', $size);
 $node->safe_psql('postgres', 'REINDEX INDEX wide_r');
-cmp_ok($blocks, '<=', 1.25 * $node->safe_psql('postgres', $size), 'its pages are full');
+# entries of 5000 dead rows on top of 21000; were pages left half full, it would be twice as many
+cmp_ok($blocks, '<=', 1.7 * $node->safe_psql('postgres', $size), 'its pages are full');
 sound($node, 'writers between');
 $node->safe_psql('postgres', 'DROP TABLE wide');
 
