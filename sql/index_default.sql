@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_nvm;
 RESET client_min_messages;
-SET nvm.default_index_method = 'nvm_btree';
+SHOW nvm.default_index_method;
 
 CREATE VIEW methods AS
 	SELECT c.relname AS index, a.amname AS method,
@@ -42,11 +42,14 @@ SELECT * FROM methods ORDER BY 1;
 \d dx_t
 SELECT pg_get_indexdef('dx_conc'::regclass);
 
--- and as before, if asked
+-- no operator class: the method that is missing one is named
+CREATE INDEX ON dx_late (xmin);
+
+-- and PostgreSQL's own, if asked
 SET nvm.default_index_method = 'btree';
 CREATE TABLE dx_old (id int PRIMARY KEY) USING nvm;
 SELECT method FROM methods WHERE index = 'dx_old_pkey';
-SET nvm.default_index_method = 'nvm_btree';
+RESET nvm.default_index_method;
 
 -- foreign keys, both ways
 CREATE TABLE dx_fk (id int PRIMARY KEY REFERENCES dx_t, u text REFERENCES dx_t (u) ON UPDATE CASCADE) USING nvm;

@@ -28,10 +28,13 @@ SELECT * FROM nvm.check('elsewhere');
 -- a value of any size needs no TOAST table, and the main fork stays empty
 SELECT reltoastrelid, pg_relation_size(oid) FROM pg_class WHERE oid = 't'::regclass;
 
--- the checks take any nvm table, and nothing else
+-- the checks take any nvm table or nvm_btree index, and nothing else
 SELECT * FROM nvm.check('t');
 SELECT * FROM nvm.check('pg_class');
 SELECT * FROM nvm.check('t_pkey');
+CREATE INDEX t_builtin ON t USING btree (s);
+SELECT * FROM nvm.check('t_builtin');
+DROP INDEX t_builtin;
 CREATE TABLE parts (a int) PARTITION BY LIST (a);
 SELECT * FROM nvm.check('parts');
 CREATE VIEW v AS SELECT * FROM t;
@@ -50,9 +53,15 @@ CREATE TABLE o2 (a int) WITH (no_such_option = 1);
 -- other objects cannot be of the access method
 CREATE TABLE bad (a int) PARTITION BY LIST (a) USING nvm;
 
--- a transaction that wrote only nvm tables and one that wrote both
+-- a transaction that wrote only nvm tables and their nvm_btree indexes, one that
+-- wrote another index, and one that wrote a heap table; the first to look at
+-- catalogs after DDL may tidy their pages up, which is WAL
+UPDATE t SET s = 'one';
 SELECT commits AS c, mixed_commits AS m, aborts AS a FROM nvm.activity \gset
 UPDATE t SET s = 'two';
+SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
+CREATE INDEX t_builtin ON t USING btree (s);
+UPDATE t SET s = 'two and a half';
 SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
 CREATE TABLE hp (a int) USING heap;
 BEGIN; UPDATE t SET s = 'three'; INSERT INTO hp VALUES (1); COMMIT;

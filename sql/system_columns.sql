@@ -106,7 +106,7 @@ SELECT count(*) = (SELECT count(*) FROM t) AS all_, count(x), count(c) FROM copi
 -- not in constraints, indexes, targets
 UPDATE t SET ctid = '(0,1)';
 INSERT INTO t (id, xmin) VALUES (99, '1');
-CREATE INDEX ON t (xmin);
+CREATE INDEX ON t USING btree (xmin);
 CREATE INDEX ON t (id) WHERE ctid > '(0,0)';
 CREATE TABLE bad (a int, b tid GENERATED ALWAYS AS (ctid) STORED);
 CREATE TABLE ok (a int, CHECK (tableoid <> 1));

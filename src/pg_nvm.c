@@ -97,6 +97,7 @@ _PG_init(void)
 	nvm_table_register();
 	nvm_btree_register();
 	nvm_btree_register_hooks();
+	nvm_index_register_relpages();
 	nvm_ddl_register_hooks();
 	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();

@@ -128,17 +128,20 @@ sub slurp_schema
 CREATE EXTENSION pg_nvm;
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE crash_space LOCATION '';
--- one row for each transaction, with what it must have left elsewhere; no
--- index here and on hist, or no transaction would be of nvm data alone
+-- one row for each transaction, with what it must have left elsewhere; no index
+-- but nvm_btree here, on hist and on acct, or none would be of nvm data alone
 CREATE TABLE ack (client int, n int, nhist int DEFAULT 0, mixed bool DEFAULT false,
 	drawn bigint, nlarge int DEFAULT 0, nddl int DEFAULT 0,
 	after_client int, after_n int) USING nvm;
 CREATE TABLE hist (client int, n int, aid int, delta int) USING nvm;
+CREATE INDEX hist_aid ON hist (aid);
 CREATE TABLE acct (id int PRIMARY KEY, balance int, touched int DEFAULT 0, pad text) USING nvm;
 CREATE TABLE ix (client int, n int, part int, k int, PRIMARY KEY (client, n, part)) USING nvm;
-CREATE INDEX ix_k ON ix (k);
+-- both methods: what an index of PostgreSQL's own loses with the WAL is another story
+CREATE INDEX ix_k ON ix USING btree (k);
 CREATE TABLE kv (id int PRIMARY KEY, k int) USING nvm;
-CREATE INDEX kv_k ON kv (k);
+CREATE INDEX kv_k ON kv USING btree (k);
+CREATE INDEX kv_ours ON kv (k, id);
 CREATE TABLE large (client int, n int, part int, body text, sum text) USING nvm;
 ALTER TABLE large ALTER body SET STORAGE EXTERNAL;
 CREATE TABLE filler (id int, pad text) USING nvm;

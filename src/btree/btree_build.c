@@ -572,6 +572,7 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 
 	/* first of all, since it needs a stamp, which none gets in parallel mode */
 	nvm_index_make_storage(index, nvm_index_meta_flags(index));
+	nvm_index_note_relpages(RelationGetRelid(index));
 
 	build_init(&build, heap, index, info->ii_Unique, info->ii_NullsNotDistinct);
 	build_scan(&build, info);

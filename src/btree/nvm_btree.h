@@ -101,6 +101,12 @@ extern uint32 nvm_index_page_check(const NvmIndexPage *page);
 /* the handler's address, to tell our indexes */
 extern bool nvm_relation_is_btree(Relation index);
 
+/* ---- pg_class.relpages (btree_relpages.c) ---- */
+
+extern void nvm_index_note_relpages(Oid relid);
+extern void nvm_index_settle_relpages(void);
+extern void nvm_index_register_relpages(void);
+
 /* ---- options (btree_am.c) ---- */
 
 typedef struct NvmIndexOptions

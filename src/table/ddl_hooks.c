@@ -324,6 +324,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 							queryEnv, dest, qc);
 	else
 		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	nvm_index_settle_relpages();
 }
 
 /*

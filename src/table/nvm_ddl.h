@@ -40,7 +40,7 @@ extern void nvm_ddl_check_publication(Node *stmt);
 /* nvm.default_index_method */
 #define NVM_INDEX_METHOD_BTREE	0
 #define NVM_INDEX_METHOD_NVM	1
-#define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_BTREE
+#define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_NVM
 
 extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
 

@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/skey.h"
+#include "btree/nvm_btree.h"
 #include "compat/nvm_compat_am.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -82,6 +83,8 @@ nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 	nvm_scan_init(scan, key);
 	if (flags & SO_TYPE_BITMAPSCAN)
 		nvm_bitmap_scan_begin(scan);
+	if (flags & SO_TYPE_ANALYZE)
+		nvm_index_note_relpages(scan->relid);
 	return &scan->base;
 }
 

@@ -94,7 +94,7 @@ SELECT results_eq(
 	  FROM pg_settings WHERE name LIKE 'nvm.%' ORDER BY name$$,
 	$$VALUES ('nvm.collect_gaps', 'sighup', NULL, NULL, NULL, 'on'),
 	  ('nvm.collector_delay', 'sighup', 'ms', '0', '10000', '1'),
-	  ('nvm.default_index_method', 'user', NULL, NULL, NULL, 'btree'),
+	  ('nvm.default_index_method', 'user', NULL, NULL, NULL, 'nvm_btree'),
 	  ('nvm.emulated_flush_delay', 'superuser', NULL, '0', '1000000000', '0'),
 	  ('nvm.failpoint', 'superuser', NULL, NULL, NULL, ''),
 	  ('nvm.failpoint_seed', 'superuser', NULL, '0', '2147483647', '0'),

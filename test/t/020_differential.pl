@@ -44,7 +44,7 @@ CREATE TABLE hc (id int PRIMARY KEY, p int REFERENCES h ON DELETE CASCADE ON UPD
 CREATE TABLE n (id int PRIMARY KEY, k int, u int UNIQUE, a int[], s text) USING nvm;
 CREATE TABLE nc (id int PRIMARY KEY, p int REFERENCES n ON DELETE CASCADE ON UPDATE CASCADE, v int) USING nvm;
 CREATE INDEX h_k ON h (k);
-CREATE INDEX n_k ON n (k);
+CREATE INDEX n_k ON n USING btree (k);
 CREATE INDEX h_a ON h USING gin (a);
 CREATE INDEX n_a ON n USING gin (a);
 CREATE INDEX h_s ON h USING hash (s);

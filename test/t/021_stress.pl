@@ -103,7 +103,8 @@ $node->safe_psql('postgres', <<SQL);
 CREATE FUNCTION chk(id int, branch int, u int, balance int) RETURNS bigint IMMUTABLE LANGUAGE sql AS
 	'SELECT id * 1000003::bigint + branch * 10007 + coalesce(u, 0) * 101 + balance';
 CREATE TABLE acct (id int PRIMARY KEY, branch int, u int, balance int, pad text, big text, bigmd5 text, chk bigint) USING $am;
-CREATE INDEX acct_branch ON acct (branch);
+-- the others are nvm_btree where $am is nvm
+CREATE INDEX acct_branch ON acct USING btree (branch);
 CREATE UNIQUE INDEX acct_u ON acct (u);
 CREATE INDEX acct_brin ON acct USING brin (id) WITH (pages_per_range = 1, autosummarize = on);
 CREATE TABLE hot (LIKE acct INCLUDING INDEXES) USING $am;

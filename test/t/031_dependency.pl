@@ -16,9 +16,9 @@ use Test::More;
 
 my @images = ([ durable => 1 ], map { [ random => $_ ] } 1 .. (NvmTest::is_long() ? 20 : 3));
 
-# The first transaction of case C: updates a column without an index, deletes,
-# inserts into a table without an index, so that it is nvm-only.
-my $first = "BEGIN; UPDATE t_C SET v = 'first' WHERE id = 1; DELETE FROM t_C WHERE id = 2; INSERT INTO p_C VALUES (1)";
+# The first transaction of case C: updates, deletes, inserts into a table without an
+# index and into one whose indexes are nvm_btree, so that it is nvm-only.
+my $first = "BEGIN; UPDATE t_C SET v = 'first' WHERE id = 1; DELETE FROM t_C WHERE id = 2; INSERT INTO p_C VALUES (1); INSERT INTO t_C VALUES (11, 'new')";
 
 # What the second does; n2 and h2 get its row.
 my $seq      = 'SET enable_indexscan = off; SET enable_bitmapscan = off; ';
@@ -42,6 +42,10 @@ my %second = (
 	savepoint   => "BEGIN; SAVEPOINT a; INSERT INTO n2 SELECT 'C' FROM p_C; RELEASE a; COMMIT",
 	missed_nvm  => $index . "INSERT INTO n2 SELECT 'C' WHERE NOT EXISTS (SELECT FROM t_C WHERE id = 2)",
 	missed_heap => $seq . "INSERT INTO h2 SELECT 'C' WHERE NOT EXISTS (SELECT FROM t_C WHERE id = 2)",
+	key_seen    => $index . "INSERT INTO n2 SELECT 'C' FROM t_C WHERE id = 11",
+	key_only    => $index . "INSERT INTO h2 SELECT 'C' WHERE 11 IN (SELECT id FROM t_C WHERE id > 10 ORDER BY id)",
+	key_taken   => "WITH i AS (INSERT INTO t_C VALUES (11, 'second') ON CONFLICT DO NOTHING RETURNING id) INSERT INTO n2 SELECT 'C' WHERE NOT EXISTS (SELECT FROM i)",
+	key_refused => "DO 'BEGIN INSERT INTO t_C VALUES (11, ''second''); EXCEPTION WHEN unique_violation THEN INSERT INTO h2 VALUES (''C''); END'",
 	key_reused  => "INSERT INTO t_C VALUES (2, 'second'); INSERT INTO n2 VALUES ('C')",
 	async       => "SET synchronous_commit = off; INSERT INTO n2 SELECT 'C' FROM p_C",
 	read_only   => 'SELECT 1 FROM p_C',
@@ -107,9 +111,9 @@ foreach my $image (@images)
 	foreach my $case (@cases)
 	{
 		my $there = $node->safe_psql('postgres',
-			"SELECT (SELECT count(*) FROM p_$case), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 1), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 2)");
+			"SELECT (SELECT count(*) FROM p_$case), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 1), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 2), (SELECT string_agg(v, '+') FROM t_$case WHERE id = 11)");
 		push @lost, $case if !$is_reader{$case} && !$seen{$case};
-		push @lost_first, "$case: $there" unless $there =~ /^1\|(first|second|)\|(second|)$/;
+		push @lost_first, "$case: $there" unless $there =~ /^1\|(first|second|)\|(second|)\|new$/;
 	}
 	is("@lost", '', "$name: the second is there");
 	is(join("\n", @lost_first), '', "$name: and the first");

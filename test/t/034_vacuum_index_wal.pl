@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# Indexes are WAL-logged on their own, so a loss of power can take back what
-# VACUUM did to them, and can keep entries whose rows are gone.  Whatever is
+# PostgreSQL's own indexes are WAL-logged on their own, so a loss of power can take
+# back what VACUUM did to them, and can keep entries whose rows are gone.  Whatever is
 # lost on either side, no index entry leads to another row: not while the slots
 # are unused, and not when they are used again.
 #
@@ -23,6 +23,7 @@ autovacuum = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
 nvm.horizon_naptime = 20ms
+nvm.default_index_method = btree
 CONF
 $node->start;
 $node->safe_psql('postgres', <<SQL);

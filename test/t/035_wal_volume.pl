@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# Transactions on nvm tables alone leave a commit record in the WAL and nothing
-# else, and wait for no flush of it.
+# Transactions on nvm tables and their nvm_btree indexes alone leave a commit record
+# in the WAL and nothing else, and wait for no flush of it.
 #
 # Long form: 20,000 commits of each kind (5,000 where rows come and go), here 3,000.
 
@@ -28,8 +28,9 @@ $node->start;
 $node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
 CREATE TABLE plain (id int, v int, t text) USING nvm;
-CREATE TABLE indexed (id int PRIMARY KEY, v int, t text) USING nvm;
+CREATE TABLE indexed (id int PRIMARY KEY, v int, t text, note int DEFAULT 0) USING nvm;
 CREATE INDEX ON indexed (t);
+CREATE INDEX ON indexed (v, id) INCLUDE (t) WHERE v >= 0;
 INSERT INTO plain SELECT i, 0, 'text' FROM generate_series(1, 100) i;
 INSERT INTO indexed SELECT i, 0, 'text ' || i FROM generate_series(1, 100) i;
 -- a large value goes out of line without a trace, too
@@ -58,7 +59,17 @@ ROLLBACK TO a;
 UPDATE plain SET v = v + 1 WHERE id = :id;
 END;
 SQL
-	'columns without an index' => "\\set id random(1, 100)\nUPDATE indexed SET v = v + 1 WHERE id = :id;\n",
+	'three indexes, all kinds' => <<'SQL',
+\set id random(1, 100)
+BEGIN;
+INSERT INTO indexed VALUES (1000 + :client_id, 1, 'new');
+UPDATE indexed SET t = 'text ' || :id || ' of ' || :client_id WHERE id = :id;
+UPDATE indexed SET id = id + 1000, v = v + 1 WHERE id = 1000 + :client_id;
+DELETE FROM indexed WHERE id = 2000 + :client_id;
+END;
+SQL
+	'an index of each column' => "\\set id random(1, 100)\nUPDATE indexed SET v = v + 1 WHERE id = :id;\n",
+	'columns without an index' => "\\set id random(1, 100)\nUPDATE indexed SET note = note + 1 WHERE id = :id;\n",
 	'large values' => "\\set id random(1, 100)\nINSERT INTO large VALUES (:id, repeat('large', 10000)); DELETE FROM large WHERE id = :id;\n",);
 
 # WAL flushes so far: they are counted where they happen, and reported late
@@ -105,11 +116,12 @@ foreach my $name (sort keys %script)
 	my $files = $node->safe_psql('postgres', <<SQL);
 SELECT string_agg(DISTINCT relfilenode::text, '|') FROM nvm.relations
 SQL
+	is(scalar(split /\|/, $files), 6, "$name: three tables and three indexes are in the pool");
 	my $dump = $node->basedir . '/waldump';
 	system_or_bail("pg_waldump -p '" . $node->data_dir . "/pg_wal' -s $lsn_before -e $lsn_after > '$dump'");
 	my @records = split /\n/, slurp_file($dump);
 	my @ours = grep { m{rel \d+/\d+/(?:$files)\b} } @records;
-	is("@ours", '', "$name: no record refers to an nvm table");
+	is("@ours", '', "$name: no record refers to an nvm table or its indexes");
 	my %kind;
 	foreach (@records)
 	{

@@ -109,13 +109,23 @@ cmp_ok(abs($dead - 10000), '<', 1500, "and $dead dead versions");
 
 # ---- sizes as PostgreSQL's functions see them
 is($node->safe_psql('postgres', "SELECT pg_relation_size('big'), pg_table_size('big')"), '0|0', 'pg_table_size is 0');
-is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates') = pg_indexes_size('fates') AND pg_indexes_size('fates') > 0"), 't', 'indexes have theirs');
+is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates'), pg_indexes_size('fates')"), '0|0', 'so is that of nvm_btree indexes');
+$node->safe_psql('postgres', 'CREATE INDEX fates_v ON fates USING btree (v)');
+is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates') = pg_indexes_size('fates') AND pg_indexes_size('fates') > 0"), 't', 'other indexes have theirs');
+$node->safe_psql('postgres', $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an nvm_btree index after ${_}fates")
+  foreach 'ANALYZE ', 'VACUUM ', 'VACUUM ANALYZE ', 'REINDEX TABLE ', 'VACUUM FULL ', 'CREATE INDEX ON fates (id); ANALYZE ';
+$node->safe_psql('postgres', 'BEGIN; CREATE TABLE fates_2 (id int PRIMARY KEY) USING nvm; INSERT INTO fates_2 SELECT generate_series(1, 1000); ANALYZE fates_2; SAVEPOINT a; REINDEX TABLE fates_2; ROLLBACK TO a; INSERT INTO fates_2 SELECT generate_series(1001, 3000); COMMIT');
+is($node->safe_psql('postgres', "SELECT relpages > 1 FROM pg_class WHERE relname = 'fates_2_pkey'"), 't', 'and of one that was made and analyzed in a transaction');
 is($node->safe_psql('postgres', "ANALYZE big; SELECT relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'big'"), 't', 'relpages is the number of blocks');
 is($node->safe_psql('postgres', 'SELECT uuid IS NOT NULL, used + free = size, status, persist_method <> \'auto\' FROM nvm.pool'), 't|t|open|t', 'nvm.pool');
 
 # ---- psql and information_schema show the table as any other
-my ($ret, $out, $err) = $node->psql('postgres', '\d+ fates');
-like($out, qr/fates_pkey|id\|integer/, '\d+');
+my ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates");
+like($out, qr/^id\|integer\b.*^Indexes:\n    "fates_pkey" PRIMARY KEY, nvm_btree \(id\)$.*^Access method: nvm$/ms, '\d+');
+($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates_pkey");
+like($out, qr/^primary key, nvm_btree, for table "public\.fates"$/m, '\d+ of an index');
+($ret, $out, $err) = $node->psql('postgres', '\di+ fates_pkey');
+like($out, qr/fates_pkey\|index\|\w+\|fates\|permanent\|nvm_btree\|0 bytes/, '\di+ shows the access method');
 ($ret, $out, $err) = $node->psql('postgres', '\dt+ fates');
 like($out, qr/fates\|table\|\w+\|permanent\|nvm\|0 bytes/, '\dt+ shows the access method');
 ($ret, $out, $err) = $node->psql('postgres', '\dA+ nvm');

@@ -36,6 +36,7 @@ sub table
 DROP TABLE IF EXISTS $name;
 CREATE TABLE $name (id int PRIMARY KEY, k int, s text) USING nvm WITH (autovacuum_enabled = off);
 CREATE INDEX ON $name (k);
+CREATE INDEX ON $name USING btree (k, id);
 CREATE INDEX ON $name USING hash (s);
 CREATE INDEX ON $name USING gin (to_tsvector('simple', s));
 CREATE INDEX ON $name USING gist (int4range(id, id + 1));
@@ -218,14 +219,16 @@ sub explained
 	my ($sql, $options) = @_;
 	return $node->safe_psql('postgres', "EXPLAIN (ANALYZE, BUFFERS, WAL, COSTS off, TIMING off, SUMMARY off" . ($options // '') . ") $sql");
 }
-$node->safe_psql('postgres', "CREATE TABLE e (a int, b text) USING nvm; CREATE TABLE ei (a int PRIMARY KEY) USING nvm; CHECKPOINT");
+$node->safe_psql('postgres', "CREATE TABLE e (a int, b text) USING nvm; CREATE TABLE ei (a int PRIMARY KEY) USING nvm; CREATE TABLE eb (a int) USING nvm; CREATE UNIQUE INDEX eb_a ON eb USING btree (a); CHECKPOINT");
 like(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), qr/Insert on e \(actual rows=0(?:\.00)? loops=1\)/, 'EXPLAIN of an INSERT');
 unlike(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), qr/WAL: records/, 'which writes no WAL');
 unlike(explained("UPDATE e SET b = 'y' WHERE a < 100"), qr/WAL: records/, 'nor does an UPDATE');
 unlike(explained("DELETE FROM e WHERE a > 4000"), qr/WAL: records/, 'nor a DELETE');
-like(explained("INSERT INTO ei SELECT generate_series(1, 100)"), qr/WAL: records=\d+/, 'an index does');
+unlike(explained("INSERT INTO ei SELECT generate_series(1, 100)"), qr/WAL: records/, 'nor an nvm_btree index');
+like(explained("INSERT INTO eb SELECT generate_series(1, 100)"), qr/WAL: records=\d+/, 'another index does');
 like(explained('SELECT count(*) FROM e'), qr/Seq Scan on e \(actual rows=8000(?:\.00)? loops=1\)/, 'EXPLAIN of a scan');
-like(explained('SELECT * FROM ei WHERE a = 5'), qr/Buffers: shared hit=\d+/, 'buffers are those of the index');
+like(explained('SELECT * FROM eb WHERE a = 5'), qr/Buffers: shared hit=\d+/, 'buffers are those of the index');
+like(explained('SELECT * FROM ei WHERE a = 5'), qr/Index (?:Only )?Scan using ei_pkey on ei \(actual rows=1(?:\.00)? loops=1\)/, 'an nvm_btree index has none');
 like(explained('SELECT * FROM e', ', SETTINGS, VERBOSE, FORMAT json'), qr/"Actual Rows": 8000/, 'EXPLAIN in JSON');
 # ---- VACUUM is held at a place of our own, and the server ends there
 my $vacuum = $node->session;
