@@ -141,7 +141,7 @@ CREATE TABLE ix (client int, n int, part int, k int, PRIMARY KEY (client, n, par
 CREATE INDEX ix_k ON ix USING btree (k);
 CREATE TABLE kv (id int PRIMARY KEY, k int) USING nvm;
 CREATE INDEX kv_k ON kv USING btree (k);
-CREATE INDEX kv_ours ON kv (k, id);
+CREATE INDEX kv_ours ON kv ((- k));
 CREATE TABLE large (client int, n int, part int, body text, sum text) USING nvm;
 ALTER TABLE large ALTER body SET STORAGE EXTERNAL;
 CREATE TABLE filler (id int, pad text) USING nvm;

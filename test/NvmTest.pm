@@ -506,8 +506,8 @@ sub forget_crash
 
 =item $node->check_clean(NAME)
 
-A test: nvm.check() of every nvm table in every database, and nvm.check_pool(),
-find nothing.
+A test: nvm.check() of every nvm table in every database, its nvm_btree indexes held
+against the rows, and nvm.check_pool(), find nothing.
 
 =cut
 
@@ -524,7 +524,7 @@ sub check_findings
 			"SELECT count(*) FROM pg_extension WHERE extname = 'pg_nvm'") eq '1';
 		my $found = $self->safe_psql($db, <<SQL);
 SELECT c.oid::regclass, f FROM pg_class c JOIN pg_am a ON a.oid = c.relam,
-	LATERAL (SELECT f::text FROM nvm.check(c.oid::regclass) f) AS g(f)
+	LATERAL (SELECT f::text FROM nvm.check(c.oid::regclass, heapallindexed => true) f) AS g(f)
 WHERE a.amname = 'nvm' AND c.relkind IN ('r', 'm')
 	AND (c.relpersistence <> 't' OR pg_my_temp_schema() = c.relnamespace);
 SQL

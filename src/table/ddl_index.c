@@ -460,7 +460,8 @@ nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w)
 
 /*
  * LIKE ... INCLUDING INDEXES has cloned an index of ours for a table that is
- * not: it gets btree's.  Returns the statement or a changed copy.
+ * not, or a dump of nvm tables is restored as others: it gets btree's.  Returns
+ * the statement or a changed copy.
  */
 PlannedStmt *
 nvm_ddl_clone_index(PlannedStmt *pstmt)
@@ -468,10 +469,11 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
 	Oid			relid;
 	Oid			relam;
+	char		relkind;
 	HeapTuple	tuple;
 	ListCell   *lc;
 
-	if (!IsA(stmt, IndexStmt) || !stmt->transformed || stmt->relation == NULL ||
+	if (!IsA(stmt, IndexStmt) || stmt->relation == NULL ||
 		strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0)
 		return pstmt;
 	relid = RangeVarGetRelid(stmt->relation, NoLock, true);
@@ -479,9 +481,18 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 	if (!HeapTupleIsValid(tuple))
 		return pstmt;
 	relam = ((Form_pg_class) GETSTRUCT(tuple))->relam;
+	relkind = ((Form_pg_class) GETSTRUCT(tuple))->relkind;
 	ReleaseSysCache(tuple);
-	if (!OidIsValid(relam) || relam == get_table_am_oid("nvm", true))
+	if ((relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW) ||
+		relam == get_table_am_oid("nvm", true))
 		return pstmt;
+	if (!stmt->transformed)
+		ereport(WARNING,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index on \"%s\" is made with access method \"%s\"",
+						stmt->relation->relname, DEFAULT_INDEX_TYPE),
+				 errdetail("Access method \"%s\" is for indexes of nvm tables.",
+						   NVM_BTREE_NAME)));
 
 	pstmt = copyObject(pstmt);
 	stmt = (IndexStmt *) pstmt->utilityStmt;

@@ -23,6 +23,7 @@ CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, a text, b text, c text) USING nvm;
 ALTER TABLE t ALTER b SET STORAGE EXTERNAL;
 CREATE INDEX t_a ON t (a);
+CREATE INDEX t_id_a ON t USING btree (id, a);
 INSERT INTO t SELECT i, 'row ' || i, CASE i % 100 WHEN 0 THEN repeat(md5(i::text), 1000) END, NULL FROM generate_series(1, 3000) i;
 INSERT INTO t VALUES (9000, NULL, repeat('long', 9000000), 'two runs');
 UPDATE t SET a = a || '!' WHERE id % 3 = 0;
@@ -88,8 +89,8 @@ foreach my $strategy (qw(wal_log file_copy))
 {
 	$node->safe_psql('postgres', "CREATE DATABASE copy TEMPLATE tpl STRATEGY $strategy");
 	same('copy', $strategy);
-	is($node->safe_psql('copy', "SELECT persistence, count(*) FROM nvm.relations WHERE relation IS NOT NULL GROUP BY 1 ORDER BY 1"),
-		"p|3\nu|1", "$strategy: a storage for each table");
+	is($node->safe_psql('copy', "SELECT persistence, kind, count(*) FROM nvm.relations WHERE relation IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2"),
+		"p|i|3\np|r|3\nu|i|1\nu|r|1", "$strategy: a storage for each table and nvm_btree index");
 	# it is its own: neither sees what becomes of the other
 	$node->safe_psql('copy', "DELETE FROM t WHERE id < 2000; UPDATE t SET a = 'copied', b = repeat('x', 30000) WHERE id = 2100; "
 		  . 'DELETE FROM u; TRUNCATE elsewhere; REFRESH MATERIALIZED VIEW m;');

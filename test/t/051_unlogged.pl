@@ -119,9 +119,9 @@ is($node->safe_psql('postgres', 'SELECT used - size / 1024 FROM nvm.pool'), $use
 # temporary tables go with their session, and with a crash
 my $temp = $node->session("CREATE TEMP TABLE tmp (id int PRIMARY KEY, b text) USING nvm",
 	"INSERT INTO tmp SELECT i, repeat('t', 10000) FROM generate_series(1, 100) i",
-	"CREATE TEMP TABLE tmp2 (id int) USING nvm ON COMMIT DELETE ROWS");
+	"CREATE TEMP TABLE tmp2 (id int PRIMARY KEY) USING nvm ON COMMIT DELETE ROWS");
 my $temps = "SELECT count(*) FROM nvm.relations WHERE persistence = 't'";
-is($node->safe_psql('postgres', $temps), '2', 'temporary tables');
+is($node->safe_psql('postgres', $temps), '4', 'temporary tables and their indexes');
 $node->crash;
 $temp->drop;
 $node->start;

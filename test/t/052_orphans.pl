@@ -97,13 +97,14 @@ ok(!-e $node->data_dir . '/pg_nvm_reset', 'nothing else happened');
 with_library();
 like($node->log_since_start, qr/used without NVM pool/, 'the log says that the pool was not used meanwhile');
 intact('the library is back');
-is($node->safe_psql('postgres', $orphans), '3', 'nvm.relations shows storages that belong to nobody');
+# a table and its nvm_btree index have one each
+is($node->safe_psql('postgres', $orphans), '5', 'nvm.relations shows storages that belong to nobody');
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT database), sum(bytes) > 0 FROM nvm.drop_orphans()'),
-	'3|2|t', 'nvm.drop_orphans() drops them');
+	'5|2|t', 'nvm.drop_orphans() drops them');
 is($node->safe_psql('postgres', $orphans), '0', 'there are none any more');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.drop_orphans()'), '0', 'a second call finds nothing');
 is($node->safe_psql('db2', "CREATE EXTENSION pg_nvm; SELECT count(*) FROM nvm.drop_orphans(); DROP EXTENSION pg_nvm"),
-	'1', 'in a database where the extension was dropped');
+	'2', 'in a database where the extension was dropped');
 is($node->safe_psql('postgres', $used), $used_before, 'all their space is free');
 intact('orphans dropped');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM keep2'), '1', 'a table in another tablespace is there');
@@ -187,10 +188,10 @@ sub make_orphans
 
 make_orphans();
 $used_before = $node->safe_psql('postgres', $used);
-is($node->safe_psql('postgres', 'BEGIN; SELECT count(*) FROM nvm.drop_orphans(); ROLLBACK'), '2', 'found');
-is($node->safe_psql('postgres', "$orphans; $used"), "2\n$used_before", 'a ROLLBACK keeps them');
+is($node->safe_psql('postgres', 'BEGIN; SELECT count(*) FROM nvm.drop_orphans(); ROLLBACK'), '4', 'found');
+is($node->safe_psql('postgres', "$orphans; $used"), "4\n$used_before", 'a ROLLBACK keeps them');
 @s = map { $node->session } 1 .. 2;
-is($s[0]->sql("BEGIN;\nSELECT count(*) FROM nvm.drop_orphans()"), '2', 'the first of two finds them');
+is($s[0]->sql("BEGIN;\nSELECT count(*) FROM nvm.drop_orphans()"), '4', 'the first of two finds them');
 $s[1]->send('SELECT count(*) FROM nvm.drop_orphans()');
 $node->poll_query_until('postgres',
 	"SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = " . $s[1]->pid)
@@ -201,14 +202,14 @@ $_->drop foreach @s;
 is($node->safe_psql('postgres', $orphans), '0', 'none is left');
 my $used_after = $node->safe_psql('postgres', $used);
 
-foreach my $place (qw(orphan-candidates:crash orphan-ended:crash:1 orphan-ended:crash:2))
+foreach my $place (qw(orphan-candidates:crash orphan-ended:crash:1 orphan-ended:crash:3))
 {
 	make_orphans();
 	$node->psql('postgres', "SET nvm.failpoint = '$place'; SELECT * FROM nvm.drop_orphans()");
 	$node->wait_crashed;
 	$node->start;
-	is($node->safe_psql('postgres', $orphans), '2', "a crash at $place: nothing was decided");
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.drop_orphans()'), '2', 'they are found again');
+	is($node->safe_psql('postgres', $orphans), '4', "a crash at $place: nothing was decided");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.drop_orphans()'), '4', 'they are found again');
 	is($node->safe_psql('postgres', $used), $used_after, 'and their space is free');
 	$node->check_clean("a crash at $place");
 }

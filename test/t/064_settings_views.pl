@@ -121,7 +121,7 @@ is($node->safe_psql('postgres', 'SELECT uuid IS NOT NULL, used + free = size, st
 
 # ---- psql and information_schema show the table as any other
 my ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates");
-like($out, qr/^id\|integer\b.*^Indexes:\n    "fates_pkey" PRIMARY KEY, nvm_btree \(id\)$.*^Access method: nvm$/ms, '\d+');
+like($out, qr/^id\|integer\b.*^Indexes:\n    "fates_pkey" PRIMARY KEY, nvm_btree \(id\)\n.*^Access method: nvm$/ms, '\d+');
 ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates_pkey");
 like($out, qr/^primary key, nvm_btree, for table "public\.fates"$/m, '\d+ of an index');
 ($ret, $out, $err) = $node->psql('postgres', '\di+ fates_pkey');
