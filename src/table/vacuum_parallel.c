@@ -21,6 +21,7 @@
 #include "btree/nvm_btree.h"
 #include "miscadmin.h"
 #include "optimizer/paths.h"
+#include "storage/proc.h"
 #include "table/nvm_vacuum.h"
 #include "utils/guc.h"
 
@@ -63,6 +64,22 @@ vacuum_parallel_begin(NvmVacuum *vac)
 }
 
 /*
+ * Remove entries with workers.  Each takes over what the leader's PGPROC says
+ * of it, and is to be a VACUUM; what counts for horizons is the proc array's
+ * copy of that, which says reader where the leader is one (vacuum.c), and whose
+ * xmin is no newer than a worker's.
+ */
+static void
+vacuum_bulkdel_with_workers(NvmVacuum *vac, ParallelVacuumState *pvs)
+{
+	uint8		flags = MyProc->statusFlags;
+
+	MyProc->statusFlags |= PROC_IN_VACUUM;
+	parallel_vacuum_bulkdel_all_indexes(pvs, (long) Max(vac->rel->rd_rel->reltuples, 0), 0);
+	MyProc->statusFlags = flags;	/* after an ERROR the abort sees to it */
+}
+
+/*
  * Remove the entries of vac->dead from all indexes, if workers were asked for
  * and can do it.  Returns false if nothing was done.
  */
@@ -80,7 +97,7 @@ nvm_vacuum_indexes_parallel(NvmVacuum *vac)
 	if (pvs == NULL)
 		return false;			/* too small, or no workers allowed */
 
-	parallel_vacuum_bulkdel_all_indexes(pvs, (long) Max(vac->rel->rd_rel->reltuples, 0), 0);
+	vacuum_bulkdel_with_workers(vac, pvs);
 	stats = (IndexBulkDeleteResult **)
 		palloc0(sizeof(IndexBulkDeleteResult *) * vac->nindexes);
 	parallel_vacuum_end(pvs, stats);

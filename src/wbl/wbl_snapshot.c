@@ -328,7 +328,8 @@ nvm_obstacles_gather(NvmObstacles *obstacles)
 		TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
 		uint64		word;
 
-		if (!TransactionIdIsNormal(xmin) || (proc->statusFlags & PROC_IN_VACUUM) != 0)
+		if (!TransactionIdIsNormal(xmin) ||
+			(ProcGlobal->statusFlags[proc->pgxactoff] & PROC_IN_VACUUM) != 0)
 			continue;
 		word = published_by(i, proc);
 		if (word != 0 && obstacles->npublished < NVM_MAX_SOFT_OBSTACLES)
@@ -443,7 +444,7 @@ nvm_reuse_limit(void)
 		TransactionId xid = *(volatile TransactionId *) &proc->xid;
 		TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
 
-		if ((proc->statusFlags & PROC_IN_VACUUM) != 0)
+		if ((ProcGlobal->statusFlags[proc->pgxactoff] & PROC_IN_VACUUM) != 0)
 			continue;
 		if (TransactionIdIsNormal(xid) && TransactionIdPrecedes(xid, oldest))
 			oldest = xid;
