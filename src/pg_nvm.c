@@ -59,6 +59,8 @@ nvm_shmem_startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	nvm_pool_shmem_startup();
+	if (!IsUnderPostmaster)
+		nvm_table_forget_old_marks();
 	nvm_btree_shmem_startup();
 	nvm_table_shmem_startup();
 	nvm_wbl_shmem_startup();

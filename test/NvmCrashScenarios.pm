@@ -86,6 +86,9 @@ our %elsewhere = (
 	'bypass-note'       => '055_bypassed',
 	'bypass-noted'      => '055_bypassed',
 	'pool-create'       => '059_new_pools',
+	'old-marks'         => '059_new_pools',
+	'old-marks-gone'    => '059_new_pools',
+	'pool-redo-make'    => '094_redo_lanes',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
 	'copy-index-block'  => '095_btree_ddl_crash',);
 

@@ -120,6 +120,22 @@ nvm_index_unlock(NvmIndexPage *page, bool changed)
 	END_CRIT_SECTION();
 }
 
+/*
+ * A block of an index, before anybody uses the pool: its lock is free, and its
+ * order[] means nothing.  Flushes, and does not drain.
+ */
+void
+nvm_index_forget_marks(void *block)
+{
+	NvmIndexPage *page = (NvmIndexPage *) block;
+
+	if (page->magic != NVM_INDEX_MAGIC || (page->lock == 0 && page->order_inc == 0))
+		return;
+	page->lock = 0;
+	page->order_inc = 0;
+	nvm_flush(page, NVM_INDEX_HEADER_SIZE);
+}
+
 /* ---- order[] ---- */
 
 /*

@@ -20,6 +20,7 @@
 #include "access/transam.h"
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
+#include "pool/nvm_redo.h"
 #include "utils/snapmgr.h"
 
 /* headers looked at in one search */
@@ -142,8 +143,12 @@ append_block(NvmIndexCache *cache)
 uint32
 nvm_index_alloc(Relation index, NvmIndexCache *cache)
 {
-	uint32		blkno = search_free(cache);
+	uint32		blkno;
 
+	/* the lane that will link it: an error after this would lose the block */
+	if (cache->persistence != NVM_INDEX_NOTHING)
+		nvm_redo_prepare();
+	blkno = search_free(cache);
 	if (blkno == NVM_INDEX_NONE)
 		blkno = append_block(cache);
 	if (cache->persistence != NVM_INDEX_NOTHING)

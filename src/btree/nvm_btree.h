@@ -154,6 +154,7 @@ extern void nvm_btree_complete_opclasses(void);
 /* ---- start (btree_persist.c, btree_rebuild.c, btree_rebuild_worker.c) ---- */
 
 extern Size nvm_btree_shmem_size(void);
+extern void nvm_index_forget_marks(void *block);	/* see table/old_marks.c */
 extern void nvm_btree_shmem_startup(void);	/* after nvm_pool_shmem_startup */
 extern void nvm_btree_define_settings(void);
 extern void nvm_btree_register_hooks(void);

@@ -97,7 +97,10 @@ typedef struct NvmPoolHeader
 	uint64_t	data_inode;			/* st_ino and birth time of the incarnation file at */
 	uint64_t	data_birth;			/* the last open: a copy of the data directory has
 									 * others.  0: not recorded */
-	uint8_t		reserved[24];		/* zero, checked */
+	uint32_t	marks_era;			/* run-time marks in the pool, which carry the low 16
+									 * bits of an incarnation, are of incarnations with
+									 * these high ones */
+	uint8_t		reserved[20];		/* zero, checked */
 	uint32_t	reserved2;			/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;

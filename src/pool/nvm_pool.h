@@ -95,6 +95,14 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the p
 										 * arranges itself: see README */
 
 /*
+ * In the postmaster, before anybody uses the pool: may there be run-time marks
+ * in it that earlier incarnations with the same low 16 bits have left?  Who
+ * has removed them, durably, says so.  README.md, "Marks of a run".
+ */
+extern bool nvm_pool_has_old_marks(void);
+extern void nvm_pool_old_marks_gone(void);
+
+/*
  * Refuse the pool from now on, in the postmaster or before anybody else can
  * have used it: for layers above that find their part of it damaged.  Logs;
  * msg and hint are copied.

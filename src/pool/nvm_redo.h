@@ -25,6 +25,13 @@
 typedef struct NvmRedo NvmRedo;
 
 /*
+ * Have lanes, for a caller that must not fail once it has begun what it takes
+ * a lane for.  ERROR if the pool has no room: the first in a pool allocates
+ * them.
+ */
+extern void nvm_redo_prepare(void);
+
+/*
  * Take a lane.  May wait for one (an LWLock, which an error releases), and may
  * ERROR: the first in a pool allocates them.  A process has one at a time.
  */

@@ -240,6 +240,21 @@ nvm_header_write(NvmPoolHeader *h)
 	END_CRIT_SECTION();
 }
 
+bool
+nvm_pool_has_old_marks(void)
+{
+	return nvm_dram->header.marks_era != NvmPool->incarnation >> 16;
+}
+
+void
+nvm_pool_old_marks_gone(void)
+{
+	LWLockAcquire(NvmPool->header_lock, LW_EXCLUSIVE);
+	nvm_dram->header.marks_era = NvmPool->incarnation >> 16;
+	nvm_header_write(&nvm_dram->header);
+	LWLockRelease(NvmPool->header_lock);
+}
+
 /*
  * See nvm_pool.h.
  */

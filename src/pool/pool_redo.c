@@ -102,12 +102,25 @@ make_lanes(void)
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
 	{
-		uint64		unit = nvm_extent_alloc(NVM_EXT_REDO, 0, NVM_REDO_EXTENT_UNITS,
+		uint64		unit;
+
+		NVM_FAILPOINT("pool-redo-make");
+		unit = nvm_extent_alloc(NVM_EXT_REDO, 0, NVM_REDO_EXTENT_UNITS,
 											NVM_REDO_EXTENT_UNITS);
 
 		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
 	}
 	LWLockRelease(NvmPool->dir_lock);
+}
+
+/*
+ * See nvm_redo.h.
+ */
+void
+nvm_redo_prepare(void)
+{
+	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
+		make_lanes();
 }
 
 /*
@@ -120,8 +133,7 @@ nvm_redo_begin(void)
 	int			first = NvmProcNumber() % NVM_REDO_LANES;
 	int			lane = first;
 
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
-		make_lanes();
+	nvm_redo_prepare();
 
 	/* an error has released what an earlier call took */
 	Assert(!LWLockHeldByMe(nvm_redo_lane_lock(redo->lane)));

@@ -43,6 +43,7 @@ extern NvmTableShared *NvmTable;
 extern Size nvm_table_shmem_size(void);
 extern int	nvm_table_num_lwlocks(void);
 extern void nvm_table_shmem_startup(void);
+extern void nvm_table_forget_old_marks(void);	/* old_marks.c */
 extern void nvm_table_register(void);	/* table ops for wbl, hooks; in _PG_init */
 extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
 extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */

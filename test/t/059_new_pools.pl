@@ -104,6 +104,68 @@ $node->start;
 is(number(), '65538', 'after a crash');
 works('the start after that');
 
+# ---- marks of a start whose number has the same low 16 bits
+
+# Offsets of the blocks of a relation's storage in the pool.
+sub blocks_of
+{
+	my ($dir) = @_;
+	my @extents = sort { $a->[5] <=> $b->[5] } grep { $_->[3] == 1 && $_->[4] == $dir }
+	  map { [ split ' ' ] } split /\n/, (run_command([ $NvmTest::patch_tool, $pool, 'extents' ]))[0];
+	return map { my $e = $_; map { $e->[1] + $_ * 8192 } 0 .. $e->[2] - 1 } @extents;
+}
+
+my $low = 7;
+started_before(3 * 65536 + $low - 1);
+is(number() & 0xffff, $low, 'a start');
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE m (k int, v int) USING nvm;
+CREATE INDEX m_k ON m USING nvm_btree (k);
+INSERT INTO m SELECT i * 37 % 101, 0 FROM generate_series(1, 100) i;
+UPDATE m SET v = 1 WHERE k = 5;
+UPDATE m SET v = 2 WHERE k = 5;
+SQL
+my %dir = split /[|\n]/, $node->safe_psql('postgres', "SELECT relation, id FROM nvm.relations WHERE relation::text LIKE 'm%' AND NOT ended");
+my $root = $node->safe_psql('postgres', "SELECT (ctid::text::point)[1]::int FROM m WHERE v = 0 ORDER BY ctid LIMIT 1");
+$node->crash;
+
+# what a loss of power may leave of them: an order that is not that of the
+# entries, a page that is locked, a row whose newest version is no version
+open(my $fh, '+<:raw', $pool) or die $!;
+sub get { my ($at, $n, $format) = @_; seek($fh, $at, 0); read($fh, my $data, $n) == $n or die 'short read'; return unpack($format, $data); }
+sub put { my ($at, $data) = @_; seek($fh, $at, 0); print $fh $data; return; }
+my ($leaf) = grep { get($_, 4, 'L') == 0x5849564E } blocks_of($dir{m_k});
+my ($nbase, $norder, $order_inc) = (get($leaf + 44, 2, 'S'), get($leaf + 48, 2, 'S'), get($leaf + 50, 2, 'S'));
+is($order_inc, $low, 'a page with an order of that start');
+is($norder, 100, 'of all entries');
+my @order = get($leaf + 64 + 2 * $nbase, 2 * $norder, "S$norder");
+put($leaf + 64 + 2 * $nbase, pack('S*', reverse @order));
+put($leaf + 16, pack('Q', ($low << 48) | 1));
+my ($block) = blocks_of($dir{m});
+put($block + $root * 32 + 16, pack('Q', ($low << 48) | 252));
+close $fh;
+
+foreach my $where ('old-marks', 'old-marks-gone')
+{
+	system_or_bail($NvmTest::patch_tool, $pool, 'set', 'both', 'incarnation', 4 * 65536 + $low - 1);
+	system_or_bail($NvmTest::patch_tool, $node->data_dir . '/pg_nvm_incarnation', 'incarnation', 4 * 65536 + $low - 1);
+	$node->set_conf('nvm.failpoint' => "'$where:crash'");
+	ok(!$node->start(fail_ok => 1), "the server died at $where");
+	$node->_forget_postmaster;
+}
+$node->set_conf('nvm.failpoint' => "''");
+started_before(4 * 65536 + $low - 1);
+is(number() & 0xffff, $low, 'a start 65536 starts later');
+like($node->log_since_start, qr/removing what the last 65535 starts have left/, 'which has removed them');
+is($node->safe_psql('postgres', 'SELECT * FROM nvm.check(\'m\', true)'), '', 'nothing is wrong');
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SET statement_timeout = \'60s\'; SELECT count(*) FROM generate_series(1, 100) k, LATERAL (SELECT FROM m WHERE m.k = k.k OFFSET 0) x; SELECT k, v FROM m WHERE k = 5'),
+	"100\n5|2", 'each key is found');
+$node->safe_psql('postgres', 'INSERT INTO m VALUES (50, 3); UPDATE m SET v = 9 WHERE k = 7');
+works('the start after that');
+$node->stop;
+$node->start;
+unlike($node->log_since_start, qr/removing what the last/, 'once is enough');
+
 started_before(4294967292);
 is(number(), '4294967293', 'the last numbers');
 works('the last numbers');

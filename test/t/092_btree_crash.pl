@@ -24,7 +24,8 @@ my $only = $ENV{NVM_CRASH_ONLY};
 
 # Names that nothing reaches, and why.
 my %unreachable = (
-	'btree-scan-left' => 'stores nothing; t/090 stops scans there');
+	'btree-scan-left' => 'stores nothing; t/090 stops scans there',
+	'pool-redo-make'  => 'the first split of a pool; t/094');
 
 note("seed $NvmCrash::seed");
 my %all   = NvmCrash::failpoint_names();

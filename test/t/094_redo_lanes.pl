@@ -148,4 +148,16 @@ foreach my $where ([ 'checksum', 0 ], [ 'magic number', 7 ], [ 'number of pieces
 }
 $node->stop;
 
+# ---- no lanes to be had
+
+my $fresh = NvmTest->new('fresh');
+$fresh->init;
+$fresh->start;
+$fresh->safe_psql('postgres', 'CREATE EXTENSION pg_nvm; CREATE TABLE t (k int) USING nvm; CREATE INDEX i ON t USING nvm_btree (k)');
+$fresh->fails_with("SET nvm.failpoint = 'pool-redo-make:error'; INSERT INTO t SELECT 1", qr/failpoint pool-redo-make/, 'the first lanes cannot be made');
+is($fresh->safe_psql('postgres', "SELECT * FROM nvm.check('t', true); SELECT * FROM nvm.check('i'); SELECT * FROM nvm.check_pool()"), '', 'no block is lost by that');
+$fresh->safe_psql('postgres', 'INSERT INTO t SELECT generate_series(1, 2000)');
+is($fresh->safe_psql('postgres', "SELECT * FROM nvm.check('t', true); SELECT * FROM nvm.check_pool()"), '', 'later they are made');
+$fresh->stop;
+
 done_testing();

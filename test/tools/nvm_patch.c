@@ -60,7 +60,7 @@ static const HeaderField header_fields[] = {
 	FIELD(unit_size), FIELD(chunk_units), FIELD(max_slots), FIELD(pg_major),
 	FIELD(created), FIELD(device), FIELD(inode), FIELD(birth),
 	FIELD(data_inode), FIELD(data_birth), FIELD(ncrashed),
-	FIELD(crashed_floor), FIELD(xid_promise), FIELD(reserved2), FIELD(crc)
+	FIELD(crashed_floor), FIELD(xid_promise), FIELD(marks_era), FIELD(reserved2), FIELD(crc)
 };
 
 static int	pool_fd;
