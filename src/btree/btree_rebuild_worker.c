@@ -35,6 +35,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(nvm_index_rebuilds);
@@ -216,40 +217,66 @@ start_worker(Oid database, BackgroundWorkerHandle **handles)
 }
 
 /*
+ * Start workers for what is idle, as many as there may be.  Returns how many.
+ */
+static int
+start_workers(AbsentSearch search, int running, BackgroundWorkerHandle **handles)
+{
+	static Oid	last = InvalidOid;
+	int			started = 0;
+
+	/* a worker takes what is idle by itself: one for each will do */
+	while (search.nidle > (uint32) started &&
+		   running + started < nvm_index_rebuild_workers)
+	{
+		search = find_absent(last);
+		if (search.best == 0 || !start_worker(search.best_database, handles))
+			break;
+		last = search.best_database;
+		started++;
+	}
+	return started;
+}
+
+/*
  * Entry point of the rebuilder.
  */
 void
 nvm_rebuilder_main(Datum main_arg)
 {
 	BackgroundWorkerHandle *handles[MAX_REBUILD_WORKERS] = {NULL};
-	int			since_retry = 0;
-	Oid			last = InvalidOid;
-	AbsentSearch search;
+	TimestampTz last_start = 0;
+	TimestampTz last_retry = GetCurrentTimestamp();
+	uint32		nabsent = 0;	/* at the last start */
+	int			pause = 0;		/* seconds after it */
 
 	nvm_worker_start();
 	for (;;)
 	{
 		int			running = count_workers(handles);
-		int			started = 0;
+		TimestampTz now = GetCurrentTimestamp();
+		AbsentSearch search = find_absent(InvalidOid);
 
-		search = find_absent(last);
 		pg_atomic_write_u32(&NvmIndexes->nabsent, search.nabsent);
 		if (search.nabsent == 0)
 			break;
 
-		/* a worker takes what is idle by itself: one for each will do */
-		while (search.nidle > (uint32) started &&
-			   running + started < nvm_index_rebuild_workers &&
-			   start_worker(search.best_database, handles))
+		/*
+		 * We are woken up when a worker ends.  If those before have come to
+		 * nothing, as their database is gone or all that is left is locked,
+		 * others are not started at once.
+		 */
+		if (TimestampDifferenceExceeds(last_start, now, pause * 1000) &&
+			start_workers(search, running, handles) > 0)
 		{
-			started++;
-			last = search.best_database;
-			search = find_absent(last);
+			pause = search.nabsent == nabsent ? Min(Max(pause * 2, 1), RETRY_SECONDS) : 0;
+			nabsent = search.nabsent;
+			last_start = now;
 		}
-		if (++since_retry > RETRY_SECONDS)
+		if (TimestampDifferenceExceeds(last_retry, now, RETRY_SECONDS * 1000))
 		{
 			nvm_dir_walk(forgive_failure, NULL);
-			since_retry = 0;
+			last_retry = now;
 		}
 		if (!nvm_worker_sleep(1000))
 			break;

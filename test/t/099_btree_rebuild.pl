@@ -269,6 +269,29 @@ sql('REINDEX INDEX CONCURRENTLY c_k');
 is(sql(q(SELECT indisvalid FROM pg_index WHERE indexrelid = 'c_k'::regclass)), 't', 'what it has left can be completed');
 sound('CREATE INDEX CONCURRENTLY', 'c');
 
+# ---- a database that was dropped when nobody saw it
+
+make_table('postgres', 'e');
+$node->safe_psql('postgres', 'CREATE DATABASE three');
+make_table('three', $_) foreach qw(x y);
+$node->stop;
+$node->set_conf('shared_preload_libraries' => "''");
+$node->start;
+sql('DROP DATABASE three');
+$node->stop;
+$node->set_conf('shared_preload_libraries' => "'pg_nvm'");
+$node->start;
+wait_states('a_id ready, b_id ready, c_f ready, c_id ready, c_k ready, e_id ready');
+wait_states('d_id ready', 'two');
+my $began = time();
+usleep(100_000) while $node->log_since_start !~ /FATAL:  database \d+ does not exist/ && time() < $began + 60;
+$began = time();
+usleep(4_000_000);
+my $fatal = () = $node->log_since_start =~ /FATAL:  database \d+ does not exist/g;
+cmp_ok($fatal, '<=', 8 + 2 * (time() - $began), "$fatal workers have not found their database: they are not started all the time");
+cmp_ok($fatal, '>', 0, 'there were some');
+sql('SELECT nvm.drop_orphans()');
+
 $node->check_clean('in the end');
 $node->stop;
 done_testing();
