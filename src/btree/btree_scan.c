@@ -35,6 +35,8 @@
 #define IN_PLACE_TRIES		3
 /* pages to look at from a left link to the right before it is read again */
 #define LEFT_STEPS			8
+/* rows that are brought in before the executor asks for them */
+#define ROWS_AHEAD			4
 /* a left link that leads nowhere so often is no race */
 #define LEFT_ROUNDS			10000
 
@@ -464,6 +466,43 @@ remember_killed(NvmScan *so)
 	}
 }
 
+/*
+ * Have the processor fetch the row that comes so many items later, and at the
+ * first item of a leaf those until then.  The order of an index is seldom that
+ * of the table, so each row is a cache miss; an index-only scan looks at each
+ * row's version, too, as there is no visibility map.
+ */
+static void
+bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)
+{
+	NvmRelState *table = ((NvmIndexFetchBase *) scan->xs_heapfetch)->state;
+	uint32		nblocks = pg_atomic_read_u32(&table->nblocks);
+	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
+	int			last = leaf->index + step * ROWS_AHEAD;
+	int			i = leaf->index == (step > 0 ? 0 : leaf->nitems - 1) ?
+		leaf->index + step : last;
+
+	for (;; i += step)
+	{
+		ItemPointer tid;
+
+		if (i < 0 || i >= leaf->nitems)
+			return;
+		tid = &leaf->items[i].tid;
+		if (ItemPointerGetBlockNumber(tid) < nblocks)
+		{
+			char	   *row = (char *) nvm_cell(table, ItemPointerGetBlockNumber(tid),
+												ItemPointerGetOffsetNumber(tid));
+
+			__builtin_prefetch(row);
+			if (!scan->xs_want_itup)
+				__builtin_prefetch(row + NVM_LINE_SIZE);
+		}
+		if (i == last)
+			return;
+	}
+}
+
 bool
 nvm_btree_gettuple(IndexScanDesc scan, ScanDirection dir)
 {
@@ -475,6 +514,8 @@ nvm_btree_gettuple(IndexScanDesc scan, ScanDirection dir)
 		remember_killed(so);
 	if (!next_item(scan, dir))
 		return false;
+	if (so->leaf.nitems > 1 && scan->xs_heapfetch != NULL)
+		bring_in_rows(scan, &so->leaf, dir);
 	item = &so->leaf.items[so->leaf.index];
 	scan->xs_heaptid = item->tid;
 	if (scan->xs_want_itup)

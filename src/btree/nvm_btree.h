@@ -530,6 +530,16 @@ extern void nvm_btree_buildempty(Relation index);
 extern Relation nvm_index_sort_relation(Relation index);
 
 /* btree_scan.c */
+/*
+ * What index_fetch_begin of an nvm table returns begins like this
+ * (table/indexfetch.c): a scan brings in rows before they are asked for.
+ */
+typedef struct NvmIndexFetchBase
+{
+	IndexFetchTableData base;
+	NvmRelState *state;			/* of the table */
+} NvmIndexFetchBase;
+
 extern IndexScanDesc nvm_btree_beginscan(Relation index, int nkeys, int norderbys);
 extern void nvm_btree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 							 ScanKey orderbys, int norderbys);

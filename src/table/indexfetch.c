@@ -16,6 +16,7 @@
 
 #include "access/relscan.h"
 #include "access/transam.h"
+#include "btree/nvm_btree.h"
 #include "compat/nvm_compat_am.h"
 #include "port/pg_bitutils.h"
 #include "table/nvm_am.h"
@@ -29,8 +30,7 @@
 
 typedef struct NvmIndexFetch
 {
-	IndexFetchTableData base;
-	NvmRelState *state;
+	NvmIndexFetchBase head;
 	Oid			relid;
 	/* where call_again goes on */
 	uint64		root;
@@ -42,10 +42,10 @@ nvm_index_fetch_begin(Relation rel)
 {
 	NvmIndexFetch *fetch = palloc0(sizeof(NvmIndexFetch));
 
-	fetch->base.rel = rel;
-	fetch->state = nvm_rel_reader(rel);
+	fetch->head.base.rel = rel;
+	fetch->head.state = nvm_rel_reader(rel);
 	fetch->relid = RelationGetRelid(rel);
-	return &fetch->base;
+	return &fetch->head.base;
 }
 
 void
@@ -77,9 +77,9 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 	}
 
 	nvm_read_enter();
-	while ((v = nvm_chain_next(fetch->state, fetch->root, &fetch->pos)) != NULL)
+	while ((v = nvm_chain_next(fetch->head.state, fetch->root, &fetch->pos)) != NULL)
 	{
-		if (!nvm_version_visible(fetch->base.rel, v, snapshot))
+		if (!nvm_version_visible(fetch->head.base.rel, v, snapshot))
 			continue;
 		ItemPointerSet(tid, NVM_REF_BLOCK(fetch->pos), NVM_REF_OFFSET(fetch->pos));
 		break;
@@ -90,7 +90,7 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 
 	/* nothing for this snapshot; perhaps for nobody */
 	if (!call_again && all_dead != NULL)
-		v = nvm_chain_search(fetch->base.rel, fetch->state, fetch->root, snapshot,
+		v = nvm_chain_search(fetch->head.base.rel, fetch->head.state, fetch->root, snapshot,
 							 tid, all_dead);
 	return v;
 }
@@ -109,7 +109,7 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 
 	if (likely(IsMVCCSnapshot(snapshot)))
 	{
-		v = nvm_chain_search(scan->rel, fetch->state,
+		v = nvm_chain_search(scan->rel, fetch->head.state,
 							 NVM_REF_MAKE(ItemPointerGetBlockNumber(tid),
 										  ItemPointerGetOffsetNumber(tid), 0),
 							 snapshot, tid, all_dead);
@@ -125,7 +125,7 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 	if (v == NULL)
 		return false;
 
-	nvm_slot_set(slot, fetch->state, fetch->relid, v,
+	nvm_slot_set(slot, fetch->head.state, fetch->relid, v,
 				 ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
 	return true;
 }
