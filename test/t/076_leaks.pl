@@ -236,8 +236,8 @@ server_has_no_more('transactions', $node->shared_kb, %server);
 	server_has_no_more("$n statements", $shared, %server);
 	$session->drop;
 }
-$node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM nvm.relations});
-is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations'), '2', 'two storages in the end');
+$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM nvm.relations});
+is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations'), '3', 'the storages of two tables and a primary key in the end');
 $node->safe_psql('postgres', 'DELETE FROM l');
 settle();
 settle();
