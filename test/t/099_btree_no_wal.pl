@@ -23,6 +23,7 @@ my $node = NvmTest->new('wal');
 $node->init(checksums => 0);
 $node->append_conf('postgresql.conf', <<CONF);
 autovacuum = off
+full_page_writes = off
 checkpoint_timeout = 1h
 max_wal_size = 4GB
 nvm.redo_limit = 0
@@ -85,6 +86,8 @@ sub records
 {
 	my ($from, $to) = @_;
 
+	# nobody has waited for this WAL: a commit that does brings it to the file
+	$node->safe_psql('postgres', q{SELECT pg_logical_emit_message(true, 'flush', '')});
 	system_or_bail("pg_waldump -p '" . $node->data_dir . "/pg_wal' -s $from -e $to > '$dir/waldump'");
 	my @records;
 	foreach my $line (split /\n/, slurp_file("$dir/waldump"))
