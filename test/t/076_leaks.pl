@@ -265,13 +265,13 @@ SQL
 	};
 
 	$sessions->(200);
-	$node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM nvm.relations});
+	$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM nvm.relations});
 	settle();
 	my $slots = $node->safe_psql('postgres', 'SELECT slots_used FROM nvm.activity');
 	my $pool = used();
 	($shared, %server) = ($node->shared_kb, server_state());
 	$sessions->($times);
-	ok($node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM nvm.relations}), 'their temporary tables are gone');
+	ok($node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM nvm.relations}), 'their temporary tables are gone');
 	settle();
 	# of the four and of some that have not quite ended
 	cmp_ok($node->safe_psql('postgres', 'SELECT slots_used FROM nvm.activity'), '<=', $slots + 12,
