@@ -51,6 +51,15 @@ use Test::More;
 
 our @ISA = ('PostgreSQL::Test::Cluster');
 
+# A bail-out would end the run of all files, and hide what the others find: here it
+# ends one file.
+{
+	no warnings 'redefine';
+	no strict 'refs';
+	*{"${_}::BAIL_OUT"} = sub { die "bail-out: @_\n" }
+	  foreach qw(PostgreSQL::Test::Utils PostgreSQL::Test::Cluster);
+}
+
 my $here = dirname(abs_path(__FILE__));
 my @pools;
 
@@ -324,14 +333,7 @@ sub crash
 	die 'crash of a server that is not running' unless defined $postmaster;
 	kill('STOP', $postmaster);
 	# which it heeds when it has ended the fork that it may be in the middle of
-	for (my $i = 0; $i < 10000; $i++)
-	{
-		open(my $fh, '<', "/proc/$postmaster/stat") or last;
-		my $line = <$fh> // '';
-		close $fh;
-		last if $line =~ /^\d+ \(.*\) [TtZX] /s;
-		usleep(1000);
-	}
+	_wait_state('TtZX', $postmaster);
 	my @pids = $self->server_pids;
 	kill('STOP', @pids);
 	kill('KILL', @pids);
@@ -361,7 +363,14 @@ sub _forget_postmaster
 # Wait until the processes are gone; a zombie counts as gone.
 sub _wait_gone
 {
-	my (@pids) = @_;
+	_wait_state('ZX', @_);
+	return;
+}
+
+# Wait until each process is in one of the states of /proc/PID/stat, or is no more.
+sub _wait_state
+{
+	my ($states, @pids) = @_;
 	foreach my $pid (@pids)
 	{
 		for (my $i = 0; $i < 10000; $i++)
@@ -369,7 +378,7 @@ sub _wait_gone
 			open(my $fh, '<', "/proc/$pid/stat") or last;
 			my $line = <$fh> // '';
 			close $fh;
-			last if $line =~ /^\d+ \(.*\) [ZX] /s;
+			last if $line =~ /^\d+ \(.*\) [$states] /s;
 			usleep(1000);
 		}
 	}

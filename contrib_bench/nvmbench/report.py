@@ -96,6 +96,15 @@ def _pyplot():
 PLOTS_SKIPPED = "no plots: install python3-matplotlib to have them\n"
 
 
+def save_and_plot(sandbox, options, name, text, data, plot, *args):
+    """Of a workload that draws its own picture: plot(directory, file name, *args)."""
+    directory = os.path.join(sandbox.out, name)
+    file_name = "%s_%s" % (name, options.wal)
+    save(directory, file_name, text, data)
+    if not plot(directory, file_name, *args):
+        print(PLOTS_SKIPPED)
+
+
 def _save_figure(pyplot, figure, directory, name):
     os.makedirs(directory, exist_ok=True)
     figure.tight_layout()

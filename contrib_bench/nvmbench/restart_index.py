@@ -315,9 +315,5 @@ def run(sandbox, where, options, name):
     print(text)
     data = {"title": title, "wal": options.wal, "machine": info, "rows": rows,
             "transactions": transactions, "results": results, "settings": settings}
-    directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
-    report.save(directory, file_name, text, data)
-    if not _plot(directory, file_name, title, results):
-        print(report.PLOTS_SKIPPED)
+    report.save_and_plot(sandbox, options, name, text, data, _plot, title, results)
     return data

@@ -360,9 +360,5 @@ def run(sandbox, where, options, name):
     data = {"title": title, "wal": options.wal, "machine": info, "subscribers": subscribers,
             "clients": CLIENTS, "results": results, "settings": settings,
             "definitions": DEFINITIONS, "persistent": {arm: list(i) for arm, i in ARMS.items()}}
-    directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
-    report.save(directory, file_name, text, data)
-    if not _plot(directory, file_name, title, results):
-        print(report.PLOTS_SKIPPED)
+    report.save_and_plot(sandbox, options, name, text, data, _plot, title, results)
     return data

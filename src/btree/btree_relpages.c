@@ -99,25 +99,35 @@ stored_stats(Oid indexid, BlockNumber *pages, double *tuples)
 }
 
 /*
- * Enter the blocks of an index, if it is ours.  Whoever would wait for its lock
- * does not get it: no command needs an exact number.
+ * Open a relation, or return NULL if it is gone, or if one would have to wait for
+ * its lock: no command needs an exact number.
+ */
+static Relation
+open_at_once(Oid relid)
+{
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+		return NULL;
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		UnlockRelationOid(relid, AccessShareLock);
+	return rel;
+}
+
+/*
+ * Enter the blocks of an index, if it is ours.
  */
 static void
 enter_blocks(Oid indexid)
 {
-	Relation	index;
+	Relation	index = open_at_once(indexid);
 	BlockNumber nblocks;
 	BlockNumber pages;
 	double		tuples;
 
-	if (!ConditionalLockRelationOid(indexid, AccessShareLock))
-		return;
-	index = try_relation_open(indexid, NoLock);
 	if (index == NULL)
-	{
-		UnlockRelationOid(indexid, AccessShareLock);
 		return;
-	}
 	if (index->rd_rel->relkind == RELKIND_INDEX && nvm_relation_is_btree(index) &&
 		blocks_of(index, &nblocks) && stored_stats(indexid, &pages, &tuples) &&
 		tuples >= 0 && pages != nblocks)
@@ -143,14 +153,11 @@ nvm_index_settle_relpages(void)
 	foreach(lc, list)
 	{
 		Oid			relid = lfirst_oid(lc);
-		Relation	rel;
+		Relation	rel = open_at_once(relid);
 
-		if (!ConditionalLockRelationOid(relid, AccessShareLock))
-			continue;
-		rel = try_relation_open(relid, NoLock);
 		if (rel == NULL)
-			UnlockRelationOid(relid, AccessShareLock);
-		else if (rel->rd_rel->relkind == RELKIND_INDEX)
+			continue;
+		if (rel->rd_rel->relkind == RELKIND_INDEX)
 		{
 			relation_close(rel, AccessShareLock);
 			enter_blocks(relid);

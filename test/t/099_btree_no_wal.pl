@@ -18,6 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $n = NvmTest::is_long() ? 10000 : 300;
+my $rows = 2000 + 2 * $n;	# of t; each DELETE takes two
 
 my $node = NvmTest->new('wal');
 $node->init(checksums => 0);
@@ -43,11 +44,20 @@ CREATE INDEX child_pid ON child (pid);
 CREATE TABLE ref (id int PRIMARY KEY, pid int REFERENCES parent, v int) USING nvm;
 CREATE INDEX ref_pid ON ref (pid) WITH (persistence = leaves);
 CREATE INDEX ref_v ON ref (v) WITH (persistence = none);
-INSERT INTO t SELECT i * 10, i % 100, md5(i::text) || repeat('b', i % 300) FROM generate_series(1, 2000) i;
+INSERT INTO t SELECT i * 10, i % 100, md5(i::text) || repeat('b', i % 300) FROM generate_series(1, $rows) i;
 INSERT INTO parent SELECT i, 'code ' || i, i FROM generate_series(1, 200) i;
 INSERT INTO child SELECT i, 1 + i % 100, i FROM generate_series(1, 1000) i;
 INSERT INTO ref SELECT i, 101 + i % 50, i FROM generate_series(1, 100) i;
-CREATE FUNCTION fresh() RETURNS int LANGUAGE sql AS \$\$ SELECT (random() * 2000000000)::int \$\$;
+-- a key that nobody has
+CREATE FUNCTION fresh() RETURNS int LANGUAGE plpgsql AS \$\$
+DECLARE k int;
+BEGIN
+	LOOP
+		k := (random() * 2000000000)::int;
+		EXIT WHEN NOT EXISTS (SELECT FROM t WHERE id = k) AND NOT EXISTS (SELECT FROM ref WHERE id = k);
+	END LOOP;
+	RETURN k;
+END \$\$;
 SQL
 is($node->safe_psql('postgres', <<SQL), "nvm_btree|12", 'all indexes are nvm_btree');
 SELECT amname, count(*) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam
@@ -155,7 +165,7 @@ foreach my $name (sort keys %script)
 {
 	unlink "$dir/script.sql";
 	append_to_file("$dir/script.sql",
-		"\\set k random(1, 2000) * 10\n\\set r random(1, 150)\n\\set c :client_id + 1\n$script{$name}");
+		"\\set k random(1, $rows) * 10\n\\set r random(1, 150)\n\\set c :client_id + 1\n$script{$name}");
 	my @pgbench = ('pgbench', '-n', '-c', 2, '-j', 2, '-f', "$dir/script.sql", $node->connstr('postgres'));
 
 	# what the first use leaves in the catalogs
