@@ -321,6 +321,15 @@ sub all
 					{ sql => txn(2, 1, 30), after => $arm =~ /btree-meta/ ? qr/failpoint btree-meta/ : qr/failpoint btree-load-(?:page|root) hit/ },);
 			},
 		},
+		{   # entries of somebody who never waits for them lie between those that are settled
+			name     => 'bt-neighbours',
+			sessions => sub {
+				return (
+					{ sql => "BEGIN;\n" . change(1) . "DO 'BEGIN RAISE LOG ''entries left 54''; END';\n"
+						  . "SELECT pg_sleep(1.5);\nROLLBACK;\n" },
+					{ sql => $_[0] . join('', map { txn(2, $_, 2, 2, change(1 + $_)) } 1 .. 5), after => qr/entries left 54/ },);
+			},
+		},
 		{   # what a first crash leaves: entries of losers, order[] to be rebuilt
 			name     => 'bt-after-crash',
 			before   => txn(1, 1, 100) . txn_delete(1, 2, 'client = 1 AND part % 3 = 0'),

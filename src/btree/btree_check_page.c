@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_check.h"
+#include "btree/nvm_btree_page.h"
 #include "utils/memutils.h"
 
 #define CHECK_KNOWN_FLAGS \
@@ -68,13 +69,21 @@ image_entries(IndexCheck *check, uint32 blkno, CheckImage *image)
 {
 	NvmIndexPage *header = &image->page.header;
 	uint16	   *base = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE);
-	uint32		ntail = NVM_INDEX_NTAIL(header->commit);
-	uint32		off = NVM_INDEX_UPPER(header->commit);
+	uint32		ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
+	uint32		off = NVM_INDEX_UPPER(nvm_index_tail(header));
+	uint32		settled = NVM_INDEX_SETTLED(header->commit);
 	uint32		total = 0;
 
 	for (uint32 i = 0; i < ntail; i++)
 	{
 		uint32		space = image_entry(image, off, off, header->base_upper);
+
+		if ((i == ntail - NVM_INDEX_NTAIL(settled)) != (off == NVM_INDEX_UPPER(settled)))
+		{
+			nvm_index_check_report(check, blkno, 0, "%u settled entries of the tail, from byte %u, which is not where the tail entry %u begins",
+								   NVM_INDEX_NTAIL(settled), NVM_INDEX_UPPER(settled), ntail - i);
+			return false;
+		}
 
 		if (space == 0)
 		{
@@ -118,9 +127,10 @@ image_order(IndexCheck *check, uint32 blkno, CheckImage *image)
 {
 	NvmIndexPage *header = &image->page.header;
 	uint16	   *order = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE) + header->nbase;
-	uint32		n = header->nbase + NVM_INDEX_NTAIL(header->commit);
+	uint32		ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
+	uint32		n = header->nbase + ntail;
 
-	if (NVM_INDEX_NTAIL(header->commit) == 0 ||
+	if (ntail == 0 ||
 		header->order_inc != (uint16) NvmPool->incarnation)
 		return true;
 	if (header->norder != n)
@@ -150,7 +160,9 @@ nvm_index_check_image(IndexCheck *check, uint32 blkno)
 	CheckImage	image;
 	NvmIndexPage *header = &image.page.header;
 	uint32		check_word;
+	uint32		settled;
 	uint32		upper;
+	uint32		ntail;
 	uint32		nwords;
 	uint64		version;
 
@@ -177,17 +189,21 @@ nvm_index_check_image(IndexCheck *check, uint32 blkno)
 		nvm_index_check_report(check, blkno, 0, "level %u does not agree with flags %04x",
 							   header->level, header->flags);
 
-	upper = NVM_INDEX_UPPER(header->commit);
+	settled = NVM_INDEX_SETTLED(header->commit);
+	upper = NVM_INDEX_UPPER(nvm_index_tail(header));
+	ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
 	nwords = header->nbase;
-	if (NVM_INDEX_NTAIL(header->commit) > 0)
-		nwords = 2 * nwords + NVM_INDEX_NTAIL(header->commit);
-	if ((header->commit >> 32) != 0 || upper % 8 != 0 || header->base_upper % 8 != 0 ||
+	if (ntail > 0)
+		nwords = 2 * nwords + ntail;
+	if (upper % 8 != 0 || header->base_upper % 8 != 0 ||
 		NVM_INDEX_HEADER_SIZE + nwords * sizeof(uint16) > upper ||
-		upper > header->base_upper || header->base_upper > NVM_INDEX_PAGE_SIZE)
+		upper > header->base_upper || header->base_upper > NVM_INDEX_PAGE_SIZE ||
+		NVM_INDEX_UPPER(settled) < upper || NVM_INDEX_UPPER(settled) > header->base_upper ||
+		NVM_INDEX_NTAIL(settled) > ntail ||
+		(NVM_INDEX_NTAIL(settled) == 0) != (NVM_INDEX_UPPER(settled) == header->base_upper))
 	{
 		nvm_index_check_report(check, blkno, 0, "bounds do not fit: %u entries, %u more, %u, %u",
-							   header->nbase, NVM_INDEX_NTAIL(header->commit), upper,
-							   header->base_upper);
+							   header->nbase, ntail, upper, header->base_upper);
 		return false;
 	}
 	if (header->right != NVM_INDEX_NONE && header->nbase == 0)

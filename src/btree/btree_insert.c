@@ -425,6 +425,9 @@ insert_here(Insertion *ins)
 {
 	NvmIndexPage *page = nvm_index_page(ins->cache.state, ins->blkno);
 	NvmIndexPage *first = NULL;
+	uint64		version;
+	uint32		epoch;
+	uint32		tail;
 
 	if (ins->first != NVM_INDEX_NONE && ins->first != ins->blkno)
 	{
@@ -438,12 +441,14 @@ insert_here(Insertion *ins)
 			nvm_index_unlock(first, false);
 		return false;
 	}
-	nvm_index_append(&ins->cache, page, ins->pos, ins->itup);
-	nvm_index_unlock(page, true);
+	tail = nvm_index_append(&ins->cache, page, ins->pos, ins->itup);
+	epoch = page->epoch;
+	version = nvm_index_unlock(page, true);
 	if (first != NULL)
 		nvm_index_unlock(first, true);
 	NVM_FAILPOINT("btree-inserted");
-	nvm_index_flush_commit(&ins->cache, page, 0);
+	if (NvmIndexFlushes(&ins->cache, 0))
+		nvm_index_unsettled(page, version, epoch, tail);
 	return true;
 }
 
@@ -583,10 +588,10 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 		return true;
 
 	/*
-	 * A transaction that writes rows waits for its stores when it commits;
+	 * A transaction that writes rows settles its entries when it commits;
 	 * others, such as CREATE INDEX CONCURRENTLY, do not.
 	 */
-	if (unlikely(!nvm_xact_is_writer()) && NvmIndexFlushes(&ins.cache, 0))
+	if (unlikely(!nvm_xact_is_writer()) && nvm_index_settle())
 		nvm_drain("btree-insert-alone");
 
 	/* after the store: whoever has read the page before has locked it */

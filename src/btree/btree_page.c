@@ -107,7 +107,7 @@ nvm_index_lock_wait(NvmIndexPage *page)
 		;
 }
 
-void
+uint64
 nvm_index_unlock(NvmIndexPage *page, bool changed)
 {
 	uint64		word = __atomic_load_n(&page->lock, __ATOMIC_RELAXED);
@@ -118,11 +118,12 @@ nvm_index_unlock(NvmIndexPage *page, bool changed)
 		word = nvm_index_lock_inc() | ((word + 2) & UINT64CONST(0x0000FFFFFFFFFFFE));
 	__atomic_store_n(&page->lock, word, __ATOMIC_RELEASE);
 	END_CRIT_SECTION();
+	return word;
 }
 
 /*
  * A block of an index, before anybody uses the pool: its lock is free, and its
- * order[] means nothing.  Flushes, and does not drain.
+ * order[] and running tail mean nothing.  Flushes, and does not drain.
  */
 void
 nvm_index_forget_marks(void *block)
@@ -163,16 +164,17 @@ walk_tail(const char *image, uint32 upper, uint32 base_upper, int ntail, uint16 
 }
 
 /*
- * Order of the entries of a private copy.  Returns their number; word[] has
- * room for as many as a page can have.
+ * Order of the entries of a private copy, which nobody has appended any to in
+ * this incarnation.  Returns their number; word[] has room for as many as a page
+ * can have.
  */
 static int
 sort_entries(Relation index, NvmIndexCache *cache, uint32 blkno, const char *image,
 			 uint16 *word)
 {
 	const NvmIndexPage *header = (const NvmIndexPage *) image;
-	uint32		upper = NVM_INDEX_UPPER(header->commit);
-	int			ntail = NVM_INDEX_NTAIL(header->commit);
+	uint32		upper = NVM_INDEX_UPPER(NVM_INDEX_SETTLED(header->commit));
+	int			ntail = NVM_INDEX_NTAIL(NVM_INDEX_SETTLED(header->commit));
 	int			n = header->nbase;
 	int			first = header->right != NVM_INDEX_NONE;
 	uint16	   *tail;
@@ -246,6 +248,8 @@ rebuild_order(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version
 			memcpy((char *) page + NVM_INDEX_HEADER_SIZE + header->nbase * sizeof(uint16),
 				   word, n * sizeof(uint16));
 			page->norder = n;
+			page->commit = NVM_INDEX_COMMIT(NVM_INDEX_SETTLED(header->commit),
+											NVM_INDEX_SETTLED(header->commit));
 			page->order_inc = NvmIndexOrderInc();
 			nvm_index_unlock(page, true);
 		}
@@ -267,7 +271,7 @@ nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno)
 		uint64		version = nvm_index_begin(page);
 
 		if (likely(nvm_index_is_page(cache, page, blkno) &&
-				   (NVM_INDEX_NTAIL(page->commit) == 0 ||
+				   (NVM_INDEX_NTAIL(nvm_index_tail(page)) == 0 ||
 					page->order_inc == NvmIndexOrderInc())))
 			return version;
 		if (!nvm_index_validate(page, version))
@@ -380,7 +384,7 @@ nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uin
 
 	off = NVM_INDEX_PAGE_SIZE - (total - nitems * sizeof(uint16));
 	header->base_upper = off;
-	header->commit = NVM_INDEX_COMMIT(off, 0);
+	header->commit = NVM_INDEX_COMMIT(NVM_INDEX_TAIL(off, 0), 0);
 	memset(&base[nitems], 0, off - NVM_INDEX_HEADER_SIZE - nitems * sizeof(uint16));
 
 	/* in the order of keys and without gaps: btree_search.c relies on that */
@@ -430,19 +434,21 @@ bool
 nvm_index_has_room(const NvmIndexPage *page, Size size)
 {
 	uint32		nbase = nvm_index_load16(&page->nbase);
-	uint64		commit = nvm_index_load64(&page->commit);
+	uint32		tail = nvm_index_tail(page);
 	Size		lower = NVM_INDEX_HEADER_SIZE +
-		(2 * nbase + NVM_INDEX_NTAIL(commit) + 1) * sizeof(uint16);
+		(2 * nbase + NVM_INDEX_NTAIL(tail) + 1) * sizeof(uint16);
 
-	return lower + MAXALIGN(size) <= NVM_INDEX_UPPER(commit);
+	return lower + MAXALIGN(size) <= NVM_INDEX_UPPER(tail);
 }
 
-void
+uint32
 nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup)
 {
 	Size		size = IndexTupleSize(itup);
-	uint32		upper = NVM_INDEX_UPPER(page->commit) - MAXALIGN(size);
-	uint32		ntail = NVM_INDEX_NTAIL(page->commit);
+	uint32		tail = nvm_index_tail(page);
+	uint32		ntail = NVM_INDEX_NTAIL(tail);
+	uint32		upper = NVM_INDEX_UPPER(tail) - MAXALIGN(size);
+	uint32		settled = NVM_INDEX_SETTLED(page->commit);
 	char	   *place = (char *) page + upper;
 	uint16	   *base = (uint16 *) ((char *) page + NVM_INDEX_HEADER_SIZE);
 	uint16	   *order = base + page->nbase;
@@ -452,11 +458,16 @@ nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple i
 	memcpy(place, itup, size);
 	memset(place + size, 0, MAXALIGN(size) - size);
 	if (NvmIndexFlushes(cache, page->level))
-	{
 		nvm_flush(place, MAXALIGN(size));
-		nvm_drain("btree-entry");
+	tail = NVM_INDEX_TAIL(upper, ntail + 1);
+	if (page->level > 0 || !NvmIndexFlushes(cache, 0))
+	{
+		/* not settled later: all before it are */
+		if (NvmIndexFlushes(cache, page->level))
+			nvm_drain("btree-entry");
+		settled = tail;
 	}
-	__atomic_store_n(&page->commit, NVM_INDEX_COMMIT(upper, ntail + 1), __ATOMIC_RELEASE);
+	__atomic_store_n(&page->commit, NVM_INDEX_COMMIT(settled, tail), __ATOMIC_RELEASE);
 	NVM_FAILPOINT("btree-committed");
 
 	/* DRAM contents from here on */
@@ -464,12 +475,13 @@ nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple i
 	{
 		memcpy(order, base, pos * sizeof(uint16));
 		memcpy(order + pos + 1, base + pos, (n - pos) * sizeof(uint16));
-		page->order_inc = NvmIndexOrderInc();
 	}
 	else
 		memmove(order + pos + 1, order + pos, (n - pos) * sizeof(uint16));
 	order[pos] = NVM_INDEX_WORD(upper);
 	page->norder = n + 1;
+	page->order_inc = NvmIndexOrderInc();
+	return tail;
 }
 
 /* ---- hints ---- */

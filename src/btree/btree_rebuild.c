@@ -337,4 +337,5 @@ nvm_btree_register_hooks(void)
 {
 	prev_get_relation_info_hook = get_relation_info_hook;
 	get_relation_info_hook = hide_absent_indexes;
+	nvm_wbl_register_settle(nvm_index_settle);
 }

@@ -60,7 +60,7 @@ map_entries(const NvmIndexView *view, EntryMap *map)
 	map->word = view->word;
 	map->start = upper;
 	map->keyless = inner ? view->first : view->n;
-	if (NVM_INDEX_NTAIL(nvm_index_load64(&page->commit)) == 0 &&
+	if (NVM_INDEX_NTAIL(nvm_index_tail(page)) == 0 &&
 		upper + size == NVM_INDEX_PAGE_SIZE)
 		map->word = NULL;
 }

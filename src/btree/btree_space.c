@@ -63,7 +63,7 @@ init_page(NvmIndexCache *cache, NvmIndexPage *page, uint32 blkno)
 	page->norder = 0;
 	page->order_inc = 0;
 	page->epoch++;
-	page->commit = NVM_INDEX_COMMIT(NVM_INDEX_PAGE_SIZE, 0);
+	page->commit = NVM_INDEX_COMMIT(NVM_INDEX_TAIL(NVM_INDEX_PAGE_SIZE, 0), 0);
 	page->check = nvm_index_check_word(cache->dir, blkno, page);
 	/* a header that a crash tears has no magic number */
 	__atomic_store_n(&page->magic, NVM_INDEX_MAGIC, __ATOMIC_RELEASE);

@@ -314,7 +314,7 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 			nvm_index_unlock(left, false);
 			continue;
 		}
-		nvm_index_append(cache, page, pos, downlink);
+		(void) nvm_index_append(cache, page, pos, downlink);
 		nvm_index_unlock(page, true);
 		nvm_index_unlock(left, false);
 		NVM_FAILPOINT("btree-downlink-inserted");

@@ -172,7 +172,12 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
 	if (dir != 0 && is_truncated_in_place(dir, meta_flags))
+	{
+		/* before its blocks are somebody else's */
+		if (nvm_xact_is_writer())
+			(void) nvm_index_settle();
 		nvm_storage_empty(dir);		/* needs no stamp: ON COMMIT has none to give */
+	}
 	else
 	{
 		nvm_storage_form(index, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);

@@ -215,10 +215,10 @@ nvm_index_validate(NvmIndexPage *page, uint64 version)
  * Lock from a version; false if it is another one by now.  From lock to unlock
  * is a critical section: nothing may be called that can ERROR, allocate or
  * wait for an LWLock.  changed: the version is raised; otherwise it is what it
- * was.
+ * was.  unlock returns it.
  */
 extern bool nvm_index_lock(NvmIndexPage *page, uint64 version);
-extern void nvm_index_unlock(NvmIndexPage *page, bool changed);
+extern uint64 nvm_index_unlock(NvmIndexPage *page, bool changed);
 /* lock whatever the version is, waiting: for the second of two pages */
 extern void nvm_index_lock_wait(NvmIndexPage *page);
 
@@ -320,17 +320,6 @@ extern void nvm_index_change_apply(NvmIndexChange *change);
 extern void nvm_index_change_end(NvmIndexChange *change);
 
 /*
- * Append an entry to a locked page at place `pos` of its order (high key
- * included in the count).  The caller has made sure that it fits
- * (nvm_index_has_room) and that order[] is of this incarnation; when he has
- * unlocked the page he calls nvm_index_flush_commit, since a line that is being
- * flushed is slow to use.  By then the commit word may be a later one, which
- * covers this entry, too.
- */
-extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
-extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
-
-/*
  * Is the memory behind this page to be flushed?  By the index's persistence
  * and the level.
  */
@@ -338,12 +327,39 @@ extern void nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, 
 	((cache)->persistence == NVM_INDEX_FULL || \
 	 ((cache)->persistence == NVM_INDEX_LEAVES && (level) == 0))
 
+/*
+ * Append an entry to a locked page at place `pos` of its order (high key
+ * included in the count).  The caller has made sure that it fits
+ * (nvm_index_has_room) and that order[] is of this incarnation.  Returns the
+ * tail that the page has then.  The entry outlives a crash when the commit word
+ * says so durably: on a leaf the caller notes it (nvm_index_unsettled); on an inner
+ * page the word does, and the caller calls nvm_index_flush_commit when he has
+ * unlocked the page, since a line that is being flushed is slow to use.
+ */
+extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
+extern uint32 nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
+
 static inline void
 nvm_index_flush_commit(NvmIndexCache *cache, NvmIndexPage *page, uint32 level)
 {
 	if (NvmIndexFlushes(cache, level))
 		nvm_flush(&page->commit, sizeof(page->commit));
 }
+
+/*
+ * The current transaction has appended the last entry of this tail to a leaf,
+ * which had this epoch then, and this version afterwards; no page lock is held.
+ * May settle what was noted before; may ERROR.
+ */
+extern void nvm_index_unsettled(NvmIndexPage *page, uint64 version, uint32 epoch,
+								uint32 tail);
+
+/*
+ * Settle all leaves that were noted: after the caller's next drain the entries
+ * outlive a crash.  False if there were none.  No page lock is held.  Can ERROR
+ * only where interrupts are processed.
+ */
+extern bool nvm_index_settle(void);
 
 /*
  * Mark entries DEAD.  word[]: their order words as they were read when the

@@ -26,6 +26,21 @@
 /* the largest offset at which an entry may begin: it has a header */
 #define NVM_INDEX_LAST_OFFSET	(NVM_INDEX_PAGE_SIZE - sizeof(IndexTupleData))
 
+/*
+ * The tail of a page, of which a version is current, or that is locked, or a
+ * copy.  Without a running tail no entry was appended in this incarnation.
+ */
+static inline uint32
+nvm_index_tail(const NvmIndexPage *page)
+{
+	uint64		commit = nvm_index_load64(&page->commit);
+
+	if (NVM_INDEX_RUNNING(commit) != 0 &&
+		nvm_index_load16(&page->order_inc) == NvmIndexOrderInc())
+		return NVM_INDEX_RUNNING(commit);
+	return NVM_INDEX_SETTLED(commit);
+}
+
 typedef enum NvmIndexViewState
 {
 	NVM_VIEW_OK,
@@ -46,7 +61,6 @@ static inline NvmIndexViewState
 nvm_index_view(const NvmIndexPage *page, NvmIndexView *view)
 {
 	uint32		nbase = nvm_index_load16(&page->nbase);
-	uint64		commit = nvm_index_load64(&page->commit);
 	uint32		words = nbase;
 
 	view->page = (const char *) page;
@@ -54,7 +68,7 @@ nvm_index_view(const NvmIndexPage *page, NvmIndexView *view)
 	view->right = nvm_index_load32(&page->right);
 	view->first = view->right != NVM_INDEX_NONE;
 	view->n = nbase;
-	if (NVM_INDEX_NTAIL(commit) > 0)
+	if (NVM_INDEX_NTAIL(nvm_index_tail(page)) > 0)
 	{
 		if (nvm_index_load16(&page->order_inc) != NvmIndexOrderInc())
 			return NVM_VIEW_STALE;

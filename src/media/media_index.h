@@ -9,9 +9,10 @@
  *	header | base[nbase] | order[] | free | tail entries, newest first | base
  *
  * An entry exists if it is named by base[], or if the commit word covers it:
- * it says where the lowest tail entry begins and how many there are.  Its
- * store is what makes an insertion count; everything else that is needed to
- * read an entry is durable before.  btree/README.md has the protocol.
+ * it says where the lowest tail entry begins and how many there are.  It says so
+ * twice: once of the entries that outlive a crash, all of which are durable
+ * before it is stored, and once of those that there are in this incarnation.
+ * btree/README.md has the protocol.
  *
  * Offsets of entries are in units of 8 bytes from the start of the block, so
  * that 10 bits suffice; the high bits of an order word are hints.
@@ -49,16 +50,27 @@
 #define NVM_INDEX_DEAD			0x8000	/* hint: its rows are dead to everybody */
 
 /*
- * Commit word
+ * The tail of a page
  *
  *	bits  0..15		upper: where the lowest entry begins, in bytes
  *	bits 16..31		ntail: entries appended since the page was written as a whole
- *	bits 32..63		zero
  */
-#define NVM_INDEX_COMMIT(upper, ntail) \
-	((uint64_t) (uint16_t) (upper) | ((uint64_t) (uint16_t) (ntail) << 16))
-#define NVM_INDEX_UPPER(c)		((uint32_t) ((c) & 0xFFFF))
-#define NVM_INDEX_NTAIL(c)		((uint32_t) (((c) >> 16) & 0xFFFF))
+#define NVM_INDEX_TAIL(upper, ntail) \
+	((uint32_t) (uint16_t) (upper) | ((uint32_t) (uint16_t) (ntail) << 16))
+#define NVM_INDEX_UPPER(t)		((uint32_t) ((t) & 0xFFFF))
+#define NVM_INDEX_NTAIL(t)		((uint32_t) (((t) >> 16) & 0xFFFF))
+
+/*
+ * Commit word
+ *
+ *	bits  0..31		the settled tail: durable before it is stored
+ *	bits 32..63		the running one, if order_inc is this incarnation, and it is
+ *					not zero; volatile.  Never shorter than the settled one
+ */
+#define NVM_INDEX_COMMIT(settled, running) \
+	((uint64_t) (settled) | ((uint64_t) (running) << 32))
+#define NVM_INDEX_SETTLED(c)	((uint32_t) (c))
+#define NVM_INDEX_RUNNING(c)	((uint32_t) ((c) >> 32))
 
 typedef struct NvmIndexPage
 {
@@ -76,10 +88,10 @@ typedef struct NvmIndexPage
 	uint16_t	nbase;			/* entries of the base */
 	uint16_t	base_upper;		/* bytes: where the lowest of them begins */
 	uint16_t	norder;			/* volatile: words in order[] */
-	uint16_t	order_inc;		/* volatile: order[] means something in this
-								 * incarnation (low 16 bits) */
+	uint16_t	order_inc;		/* volatile: order[] and the running tail mean
+								 * something in this incarnation (low 16 bits) */
 	uint32_t	epoch;			/* volatile: raised at each rewrite */
-	uint64_t	commit;			/* stored last */
+	uint64_t	commit;			/* which tail entries there are */
 } NvmIndexPage;
 
 #define NVM_INDEX_HEADER_SIZE	64

@@ -296,6 +296,16 @@ typedef struct NvmTableOps
 extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);
 
 /*
+ * What the indexes do when the current transaction is about to be made durable,
+ * or to give storages back: after the next drain everything that it has inserted
+ * is durable.  Returns whether there was anything; does not fail where interrupts
+ * are held.
+ */
+typedef bool (*NvmSettleFunction) (void);
+
+extern void nvm_wbl_register_settle(NvmSettleFunction settle);
+
+/*
  * Advance frozen[] as far as the oldest snapshot allows.  Cheap; called by
  * the worker, by VACUUM and now and then by writers.
  */

@@ -41,6 +41,7 @@ extern int	nvm_horizon_naptime;
 
 /* what table/ registered */
 extern const NvmTableOps *nvm_table_ops;
+extern NvmSettleFunction nvm_settle_indexes;
 
 /* ---- wbl_slot.c ---- */
 

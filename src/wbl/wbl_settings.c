@@ -25,6 +25,14 @@ pg_atomic_uint64 *nvm_frozen = NULL;
 
 const NvmTableOps *nvm_table_ops = NULL;
 
+static bool
+settle_nothing(void)
+{
+	return false;
+}
+
+NvmSettleFunction nvm_settle_indexes = settle_nothing;
+
 void
 nvm_wbl_define_settings(void)
 {
@@ -150,6 +158,12 @@ void
 nvm_wbl_register_table_ops(const NvmTableOps *ops)
 {
 	nvm_table_ops = ops;
+}
+
+void
+nvm_wbl_register_settle(NvmSettleFunction settle)
+{
+	nvm_settle_indexes = settle;
 }
 
 /*

@@ -207,6 +207,7 @@ nvm_xact_pre_commit(void)
 
 	NVM_FAILPOINT("commit-begin");
 	nvm_undo_check();
+	(void) nvm_settle_indexes();
 	if (nvm_xact_is_mixed())
 	{
 		xact.class = NVM_XACT_MIXED;
@@ -234,10 +235,15 @@ nvm_xact_pre_commit(void)
 static void
 nvm_xact_commit(void)
 {
+	bool		late;
+
 	if (xact.stamp == NVM_STAMP_NONE)
 		return;
 
 	NVM_FAILPOINT("commit-before-decision");
+	late = nvm_settle_indexes();
+	if (late || xact.class == NVM_XACT_OPEN)
+		nvm_drain("commit-late-data");
 	if (xact.class == NVM_XACT_MIXED)
 	{
 		nvm_commit_decide_mixed(xact.stamp);
@@ -247,8 +253,6 @@ nvm_xact_commit(void)
 	{
 		uint64		commits;
 
-		if (xact.class == NVM_XACT_OPEN)
-			nvm_drain("commit-late-data");
 		nvm_commit_decide(xact.stamp);
 		commits = pg_atomic_fetch_add_u64(&NvmWbl->commits, 1);
 		if (commits % MEASURE_EVERY == 0 && XactLastCommitEnd > ProcLastRecPtr)
@@ -286,6 +290,7 @@ nvm_xact_pre_prepare(void)
 		(void) nvm_xact_stamp();
 	if (xact.stamp != NVM_STAMP_NONE)
 	{
+		(void) nvm_settle_indexes();
 		locks = nvm_undo_save_locks(xact.stamp);
 		xact.prepared = xact.stamp;
 		xact.stamp = NVM_STAMP_NONE;
@@ -392,6 +397,12 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 		/* RecordTransactionAbort has written one record if it has an xid */
 		if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 			xact.records_harmless++;
+		/*
+		 * Its storages, with pages that are to be settled, are about to go, and so
+		 * are its locks, which have kept others from dropping indexes.
+		 */
+		if (xact.stamp != NVM_STAMP_NONE)
+			(void) nvm_settle_indexes();
 		nvm_undo_subabort(GetCurrentTransactionNestLevel(), xact.stamp);
 	}
 }

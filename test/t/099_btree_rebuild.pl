@@ -106,6 +106,19 @@ sub log_of
 	return join "\n", grep { /\[$pid\]/ } split /\n/, slurp_file($node->logfile);
 }
 
+# The session that builds, stopped, is cancelled; the one that waits for it goes on.
+sub cancel_builder
+{
+	my ($builder, $waiter) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	sql('SELECT pg_cancel_backend(' . $builder->pid . ')');
+	$builder->go_on;
+	$waiter->sql('SELECT 1');
+	like(log_of($builder), qr/canceling statement due to user request/, 'who builds is cancelled');
+	return;
+}
+
 sub restart
 {
 	my ($failpoint) = @_;

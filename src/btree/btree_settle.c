@@ -1,0 +1,217 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_settle.c
+ *	  Entries that a transaction has appended to leaves become lasting.
+ *
+ * An entry that is appended counts at once, in the running tail, and outlives a
+ * crash when the settled tail covers it.  That is stored when the entry is
+ * durable, and all that were appended before it, whoever did: a fence for each
+ * entry would be one too many, so it is done for all leaves of the transaction
+ * together, before it commits.  README.md, "Settling".
+ *
+ * The leaves are noted in process memory, a bounded number; when there are more
+ * they are settled in between.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree_page.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+
+#define SETTLE_PAGES	64
+#define SETTLE_SLOTS	(2 * SETTLE_PAGES)
+
+/* a leaf to which the transaction has appended entries */
+typedef struct UnsettledPage
+{
+	NvmIndexPage *page;
+	uint32		dir;			/* what the page must still be */
+	uint32		blkno;
+	uint32		epoch;
+	uint64		version;		/* one that it had with this epoch */
+	uint32		tail;			/* behind its last entry */
+	uint32		first;			/* so many entries were there when it began to
+								 * append without anybody else in between */
+	bool		same;			/* it has been that epoch's since */
+} UnsettledPage;
+
+/* those of the transaction with this stamp */
+static NvmStamp unsettled_stamp;
+static int	nunsettled;
+static UnsettledPage unsettled[SETTLE_PAGES];
+static uint8 unsettled_slot[SETTLE_SLOTS];	/* hash table: number + 1, or 0 */
+
+static void
+unsettled_forget(void)
+{
+	if (nunsettled > 0)
+		memset(unsettled_slot, 0, sizeof(unsettled_slot));
+	nunsettled = 0;
+}
+
+/*
+ * The slot where a page is, or where it would be.
+ */
+static uint8 *
+unsettled_find(const NvmIndexPage *page)
+{
+	uint32		i = murmurhash32((uint32) ((uintptr_t) page / NVM_INDEX_PAGE_SIZE));
+
+	for (;; i++)
+	{
+		uint8	   *slot = &unsettled_slot[i % SETTLE_SLOTS];
+
+		if (*slot == 0 || unsettled[*slot - 1].page == page)
+			return slot;
+	}
+}
+
+void
+nvm_index_unsettled(NvmIndexPage *page, uint64 version, uint32 epoch, uint32 tail)
+{
+	NvmStamp	stamp = nvm_xact_stamp_if_any();
+	UnsettledPage *noted;
+	uint8	   *slot;
+
+	if (unsettled_stamp != stamp || stamp == NVM_STAMP_NONE)
+	{
+		/* those that are left were of a transaction that has aborted */
+		unsettled_forget();
+		unsettled_stamp = stamp;
+	}
+	slot = unsettled_find(page);
+	if (*slot == 0)
+	{
+		if (nunsettled == SETTLE_PAGES)
+		{
+			(void) nvm_index_settle();
+			slot = unsettled_find(page);
+		}
+		noted = &unsettled[nunsettled++];
+		noted->page = page;
+		noted->dir = page->dir;
+		noted->blkno = page->blkno;
+		noted->epoch = epoch - 1;	/* none of ours yet */
+		*slot = nunsettled;
+	}
+	else
+		noted = &unsettled[*slot - 1];
+
+	if (noted->epoch != epoch || NVM_INDEX_NTAIL(noted->tail) + 1 != NVM_INDEX_NTAIL(tail))
+		noted->first = NVM_INDEX_NTAIL(tail) - 1;
+	noted->epoch = epoch;
+	noted->version = version;
+	noted->tail = tail;
+}
+
+/*
+ * The page's commit word, and its current version.  False if the page is not
+ * what it was when it was noted: then a redo lane has rewritten it, which has
+ * made all that was on it durable.
+ */
+static bool
+look_again(UnsettledPage *noted, uint64 *commit)
+{
+	NvmIndexPage *page = noted->page;
+
+	/* mostly nobody has been here since */
+	*commit = nvm_index_load64(&page->commit);
+	if (likely(nvm_index_validate(page, noted->version)))
+		return true;
+	do
+	{
+		noted->version = nvm_index_begin(page);
+		noted->same = page->magic == NVM_INDEX_MAGIC && page->dir == noted->dir &&
+			page->blkno == noted->blkno && page->epoch == noted->epoch;
+		*commit = nvm_index_load64(&page->commit);
+	} while (!nvm_index_validate(page, noted->version));
+	return noted->same;
+}
+
+/*
+ * See to it that the next drain makes all entries up to the transaction's last
+ * one durable.  Those that it has appended itself were flushed then, so that
+ * there is less to wait for now; others may have been appended by somebody who
+ * has not come to wait for them.  True if a drain is needed.
+ */
+static bool
+flush_entries(UnsettledPage *noted)
+{
+	uint64		commit;
+	uint32		settled;
+
+	noted->same = true;
+	if (!look_again(noted, &commit))
+		return false;
+	settled = NVM_INDEX_SETTLED(commit);
+	if (NVM_INDEX_NTAIL(settled) >= NVM_INDEX_NTAIL(noted->tail))
+		return false;
+	if (NVM_INDEX_NTAIL(settled) < noted->first)
+		nvm_flush((char *) noted->page + NVM_INDEX_UPPER(noted->tail),
+				  NVM_INDEX_UPPER(settled) - NVM_INDEX_UPPER(noted->tail));
+	return true;
+}
+
+/*
+ * The entries are durable: say so, unless somebody has.
+ */
+static void
+store_settled(UnsettledPage *noted)
+{
+	NvmIndexPage *page = noted->page;
+	uint64		commit;
+
+	while (noted->same)
+	{
+		if (nvm_index_lock(page, noted->version))
+		{
+			commit = nvm_index_load64(&page->commit);
+			if (NVM_INDEX_NTAIL(NVM_INDEX_SETTLED(commit)) < NVM_INDEX_NTAIL(noted->tail))
+				__atomic_store_n(&page->commit,
+								 NVM_INDEX_COMMIT(noted->tail, NVM_INDEX_RUNNING(commit)),
+								 __ATOMIC_RELEASE);
+			/* no reader is concerned, and no plan of a writer */
+			(void) nvm_index_unlock(page, false);
+			return;
+		}
+		(void) look_again(noted, &commit);
+	}
+}
+
+bool
+nvm_index_settle(void)
+{
+	bool		drain = false;
+
+	if (nunsettled == 0)
+		return false;
+	if (unsettled_stamp != nvm_xact_stamp_if_any())
+	{
+		unsettled_forget();
+		return false;
+	}
+	for (int i = 0; i < nunsettled; i++)
+		drain |= flush_entries(&unsettled[i]);
+	if (drain)
+		nvm_drain("btree-settle");
+	for (int i = 0; i < nunsettled; i++)
+		store_settled(&unsettled[i]);
+
+	/*
+	 * Also where somebody else has said so, who may not have waited for it yet.
+	 * Not while locks are being taken, each of which would wait for the flush
+	 * before it.
+	 */
+	for (int i = 0; i < nunsettled; i++)
+	{
+		if (unsettled[i].same)
+			nvm_flush(&unsettled[i].page->commit, sizeof(unsettled[i].page->commit));
+	}
+	unsettled_forget();
+	NVM_FAILPOINT("btree-settled");
+	return true;
+}
