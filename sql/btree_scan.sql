@@ -181,15 +181,15 @@ SELECT nvm.mirror_operator_classes();
 CREATE OPERATOR CLASS bs_int_ops FOR TYPE int USING btree AS
 	OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
 CREATE INDEX bs_own ON bs USING nvm_btree (a bs_int_ops);
-SELECT nspname, opcname, opcintype::regtype, opcdefault, amvalidate(c.oid)
+SELECT nspname, opcname ~ '^btree_[0-9]+$' AS opcname, opcintype::regtype, opcdefault, amvalidate(c.oid)
 FROM pg_opclass c JOIN pg_am a ON a.oid = opcmethod JOIN pg_namespace n ON n.oid = opcnamespace
-WHERE amname = 'nvm_btree' AND opcname = 'bs_int_ops';
+WHERE amname = 'nvm_btree' AND c.oid IN (SELECT objid FROM pg_depend WHERE refobjid = (SELECT oid FROM pg_opclass WHERE opcname = 'bs_int_ops'));
 SET client_min_messages = warning;
 DROP OPERATOR FAMILY bs_int_ops USING btree CASCADE;
 RESET client_min_messages;
 SELECT to_regclass('bs_own');
-SELECT count(*) FROM pg_opclass WHERE opcname = 'bs_int_ops';
-SELECT count(*) FROM pg_opfamily WHERE opfname = 'bs_int_ops';
+SELECT count(*) FROM pg_opclass WHERE opcname ~ '^(bs_int_ops|btree_[0-9]+)$';
+SELECT count(*) FROM pg_opfamily WHERE opfname ~ '^(bs_int_ops|btree_[0-9]+)$';
 
 SELECT * FROM nvm.check('bs');
 SET client_min_messages = warning;

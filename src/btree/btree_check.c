@@ -29,6 +29,10 @@
 
 #define CHECK_MAX_LEVEL		32
 
+/* how long others may keep us from locking the index */
+#define LOCK_TRIES			20
+#define LOCK_USEC			100000
+
 #define CHECK_KNOWN_META_FLAGS \
 	(NVM_INDEX_META_EQUALIMAGE | NVM_INDEX_META_LEAVES | NVM_INDEX_META_NONE)
 
@@ -360,6 +364,29 @@ check_pass(IndexCheck *check)
 }
 
 /*
+ * For the second pass: keep everybody from changing the index.  Who rebuilds
+ * it concurrently has locked it, and is going to wait for our snapshot, so we do
+ * not wait for him.
+ */
+static void
+lock_against_changes(Relation index)
+{
+	for (int i = 0; !ConditionalLockRelation(index, ShareUpdateExclusiveLock); i++)
+	{
+		if (i >= LOCK_TRIES)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not make sure of what seems to be wrong with index \"%s\"",
+							RelationGetRelationName(index)),
+					 errdetail("Another session holds a lock on it, as REINDEX CONCURRENTLY does."),
+					 errhint("Check it again when that is over.")));
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(LOCK_USEC);
+	}
+	LockRelation(index, ShareLock);
+}
+
+/*
  * See nvm_btree.h.  The caller has opened both, and holds a lock.  Functions of
  * the index run as the table's owner.
  */
@@ -395,10 +422,11 @@ nvm_btree_check(Relation index, Relation heap, bool heapallindexed,
 	check_pass(check);
 	if (check->findings != NIL)
 	{
-		LockRelation(index, ShareLock);
+		lock_against_changes(index);
 		check->locked = true;
 		check_pass(check);
 		UnlockRelation(index, ShareLock);
+		UnlockRelation(index, ShareUpdateExclusiveLock);
 	}
 
 	if (heapallindexed)

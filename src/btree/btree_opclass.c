@@ -9,10 +9,11 @@
  * is created, and later for operator classes that have come since.
  *
  * They live in pg_catalog: then every search path finds them, and pg_dump
- * leaves them alone.  (A class whose name is taken there stays in the schema of
- * its model; families of one name share one.)  The models of PostgreSQL itself become part of the extension.
- * Others can be dropped while the extension stays, so their images depend on
- * them, and on our access method, but are no part of any extension.
+ * leaves them alone.  The models of PostgreSQL itself become part of the extension,
+ * under their own names.  Others can be dropped while the extension stays, so
+ * their images depend on them, and on our access method, but are no part of any
+ * extension; and since names are unique in a schema only, these images are called
+ * btree_OID.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -23,11 +24,13 @@
 #include "access/amvalidate.h"
 #include "access/htup_details.h"
 #include "access/transam.h"
+#include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_opfamily.h"
 #include "commands/defrem.h"
@@ -37,32 +40,39 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "nodes/value.h"
 #include "parser/parser.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(nvm_mirror_operator_classes);
 
 #define METHOD		"nvm_btree"
 
-/* our family that stands for btree's family f; both have a name and members */
-#define OUR_FAMILY \
-	"(SELECT o.oid FROM pg_catalog.pg_opfamily o, pg_catalog.pg_namespace n" \
-	"  WHERE n.oid = o.opfnamespace AND o.opfmethod = $1 AND o.opfname = f.opfname" \
-	"    AND (n.oid = f.opfnamespace OR n.nspname = 'pg_catalog')" \
-	"  ORDER BY n.oid = f.opfnamespace DESC LIMIT 1)"
+/* what the image of x is called, FirstNormalObjectId being 16384 */
+#define IMAGE_NAME(x, name) \
+	"(CASE WHEN " x ".oid < 16384 THEN " x "." name \
+	"      ELSE pg_catalog.format('btree_%s', " x ".oid)::pg_catalog.name END)"
+#define FAMILY_NAME		IMAGE_NAME("f", "opfname")
+#define CLASS_NAME		IMAGE_NAME("c", "opcname")
 
-/* families of btree without a namesake, and where it goes */
+/* our family that stands for btree's family f */
+#define OUR_FAMILY \
+	"(SELECT o.oid FROM pg_catalog.pg_opfamily o" \
+	"  WHERE o.opfnamespace = 'pg_catalog'::pg_catalog.regnamespace" \
+	"    AND o.opfmethod = $1 AND o.opfname = " FAMILY_NAME ")"
+
+/* families of btree without an image */
 static const char *const missing_families =
-"SELECT f.oid, pg_catalog.format('CREATE OPERATOR FAMILY %s.%I USING " METHOD "',"
-"       'pg_catalog', f.opfname), 'pg_catalog', f.opfname"
+"SELECT f.oid, pg_catalog.format('CREATE OPERATOR FAMILY pg_catalog.%I USING " METHOD "',"
+"       " FAMILY_NAME "), 'pg_catalog', " FAMILY_NAME
 "  FROM pg_catalog.pg_opfamily f"
-" WHERE f.opfmethod = 403 AND " OUR_FAMILY " IS NULL AND NOT EXISTS"
-"       (SELECT FROM pg_catalog.pg_opfamily e WHERE e.opfmethod = 403"
-"           AND e.opfname = f.opfname AND e.oid < f.oid)"
+" WHERE f.opfmethod = 403 AND " OUR_FAMILY " IS NULL"
 " ORDER BY f.oid";
 
 /*
@@ -70,27 +80,19 @@ static const char *const missing_families =
  * than the type itself, but the syntax wants something.
  */
 static const char *const missing_classes =
-"SELECT c.oid, pg_catalog.format('CREATE OPERATOR CLASS %I.%I %s FOR TYPE %s USING " METHOD
-"       FAMILY %I.%I AS STORAGE %s', w.nsp, c.opcname,"
+"SELECT c.oid, pg_catalog.format('CREATE OPERATOR CLASS pg_catalog.%I %s FOR TYPE %s USING " METHOD
+"       FAMILY %I.%I AS STORAGE %s', " CLASS_NAME ","
 "       CASE WHEN c.opcdefault THEN 'DEFAULT' END,"
 "       pg_catalog.format_type(c.opcintype, NULL), fn.nspname, o.opfname,"
-"       pg_catalog.format_type(c.opcintype, NULL)), w.nsp, c.opcname"
+"       pg_catalog.format_type(c.opcintype, NULL)), 'pg_catalog', " CLASS_NAME
 "  FROM pg_catalog.pg_opclass c"
-"  JOIN pg_catalog.pg_namespace cn ON cn.oid = c.opcnamespace"
 "  JOIN pg_catalog.pg_opfamily f ON f.oid = c.opcfamily"
 "  JOIN pg_catalog.pg_opfamily o ON o.oid = " OUR_FAMILY
-"  JOIN pg_catalog.pg_namespace fn ON fn.oid = o.opfnamespace,"
-"  LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_opclass d"
-"             WHERE d.opcmethod = $1 AND d.opcname = c.opcname"
-"               AND d.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace)"
-"             OR EXISTS (SELECT FROM pg_catalog.pg_opclass e WHERE e.opcmethod = 403"
-"                   AND e.opcname = c.opcname AND e.oid < c.oid)"
-"           THEN cn.nspname ELSE 'pg_catalog' END AS nsp) w"
+"  JOIN pg_catalog.pg_namespace fn ON fn.oid = o.opfnamespace"
 " WHERE c.opcmethod = 403 AND NOT EXISTS"
-"       (SELECT FROM pg_catalog.pg_opclass d, pg_catalog.pg_namespace dn"
-"         WHERE dn.oid = d.opcnamespace AND d.opcmethod = $1 AND d.opcname = c.opcname"
-"           AND d.opcintype = c.opcintype"
-"           AND (d.opcnamespace = c.opcnamespace OR dn.nspname = 'pg_catalog'))"
+"       (SELECT FROM pg_catalog.pg_opclass d WHERE d.opcmethod = $1"
+"           AND d.opcnamespace = 'pg_catalog'::pg_catalog.regnamespace"
+"           AND d.opcname = " CLASS_NAME ")"
 " ORDER BY c.oid";
 
 /* for each family of ours, one command that adds the members that it lacks */
@@ -179,8 +181,11 @@ run_commands(Oid method, const char *query, Oid classid)
 	SPITupleTable *table;
 	int			n;
 
-	if (SPI_execute_with_args(query, 1, argtypes, args, NULL, false, 0) != SPI_OK_SELECT)
+	/* what others have committed counts, whatever our isolation level */
+	PushActiveSnapshot(GetLatestSnapshot());
+	if (SPI_execute_with_args(query, 1, argtypes, args, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read the operator classes of btree");
+	PopActiveSnapshot();
 	table = SPI_tuptable;
 	n = (int) SPI_processed;
 
@@ -227,6 +232,9 @@ nvm_btree_mirror_opclasses(void)
 	int			nestlevel;
 	int			n;
 
+	/* two who make the same ones would get in each other's way */
+	LockDatabaseObject(AccessMethodRelationId, method, 0, ShareUpdateExclusiveLock);
+
 	GetUserIdAndSecContext(&userid, &sec_context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
 						   sec_context | SECURITY_LOCAL_USERID_CHANGE);
@@ -252,41 +260,105 @@ nvm_btree_mirror_opclasses(void)
 }
 
 /*
- * Is there a class of ours of this name and type?
+ * See nvm_btree.h.
  */
-static bool
-has_image(CatCList *ours, Form_pg_opclass model)
+Oid
+nvm_btree_opclass_image(Oid model)
 {
-	for (int i = 0; i < ours->n_members; i++)
-	{
-		Form_pg_opclass image = (Form_pg_opclass) GETSTRUCT(&ours->members[i]->tuple);
+	Oid			method = get_index_am_oid(METHOD, true);
+	HeapTuple	tuple;
+	NameData	name;
 
-		if (image->opcintype == model->opcintype &&
-			strcmp(NameStr(image->opcname), NameStr(model->opcname)) == 0)
-			return true;
+	if (model >= FirstNormalObjectId)
+		snprintf(NameStr(name), NAMEDATALEN, "btree_%u", model);
+	else
+	{
+		tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(model));
+		if (!HeapTupleIsValid(tuple))
+			return InvalidOid;
+		name = ((Form_pg_opclass) GETSTRUCT(tuple))->opcname;
+		ReleaseSysCache(tuple);
 	}
-	return false;
+	return GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid, ObjectIdGetDatum(method),
+						   NameGetDatum(&name), ObjectIdGetDatum(PG_CATALOG_NAMESPACE));
+}
+
+List *
+nvm_btree_opclass_name(Oid image)
+{
+	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(image));
+	Form_pg_opclass form;
+	List	   *name;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", image);
+	form = (Form_pg_opclass) GETSTRUCT(tuple);
+	name = list_make2(makeString(get_namespace_name(form->opcnamespace)),
+					  makeString(pstrdup(NameStr(form->opcname))));
+	ReleaseSysCache(tuple);
+	return name;
+}
+
+/*
+ * A class of nvm_btree that somebody made by hand stands for btree's of its
+ * name and schema.
+ */
+Oid
+nvm_btree_opclass_model(Oid image)
+{
+	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(image));
+	Form_pg_opclass form;
+	Oid			model = InvalidOid;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", image);
+	form = (Form_pg_opclass) GETSTRUCT(tuple);
+	if (form->opcmethod == BTREE_AM_OID)
+		model = image;
+	else if (form->opcnamespace == PG_CATALOG_NAMESPACE &&
+			 sscanf(NameStr(form->opcname), "btree_%u", &model) == 1)
+	{
+		if (!SearchSysCacheExists1(CLAOID, ObjectIdGetDatum(model)) ||
+			nvm_btree_opclass_image(model) != image)
+			model = InvalidOid;
+	}
+	else
+		model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+								ObjectIdGetDatum(BTREE_AM_OID),
+								NameGetDatum(&form->opcname),
+								ObjectIdGetDatum(form->opcnamespace));
+	if (!OidIsValid(model))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("operator class \"%s\" does not exist for access method \"%s\"",
+						NameStr(form->opcname), "btree"),
+				 errdetail("Operator classes of access method \"%s\" stand for those of \"btree\" of the same name.",
+						   METHOD)));
+	ReleaseSysCache(tuple);
+	return model;
 }
 
 /*
  * Before an index may be made: see to it that operator classes of btree that
- * came after the extension, of other extensions perhaps, can be used.
+ * came after the extension, of other extensions perhaps, can be used.  Without
+ * that, a default one of a type that only resembles the column's would be
+ * taken, which compares otherwise.
  */
 void
 nvm_btree_complete_opclasses(void)
 {
-	Oid			method = get_index_am_oid(METHOD, true);
 	CatCList   *models;
-	CatCList   *ours;
 	bool		complete = true;
 
-	if (!OidIsValid(method))
+	if (!OidIsValid(get_index_am_oid(METHOD, true)))
 		return;
 	models = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
-	ours = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(method));
 	for (int i = 0; complete && i < models->n_members; i++)
-		complete = has_image(ours, (Form_pg_opclass) GETSTRUCT(&models->members[i]->tuple));
-	ReleaseSysCacheList(ours);
+	{
+		Form_pg_opclass model = (Form_pg_opclass) GETSTRUCT(&models->members[i]->tuple);
+
+		complete = OidIsValid(nvm_btree_opclass_image(model->oid));
+	}
 	ReleaseSysCacheList(models);
 	if (!complete)
 		nvm_btree_mirror_opclasses();

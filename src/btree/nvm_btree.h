@@ -151,6 +151,15 @@ extern void nvm_btree_register(void);
 /* before an index may be made: give nvm_btree the classes that it lacks */
 extern void nvm_btree_complete_opclasses(void);
 
+/*
+ * Ours that stands for an operator class of btree, or InvalidOid; its name as
+ * in a statement; and back: ERROR if ours stands for none, theirs is returned.
+ */
+extern Oid	nvm_btree_opclass_image(Oid model);
+extern List *nvm_btree_opclass_name(Oid image);
+extern Oid	nvm_btree_opclass_model(Oid image);
+
+
 /* ---- start (btree_persist.c, btree_rebuild.c, btree_rebuild_worker.c) ---- */
 
 extern Size nvm_btree_shmem_size(void);

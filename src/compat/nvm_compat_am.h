@@ -31,6 +31,14 @@
 #define NVM_SPECULATIVE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 #define NVM_MATVIEW_WANTS_BTREE		(PG_VERSION_NUM < 180000)
 
+/* forms of ALTER TABLE that make the column's indexes anew from their definitions */
+#if PG_VERSION_NUM >= 170000
+#define NvmRecreatesIndexes(subtype) \
+	((subtype) == AT_AlterColumnType || (subtype) == AT_SetExpression)
+#else
+#define NvmRecreatesIndexes(subtype)	((subtype) == AT_AlterColumnType)
+#endif
+
 /* rebuild an index in the current transaction */
 #include "catalog/index.h"
 static inline void

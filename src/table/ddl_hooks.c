@@ -18,6 +18,7 @@
 #include "btree/nvm_btree.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_inherits.h"
@@ -47,25 +48,25 @@ static bool attaching = false;
 static bool rewriting = false;
 
 /*
- * Is relation relid, which this command has made, an index of ours?  Or an
- * index of a partitioned table?  The catalogs do not show it yet, the relcache
- * does.
+ * Access method of relation relid, which this command has made, if it is an
+ * index; perhaps one of a partitioned table.  The catalogs do not show it yet,
+ * the relcache does.
  */
-static bool
-ddl_created_btree(Oid relid, bool *partitioned)
+static Oid
+ddl_created_index_method(Oid relid, bool *partitioned)
 {
 	Relation	rel = RelationIdGetRelation(relid);
-	bool		ours = false;
+	Oid			am = InvalidOid;
 
 	*partitioned = false;
 	if (rel != NULL)
 	{
 		*partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_INDEX;
 		if (rel->rd_rel->relkind == RELKIND_INDEX || *partitioned)
-			ours = rel->rd_rel->relam == get_index_am_oid(NVM_BTREE_NAME, true);
+			am = rel->rd_rel->relam;
 		RelationClose(rel);
 	}
-	return ours;
+	return am;
 }
 
 /*
@@ -108,11 +109,14 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (access == OAT_POST_CREATE)
 	{
 		bool		partitioned;
+		Oid			am = ddl_created_index_method(objectId, &partitioned);
 
-		if (ddl_created_btree(objectId, &partitioned))
+		if (OidIsValid(am) && am == get_index_am_oid(NVM_BTREE_NAME, true))
 			nvm_ddl_created_index(objectId);
 		else if (partitioned && !rewriting)
 			nvm_ddl_created_partitioned_index(objectId);
+		else if (am == BTREE_AM_OID && !partitioned)
+			nvm_ddl_created_btree(objectId);
 		else if (arg != NULL && ((ObjectAccessPostCreate *) arg)->is_internal)
 			nvm_ddl_created_relation(objectId);
 	}
@@ -287,6 +291,7 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 			nvm_ddl_leave_table(stmt, &w);
 			nvm_ddl_attach_index(stmt);
 			posing = nvm_ddl_pose_as_btree(stmt);
+			nvm_ddl_lay_aside(stmt, &w);
 			attaching = ddl_attaches(stmt);
 			rewriting = !attaching && !nvm_ddl_only_index_constraints(stmt);
 		}
@@ -314,8 +319,6 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 {
 	Node	   *stmt = pstmt->utilityStmt;
 
-	if (IsA(stmt, IndexStmt) || IsA(stmt, AlterTableStmt))
-		nvm_btree_complete_opclasses();
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
 	pstmt = nvm_ddl_name_opclasses(pstmt);

@@ -9,11 +9,10 @@
  *
  *	ALTER COLUMN TYPE
  *		drops the indexes of the column and makes them anew from their
- *		definitions.  That of a constraint names no access method, so it
- *		becomes btree's; and where the type's bytes stay what they are, the
- *		new index takes the file of the old one over and is not built.  An
- *		index made by an ALTER TABLE that dropped one of ours of that name on
- *		that table is made ours again, and built.
+ *		definitions (ddl_recreate.c).  Where the type's bytes stay what they
+ *		are, the index of a constraint takes the file of the old one over and is
+ *		not built: its storage is the old one's, which ends with the command, so
+ *		it is built at the end.
  *	SET (persistence = ...) of an index
  *		changes the option only.  The index is built anew into a storage of that
  *		kind.
@@ -77,11 +76,13 @@ typedef struct WatchedStorage
 	uint64		creation;
 } WatchedStorage;
 
-/* an index of ours that the command has dropped */
+/* an index of ours that the command has dropped, or that is btree's meanwhile */
 typedef struct WatchedDrop
 {
 	Oid			table;
 	char	   *name;
+	bool		lent;
+	char	   *persistence;	/* index parameter of one that is lent, or NULL */
 } WatchedDrop;
 
 /* the innermost command that is being watched */
@@ -146,6 +147,16 @@ nvm_ddl_watch_move(Oid relid)
 }
 
 /*
+ * An index of btree was made (OAT_POST_CREATE).
+ */
+void
+nvm_ddl_created_btree(Oid indexid)
+{
+	if (watch != NULL && watch->dropped != NIL)
+		nvm_ddl_recreated_index(watch, indexid);
+}
+
+/*
  * Index relid, whose storage is dir (0: it has none), is being dropped
  * (OAT_DROP).
  */
@@ -176,7 +187,7 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 		WatchedDrop *drop;
 
 		oldcontext = MemoryContextSwitchTo(watch->context);
-		drop = palloc(sizeof(WatchedDrop));
+		drop = palloc0(sizeof(WatchedDrop));
 		drop->table = index->rd_index->indrelid;
 		drop->name = pstrdup(RelationGetRelationName(index));
 		watch->dropped = lappend(watch->dropped, drop);
@@ -194,10 +205,10 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
  *
  * An entry that is of this transaction stays where it is until the transaction
  * ends, or the subtransaction aborts that made it; others are read anew once
- * the index has been built.
+ * the index has been built.  One that was just made goes with what we do.
  */
 static void
-replace_routine(Relation index, Oid am)
+replace_routine(Relation index, Oid am, bool just_made)
 {
 	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
 	Oid			handler;
@@ -212,8 +223,9 @@ replace_routine(Relation index, Oid am)
 		elog(ERROR, "access methods of index \"%s\" differ in their support functions",
 			 RelationGetRelationName(index));
 
-	if (index->rd_createSubid != InvalidSubTransactionId ||
-		NvmRelFirstFileSubid(index) != InvalidSubTransactionId)
+	if (!just_made &&
+		(index->rd_createSubid != InvalidSubTransactionId ||
+		 NvmRelFirstFileSubid(index) != InvalidSubTransactionId))
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(TopTransactionContext);
 		ReplacedRoutine *r = palloc(sizeof(ReplacedRoutine));
@@ -283,11 +295,12 @@ options_for_btree(Datum options)
 
 /*
  * Enter access method am, ours or btree, for an index, which is locked
- * exclusively and has to be built after that.  ERROR if this session has it
- * open, whose scans would go on with the other routine.
+ * exclusively and has to be built after that; just_made by this very command.
+ * ERROR if this session has it open, whose scans would go on with the other
+ * routine.
  */
-static void
-set_index_method(Oid indexid, Oid am)
+void
+nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
 {
 	Relation	index = index_open(indexid, NoLock);
 	Relation	pg_class = table_open(RelationRelationId, RowExclusiveLock);
@@ -303,7 +316,8 @@ set_index_method(Oid indexid, Oid am)
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for index %u", indexid);
-	CheckTableNotInUse(index, "ALTER TABLE");
+	if (!just_made)
+		CheckTableNotInUse(index, "ALTER TABLE");
 	values[Anum_pg_class_relam - 1] = ObjectIdGetDatum(am);
 	replace[Anum_pg_class_relam - 1] = true;
 	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
@@ -340,7 +354,7 @@ set_index_method(Oid indexid, Oid am)
 		recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
 	}
 
-	replace_routine(index, am);
+	replace_routine(index, am, just_made);
 	index_close(index, NoLock);
 	CommandCounterIncrement();
 }
@@ -359,7 +373,7 @@ nvm_ddl_convert_index(Oid indexid)
 
 	index_close(index, NoLock);
 	dir = nvm_ddl_storage(indexid);
-	set_index_method(indexid, BTREE_AM_OID);
+	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
 	NVM_FAILPOINT("ddl-convert-index");
 	if (ready)
 		nvm_reindex_index(indexid, persistence);
@@ -377,16 +391,19 @@ nvm_ddl_lend_index(Oid indexid, const char *newname)
 {
 	Oid			table = IndexGetRelation(indexid, false);
 	const char *names[] = {get_rel_name(indexid), newname};
+	char	   *persistence = nvm_ddl_get_persistence(indexid);
 	MemoryContext oldcontext = MemoryContextSwitchTo(watch->context);
 
 	for (int i = 0; i < (int) lengthof(names); i++)
 	{
-		WatchedDrop *drop = palloc(sizeof(WatchedDrop));
+		WatchedDrop *drop = palloc0(sizeof(WatchedDrop));
 
 		if (names[i] == NULL)
 			continue;
 		drop->table = table;
 		drop->name = pstrdup(names[i]);
+		drop->lent = true;
+		drop->persistence = persistence ? pstrdup(persistence) : NULL;
 		watch->dropped = lappend(watch->dropped, drop);
 	}
 	MemoryContextSwitchTo(oldcontext);
@@ -452,7 +469,7 @@ nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w)
 			w->storages = lappend(w->storages, watched_storage(dir));
 			MemoryContextSwitchTo(oldcontext);
 		}
-		set_index_method(lfirst_oid(lc), BTREE_AM_OID);
+		nvm_ddl_set_index_method(lfirst_oid(lc), BTREE_AM_OID, false);
 	}
 	list_free(indexes);
 	relation_close(rel, NoLock);
@@ -508,10 +525,10 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 /* ---- the end of a command ---- */
 
 /*
- * Was an index of ours of this name dropped from the table?
+ * Was an index of ours of this name dropped from the table, or lent?
  */
-static bool
-replaces_ours(NvmIndexWatch *w, Relation index)
+static WatchedDrop *
+watched_drop(NvmIndexWatch *w, Relation index)
 {
 	ListCell   *lc;
 
@@ -521,9 +538,20 @@ replaces_ours(NvmIndexWatch *w, Relation index)
 
 		if (drop->table == index->rd_index->indrelid &&
 			strcmp(drop->name, RelationGetRelationName(index)) == 0)
-			return true;
+			return drop;
 	}
-	return false;
+	return NULL;
+}
+
+/*
+ * Does an index that was just made take the place of one of ours?
+ */
+bool
+nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
+{
+	WatchedDrop *drop = watched_drop(w, index);
+
+	return drop != NULL && !drop->lent;
 }
 
 /*
@@ -554,7 +582,7 @@ settle_index(NvmIndexWatch *w, Oid relid)
 	Relation	index;
 	Relation	table;
 	char		persistence;
-	bool		make_ours = false;
+	WatchedDrop *drop = NULL;
 	bool		build = false;
 	uint32		dir;
 
@@ -581,9 +609,9 @@ settle_index(NvmIndexWatch *w, Oid relid)
 	else if (index->rd_rel->relam == BTREE_AM_OID)
 	{
 		table = table_open(index->rd_index->indrelid, AccessShareLock);
-		make_ours = nvm_relation_is_nvm(table) && replaces_ours(w, index);
+		drop = nvm_relation_is_nvm(table) ? watched_drop(w, index) : NULL;
 		table_close(table, NoLock);
-		build = make_ours || dir != 0;
+		build = drop != NULL || dir != 0;
 	}
 	relation_close(index, NoLock);
 
@@ -591,8 +619,12 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		return;
 	NVM_FAILPOINT("ddl-settle-index");
 	LockRelationOid(relid, AccessExclusiveLock);
-	if (make_ours)
-		set_index_method(relid, get_index_am_oid(NVM_BTREE_NAME, false));
+	if (drop != NULL)
+	{
+		nvm_ddl_set_index_method(relid, get_index_am_oid(NVM_BTREE_NAME, false), false);
+		if (drop->persistence != NULL)
+			nvm_ddl_set_persistence(relid, drop->persistence);
+	}
 	nvm_reindex_index(relid, persistence);
 	CommandCounterIncrement();
 }
@@ -653,6 +685,9 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 
 	if (w->touched != NIL || w->storages != NIL)
 		CommandCounterIncrement();
+	watch = w;
+	nvm_ddl_put_back(w);
+	watch = w->outer;
 	if (goes_on)
 	{
 		foreach(lc, w->moved)

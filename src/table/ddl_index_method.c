@@ -214,42 +214,20 @@ alter_table_take_ours(AlterTableStmt *stmt)
 }
 
 /*
- * Operator classes of btree may have come since ours were made.  There are as
- * many of ours as of btree's, since each image goes with its model.
- */
-static void
-ensure_opclasses(Oid method)
-{
-	CatCList   *theirs = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
-	CatCList   *ours = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(method));
-	bool		missing = theirs->n_members > ours->n_members;
-
-	ReleaseSysCacheList(ours);
-	ReleaseSysCacheList(theirs);
-	if (missing)
-		(void) nvm_btree_mirror_opclasses();
-}
-
-/*
  * ProcessUtility_hook, before the statement: if an index of ours may come of
- * it, see to the operator classes.  Without that, a default one of a type that
- * only resembles the column's would be taken, which compares otherwise.
+ * it, see to the operator classes.
  */
 void
 nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
 {
 	Node	   *node = pstmt->utilityStmt;
-	Oid			method;
 
 	if (!IsA(node, AlterTableStmt) &&
 		!(IsA(node, IndexStmt) &&
 		  strcmp(((IndexStmt *) node)->accessMethod, NVM_BTREE_NAME) == 0))
 		return;
-	if (!IsTransactionState() || RecoveryInProgress() || XactReadOnly)
-		return;
-	method = get_index_am_oid(NVM_BTREE_NAME, true);
-	if (OidIsValid(method))
-		ensure_opclasses(method);
+	if (IsTransactionState() && !RecoveryInProgress() && !XactReadOnly)
+		nvm_btree_complete_opclasses();
 }
 
 /*
@@ -391,97 +369,39 @@ nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
 }
 
 /*
- * The operator class of btree that one of ours stands for: by name and type,
- * first of the same schema.
- */
-static Oid
-btree_opclass_of(Oid ours)
-{
-	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(ours));
-	Form_pg_opclass form;
-	Oid			result;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator class %u", ours);
-	form = (Form_pg_opclass) GETSTRUCT(tuple);
-	if (form->opcmethod == BTREE_AM_OID)
-	{
-		ReleaseSysCache(tuple);
-		return ours;
-	}
-	result = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
-							 ObjectIdGetDatum(BTREE_AM_OID),
-							 NameGetDatum(&form->opcname),
-							 ObjectIdGetDatum(form->opcnamespace));
-	if (!OidIsValid(result))
-	{
-		CatCList   *list = SearchSysCacheList1(CLAAMNAMENSP, ObjectIdGetDatum(BTREE_AM_OID));
-
-		for (int i = 0; i < list->n_members && !OidIsValid(result); i++)
-		{
-			Form_pg_opclass other = (Form_pg_opclass) GETSTRUCT(&list->members[i]->tuple);
-
-			if (strcmp(NameStr(other->opcname), NameStr(form->opcname)) == 0 &&
-				other->opcintype == form->opcintype)
-				result = other->oid;
-		}
-		ReleaseSysCacheList(list);
-	}
-	if (!OidIsValid(result))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("operator class \"%s\" does not exist for access method \"%s\"",
-						NameStr(form->opcname), "btree"),
-				 errdetail("Operator classes of access method \"%s\" stand for those of \"btree\" of the same name.",
-						   NVM_BTREE_NAME)));
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/*
- * ProcessUtility_hook, with the operator classes made: one that CREATE INDEX
- * names with its schema, as pg_dump does, is btree's, and ours that stands for
- * it may be in pg_catalog.  Returns the statement or a changed copy.
+ * ProcessUtility_hook, with the operator classes made: CREATE INDEX names
+ * those of btree, and ours that stands for one may have another name or schema.
+ * Returns the statement or a changed copy.
  */
 PlannedStmt *
 nvm_ddl_name_opclasses(PlannedStmt *pstmt)
 {
 	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
-	Oid			method;
 	ListCell   *lc;
 
-	if (!IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0)
-		return pstmt;
-	method = get_index_am_oid(NVM_BTREE_NAME, true);
-	if (!OidIsValid(method))
+	if (!IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0 ||
+		!OidIsValid(get_index_am_oid(NVM_BTREE_NAME, true)))
 		return pstmt;
 	pstmt = copyObject(pstmt);
 	stmt = (IndexStmt *) pstmt->utilityStmt;
 	foreach(lc, stmt->indexParams)
 	{
 		IndexElem  *elem = lfirst_node(IndexElem, lc);
-		Oid			namespace;
-		Datum		name;
-		Oid			model;
+		Oid			model = InvalidOid;
 		Oid			image;
 
-		if (list_length(elem->opclass) != 2)
+		if (list_length(elem->opclass) == 2)
+			model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+									ObjectIdGetDatum(BTREE_AM_OID),
+									CStringGetDatum(strVal(lsecond(elem->opclass))),
+									ObjectIdGetDatum(get_namespace_oid(strVal(linitial(elem->opclass)), true)));
+		else if (list_length(elem->opclass) == 1)
+			model = OpclassnameGetOpcid(BTREE_AM_OID, strVal(linitial(elem->opclass)));
+		if (!OidIsValid(model))
 			continue;
-		namespace = get_namespace_oid(strVal(linitial(elem->opclass)), true);
-		name = CStringGetDatum(strVal(lsecond(elem->opclass)));
-		model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
-								ObjectIdGetDatum(BTREE_AM_OID), name,
-								ObjectIdGetDatum(namespace));
-		if (!OidIsValid(model) ||
-			SearchSysCacheExists3(CLAAMNAMENSP, ObjectIdGetDatum(method), name,
-								  ObjectIdGetDatum(namespace)))
-			continue;
-		image = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
-								ObjectIdGetDatum(method), name,
-								ObjectIdGetDatum(PG_CATALOG_NAMESPACE));
-		if (OidIsValid(image) && btree_opclass_of(image) == model)
-			elem->opclass = list_make2(makeString(pstrdup("pg_catalog")),
-									   lsecond(elem->opclass));
+		image = nvm_btree_opclass_image(model);
+		if (OidIsValid(image))
+			elem->opclass = nvm_btree_opclass_name(image);
 	}
 	return pstmt;
 }
@@ -555,43 +475,61 @@ check_pattern_opclass(Oid opclass, Oid collation)
 }
 
 /*
- * Index indexid was made, and is not built yet (OAT_POST_CREATE): if it is
- * ours, give it the operator classes of btree.
+ * Let pg_index.indclass of an index be what is given, in the relcache too.
+ */
+void
+nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes)
+{
+	Relation	pg_index = table_open(IndexRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(indexid));
+	Datum		values[Natts_pg_index] = {0};
+	bool		nulls[Natts_pg_index] = {0};
+	bool		replace[Natts_pg_index] = {0};
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	values[Anum_pg_index_indclass - 1] = PointerGetDatum(classes);
+	replace[Anum_pg_index_indclass - 1] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
+	CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
+	CommandCounterIncrement();
+	renew_entry(indexid, classes);
+	table_close(pg_index, RowExclusiveLock);
+}
+
+/*
+ * Index indexid was made, and is not built yet (OAT_POST_CREATE): it is ours,
+ * and gets the operator classes of btree.
  */
 void
 nvm_ddl_created_index(Oid indexid)
 {
-	Relation	pg_index;
 	HeapTuple	tuple;
 	Datum		datum;
 	bool		isnull;
 	oidvector  *classes;
 	oidvector  *collations;
-	Datum		values[Natts_pg_index] = {0};
-	bool		nulls[Natts_pg_index] = {0};
-	bool		replace[Natts_pg_index] = {0};
 	ObjectAddress index;
 	bool		changed = false;
 
 	/* the index's rows in the catalogs are of this command */
 	CommandCounterIncrement();
 
-	pg_index = table_open(IndexRelationId, RowExclusiveLock);
-	tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(indexid));
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for index %u", indexid);
 	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull);
 	Assert(!isnull);
 	classes = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
-
 	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indcollation, &isnull);
 	Assert(!isnull);
-	collations = (oidvector *) DatumGetPointer(datum);
+	collations = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
+	ReleaseSysCache(tuple);
 
 	ObjectAddressSet(index, RelationRelationId, indexid);
 	for (int i = 0; i < classes->dim1; i++)
 	{
-		Oid			theirs = btree_opclass_of(classes->values[i]);
+		Oid			theirs = nvm_btree_opclass_model(classes->values[i]);
 		ObjectAddress opclass;
 
 		if (theirs == classes->values[i])
@@ -602,15 +540,6 @@ nvm_ddl_created_index(Oid indexid)
 		recordDependencyOn(&index, &opclass, DEPENDENCY_NORMAL);
 		changed = true;
 	}
-
 	if (changed)
-	{
-		values[Anum_pg_index_indclass - 1] = PointerGetDatum(classes);
-		replace[Anum_pg_index_indclass - 1] = true;
-		tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
-		CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
-		CommandCounterIncrement();
-		renew_entry(indexid, classes);
-	}
-	table_close(pg_index, RowExclusiveLock);
+		nvm_ddl_set_index_opclasses(indexid, classes);
 }

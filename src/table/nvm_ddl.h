@@ -53,6 +53,7 @@ extern List *nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
 extern void nvm_ddl_pose_end(List *indexes);
 extern void nvm_ddl_created_index(Oid indexid);
 extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
+extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);
 
 /* ---- ddl_index.c ---- */
 
@@ -65,6 +66,7 @@ typedef struct NvmIndexWatch
 	List	   *dropped;
 	List	   *moved;			/* Oids of tables, by SET TABLESPACE */
 	List	   *storages;		/* to be ended when it is over */
+	List	   *aside;			/* ddl_recreate.c */
 } NvmIndexWatch;
 
 extern void nvm_ddl_watch_begin(NvmIndexWatch *w);
@@ -77,6 +79,9 @@ extern void nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern void nvm_ddl_convert_index(Oid indexid);
 extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
+extern void nvm_ddl_created_btree(Oid indexid);
+extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
+extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
 extern void nvm_ddl_register_index_callbacks(void);
 
 /* ---- ddl_partition.c ---- */
@@ -84,6 +89,14 @@ extern void nvm_ddl_register_index_callbacks(void);
 extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
 extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
 extern void nvm_ddl_created_partitioned_index(Oid indexid);
+
+/* ---- ddl_recreate.c ---- */
+
+extern char *nvm_ddl_get_persistence(Oid indexid);
+extern void nvm_ddl_set_persistence(Oid indexid, const char *value);
+extern void nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w);
+extern void nvm_ddl_put_back(NvmIndexWatch *w);
+extern void nvm_ddl_recreated_index(NvmIndexWatch *w, Oid indexid);
 
 /* ---- speculative.c ---- */
 

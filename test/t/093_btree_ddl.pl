@@ -9,154 +9,12 @@ use strict;
 use warnings;
 
 use NvmTest;
+use NvmWalk;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
-nvm.default_index_method = nvm_btree
-allow_in_place_tablespaces = on
-max_prepared_transactions = 5
-autovacuum = off
-client_min_messages = warning
-CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE TABLESPACE there LOCATION '';
-CREATE ROLE someone;
-CREATE EXTENSION pg_nvm;
-
--- a table with every kind of index, and one that refers to it, in schema w
-CREATE PROCEDURE make(kind text DEFAULT '', am text DEFAULT 'nvm') LANGUAGE plpgsql AS $$
-BEGIN
-	CREATE SCHEMA w;
-	EXECUTE format('CREATE %s TABLE w.t (id int CONSTRAINT t_pkey PRIMARY KEY, v varchar(10) CONSTRAINT t_v UNIQUE, n int,
-		body text, d int CONSTRAINT t_d UNIQUE DEFERRABLE, p point DEFAULT point(0,0), gone int) USING %I', kind, am);
-	EXECUTE format('CREATE %s TABLE w.child (id int PRIMARY KEY, t int REFERENCES w.t ON DELETE CASCADE) USING %I', kind, am);
-	INSERT INTO w.t (id, v, n, body, d) SELECT i, 'v' || i, nullif(i % 7, 3), repeat(chr(97 + i % 26), i % 90), -i FROM generate_series(1, 400) i;
-	INSERT INTO w.child SELECT i, i FROM generate_series(1, 100) i;
-	CREATE UNIQUE INDEX t_nulls ON w.t (n, id) NULLS NOT DISTINCT;
-	CREATE INDEX t_multi ON w.t (n DESC NULLS LAST, v) INCLUDE (d);
-	CREATE INDEX t_part ON w.t (body) WHERE id % 2 = 0;
-	CREATE INDEX t_expr ON w.t (lower(body), (id + d));
-	CREATE INDEX t_pattern ON w.t (body text_pattern_ops) WITH (fillfactor = 70, deduplicate_items = off);
-	CREATE INDEX t_coll ON w.t (v COLLATE "C");
-	CREATE INDEX t_btree ON w.t USING btree (n);
-	CREATE INDEX t_hash ON w.t USING hash (id);
-	CREATE INDEX t_brin ON w.t USING brin (id);
-	CREATE INDEX t_gist ON w.t USING gist (p);
-	ALTER TABLE w.t ADD CONSTRAINT t_excl EXCLUDE USING btree (id WITH =);
-	ALTER TABLE w.t ADD COLUMN late int CONSTRAINT t_late UNIQUE;
-	UPDATE w.t SET late = id WHERE id % 3 = 0;
-	DELETE FROM w.t WHERE id % 11 = 0;
-END $$;
-
--- what was there, to be compared
-CREATE TABLE was (name text, am text);
-CREATE PROCEDURE note() LANGUAGE sql AS $$
-	DELETE FROM was;
-	INSERT INTO was SELECT c.oid::regclass::text, amname FROM pg_class c JOIN pg_am a ON a.oid = relam
-		WHERE relnamespace IN (to_regnamespace('w'), pg_my_temp_schema()) AND relkind = 'i';
-$$;
-
--- what is wrong with tables and indexes of schema w, and of this session's temporary ones
-CREATE FUNCTION problems(becomes text DEFAULT 'nvm_btree') RETURNS SETOF text LANGUAGE plpgsql AS $$
-DECLARE
-	r record;
-	want text;
-	a bigint;
-	b bigint;
-BEGIN
-	SET LOCAL search_path = public;
-	FOR r IN SELECT c.oid, c.oid::regclass::text AS name, relkind, relpersistence, amname, indisvalid AND indisready AND indislive AS valid,
-				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended) AS storages,
-				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended AND kind = CASE c.relkind WHEN 'i' THEN 'i' ELSE 'r' END
-					AND persistence = relpersistence AND (kind = 'r' OR blocks > 0 OR relpersistence = 'u')) AS good
-			 FROM pg_class c JOIN pg_am a ON a.oid = relam LEFT JOIN pg_index i ON indexrelid = c.oid
-			 WHERE relkind IN ('i', 'r', 'm') AND relnamespace IN (to_regnamespace('w'), pg_my_temp_schema()) ORDER BY 2
-	LOOP
-		IF r.storages <> (r.amname IN ('nvm', 'nvm_btree'))::int OR r.good <> r.storages THEN
-			RETURN NEXT format('%s (%s) has %s storages, %s good', r.name, r.amname, r.storages, r.good);
-		END IF;
-		CONTINUE WHEN r.amname NOT LIKE 'nvm%' AND r.relkind <> 'i';
-		IF r.amname LIKE 'nvm%' THEN
-			RETURN QUERY SELECT format('check of %s: %s', r.name, f) FROM nvm.check(r.oid::regclass, true) f;
-		END IF;
-		IF r.relkind = 'i' THEN
-			IF NOT r.valid THEN RETURN NEXT r.name || ' is not valid'; END IF;
-			SELECT CASE am WHEN 'nvm_btree' THEN becomes ELSE am END INTO want FROM was WHERE name = r.name;
-			IF want <> r.amname THEN
-				RETURN NEXT format('%s has access method %s, not %s', r.name, r.amname, want);
-			END IF;
-		END IF;
-	END LOOP;
-	RETURN QUERY SELECT format('of nobody: %s', s) FROM nvm.relations s WHERE database = current_database() AND relation IS NULL AND NOT ended
-		AND (persistence <> 't');
-	RETURN QUERY SELECT format('pool: %s', p) FROM nvm.check_pool() p;
-	RETURN QUERY SELECT format('%s: dependency on ours', classid::regclass || ' ' || objid::regclass) FROM pg_depend d JOIN pg_class c ON d.objid = c.oid AND d.classid = 'pg_class'::regclass
-		JOIN pg_am a ON a.oid = c.relam JOIN pg_opclass o ON d.refclassid = 'pg_opclass'::regclass AND d.refobjid = o.oid
-		JOIN pg_am oa ON oa.oid = opcmethod WHERE oa.amname = 'nvm_btree' AND a.amname <> 'nvm_btree';
-	IF to_regclass('w.t') IS NOT NULL THEN
-		SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = on;
-		EXECUTE 'SELECT sum(hashtext(t::text)) FROM w.t t WHERE id > 0' INTO a;
-		SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off;
-		EXECUTE 'SELECT sum(hashtext(t::text)) FROM w.t t WHERE id > 0' INTO b;
-		IF a IS DISTINCT FROM b THEN RETURN NEXT format('by table %s, by index %s', a, b); END IF;
-		RESET enable_indexscan; RESET enable_seqscan; RESET enable_bitmapscan; RESET enable_indexonlyscan;
-	END IF;
-END $$;
-SQL
-
-my $storages = $node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations');
-my $turn = 0;
-
-# Run a script whose output is problems.
-sub script
-{
-	my ($name, $sql) = @_;
-	my ($ret, $out, $err) = $node->psql('postgres', $sql);
-
-	$err =~ s/^.*cannot reindex exclusion constraint index .* concurrently, skipping\n?//mg if defined $err;
-	is($err // '', '', "$name: no error");
-	is($out, '', "$name: nothing is wrong");
-	return;
-}
-
-# The form on a fresh table: alone; with new rows after it; in a transaction,
-# rolled back and committed; with savepoints; in the transaction that makes the
-# table.
-sub walk
-{
-	my ($form, %how) = @_;
-	my $becomes = $how{becomes} // 'nvm_btree';
-	my $am = $how{am} // 'nvm';
-	my $kind = $how{kind} // '';
-	my $next = 'FROM generate_series(1, 50) i, (SELECT coalesce(max(id), 0) AS b FROM w.t) m;';
-	my $more = $how{more} // "INSERT INTO w.t (id, v, n, body, d) SELECT b + i, 'w' || b + i, i, 'after', -b - i $next";
-	my $make = "CALL make('$kind', '$am'); CALL note();";
-	my $check = "SELECT problems('$becomes');";
-	my $same = 'SELECT problems();';
-	my $drop = 'DROP SCHEMA w CASCADE;';
-	my $sql = "SET search_path = w, public; DROP SCHEMA IF EXISTS w CASCADE;\n";
-
-	$sql .= "$make $form; $check $more $check $drop\n";
-	my @more = (
-		"$make BEGIN; $form; ROLLBACK; $same $more $same BEGIN; $form; $more COMMIT; $check $drop\n",
-		"$make BEGIN; SAVEPOINT a; $form; $check ROLLBACK TO a; $same $more $same SAVEPOINT b; $form; RELEASE b; $check COMMIT; $check $drop\n",
-		"BEGIN; $make $form; $check $more $check COMMIT; $check $drop\n",
-		"BEGIN; $make SAVEPOINT a; $form; $check $more ROLLBACK TO a; $same $more $same SAVEPOINT b; SAVEPOINT c; $form; RELEASE c; ROLLBACK TO b; $same COMMIT; $same $drop\n");
-	# in turn, if there is not much time; two for the forms that we know to be hard
-	if (!NvmTest::is_long())
-	{
-		my $n = $form =~ / TYPE |ACCESS METHOD|TABLESPACE/ ? 2 : 1;
-		@more = map { $more[ $turn++ % @more ] } 1 .. $n;
-	}
-	$sql .= join('', @more) unless $how{alone};
-	$sql .= "SELECT 'a storage is left' FROM nvm.relations HAVING count(*) <> $storages;\n";
-	script($how{name} // ($form . ($kind ? " ($kind)" : '') . ($am ne 'nvm' ? " ($am)" : '')), $sql);
-	return;
-}
+my $node = NvmWalk::node();
+my $storages = NvmWalk::storages();
 
 # ---- ALTER TABLE
 
@@ -280,7 +138,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations'), $storages
 
 # ---- prepared
 
-$node->safe_psql('postgres', "CALL make(); CALL note(); BEGIN; ALTER TABLE w.t ALTER v TYPE varchar(20); REINDEX TABLE w.child; PREPARE TRANSACTION 'p'");
+$node->safe_psql('postgres', "CALL make(); DROP INDEX w.t_none; CALL note(); BEGIN; ALTER TABLE w.t ALTER v TYPE varchar(20); REINDEX TABLE w.child; PREPARE TRANSACTION 'p'");
 $node->crash;
 $node->start;
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'p'");
@@ -293,7 +151,7 @@ script('a prepared transaction, committed after a crash', 'SELECT problems()');
 
 foreach my $end ('ROLLBACK', 'COMMIT')
 {
-	$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); CALL note(); $attach; BEGIN; $attached; PREPARE TRANSACTION 'p'");
+	$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note(); $attach; BEGIN; $attached; PREPARE TRANSACTION 'p'");
 	$node->crash;
 	$node->start;
 	$node->safe_psql('postgres', "$end PREPARED 'p'");
@@ -301,7 +159,7 @@ foreach my $end ('ROLLBACK', 'COMMIT')
 	is($node->safe_psql('postgres', q(SELECT string_agg(DISTINCT amname, ' ') FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = 'w.q1'::regclass AND NOT indisunique)),
 		$end eq 'COMMIT' ? 'btree' : 'nvm_btree', "$end PREPARED: whose the indexes are");
 }
-$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); CALL note(); $attach");
+$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note(); $attach");
 $node->psql('postgres', "SET nvm.failpoint = 'ddl-convert-index:crash:3'; $attached");
 $node->wait_crashed;
 $node->start;
@@ -322,7 +180,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations WHERE databa
 
 # ---- UNLOGGED
 
-$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make('UNLOGGED'); CALL note(); CHECKPOINT");
+$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make('UNLOGGED'); DROP INDEX w.t_none; CALL note(); CHECKPOINT");
 $node->crash;
 $node->start;
 is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM w.t WHERE id > 0; SELECT problems()'), '0', 'UNLOGGED indexes are empty after a crash, and valid');
@@ -334,7 +192,7 @@ is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM 
 
 # ---- orphans, a lost pool
 
-$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); CALL note(); SELECT * FROM nvm.drop_orphans()");
+$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note(); SELECT * FROM nvm.drop_orphans()");
 script('nothing of ours is taken for an orphan', 'SELECT problems()');
 $node->safe_psql('postgres', 'CREATE TABLE w.o (id int PRIMARY KEY) USING nvm');
 $node->stop;
@@ -380,15 +238,15 @@ SELECT who || ' ' || tag FROM (TABLE pg_temp.audit UNION ALL TABLE public.audit)
 INSERT INTO ct VALUES ('Abc');
 SELECT 'not found' FROM ct WHERE a = 'aBC' HAVING count(*) = 0;
 DROP EXTENSION citext CASCADE;
-CREATE SCHEMA far;
-CREATE EXTENSION citext SCHEMA far;
-CREATE TABLE far.t (a far.citext) USING nvm;
-CREATE INDEX i ON far.t USING nvm_btree (a far.citext_pattern_ops);
-CREATE TABLE far.l (LIKE far.t INCLUDING ALL) USING nvm;
-SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('far.t'::regclass, 'far.l'::regclass)
-	AND pg_get_indexdef(indexrelid) NOT LIKE '%USING nvm_btree (a far.citext_pattern_ops)';
+CREATE SCHEMA apart;
+CREATE EXTENSION citext SCHEMA apart;
+CREATE TABLE apart.t (a apart.citext) USING nvm;
+CREATE INDEX i ON apart.t USING nvm_btree (a apart.citext_pattern_ops);
+CREATE TABLE apart.l (LIKE apart.t INCLUDING ALL) USING nvm;
+SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('apart.t'::regclass, 'apart.l'::regclass)
+	AND pg_get_indexdef(indexrelid) NOT LIKE '%USING nvm_btree (a apart.citext_pattern_ops)';
 DROP EXTENSION citext CASCADE;
-SELECT opcname FROM pg_opclass WHERE opcname = 'citext_ops';
+SELECT opcname FROM pg_opclass o WHERE opcname = 'citext_ops' OR (opcname LIKE 'btree\_%' AND NOT EXISTS (SELECT FROM pg_opclass m WHERE m.oid::text = substr(o.opcname, 7)));
 SQL
 
 # ---- what PostgreSQL asks of operator classes by their numbers
