@@ -13,7 +13,8 @@
  *
  * Not reached are the partitions that rows are routed to, whose indexes are
  * opened as rows come: unique indexes of partitions stay with btree, or become
- * so when a table is attached (ddl_partition.c).
+ * so when a table is attached (ddl_partition.c).  Where one was made with USING
+ * nvm_btree all the same, the ERROR is said in other words.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -33,6 +34,7 @@
 #if NVM_SPECULATIVE_WANTS_BTREE
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 
 /*
  * What BuildSpeculativeIndexInfo does for an index of btree.
@@ -120,6 +122,75 @@ speculative_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		speculative_open_indexes((PlanState *) lfirst(lc));
 }
 
+/*
+ * May rows of this statement be routed to partitions and meet a conflict there?
+ */
+static bool
+routes_conflicts(PlanState *planstate)
+{
+	ModifyTableState *node = (ModifyTableState *) planstate;
+
+	return planstate != NULL && IsA(planstate, ModifyTableState) &&
+		((ModifyTable *) node->ps.plan)->onConflictAction != ONCONFLICT_NONE &&
+		node->mt_partition_tuple_routing != NULL;
+}
+
+/*
+ * The current ERROR again; if it is BuildSpeculativeIndexInfo's, as what it is.
+ */
+static void
+rethrow_for_user(MemoryContext context)
+{
+	MemoryContext error_context = MemoryContextSwitchTo(context);
+	ErrorData  *error = CopyErrorData();
+
+	if (error->sqlerrcode != ERRCODE_INTERNAL_ERROR || error->message == NULL ||
+		strcmp(error->message, "unexpected non-btree speculative unique index") != 0)
+	{
+		FreeErrorData(error);
+		MemoryContextSwitchTo(error_context);
+		PG_RE_THROW();
+	}
+	FlushErrorState();
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("ON CONFLICT does not reach a partition that has a unique index of access method \"%s\"",
+					NVM_BTREE_NAME),
+			 errdetail("Before version 18 PostgreSQL accepts only \"btree\" where it routes rows to partitions."),
+			 errhint("Make that index with USING btree, or insert into the partition itself.")));
+}
+
+/*
+ * ExecutorRun_hook
+ */
+static void
+speculative_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
+						uint64 count, bool execute_once)
+{
+	ExecutorRun_hook_type next = prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun;
+	MemoryContext context = CurrentMemoryContext;
+	bool		routes = queryDesc->operation == CMD_INSERT &&
+		routes_conflicts(queryDesc->planstate);
+	ListCell   *lc;
+
+	foreach(lc, queryDesc->estate->es_auxmodifytables)
+		routes |= routes_conflicts((PlanState *) lfirst(lc));
+	if (!routes)
+	{
+		next(queryDesc, direction, count, execute_once);
+		return;
+	}
+	PG_TRY();
+	{
+		next(queryDesc, direction, count, execute_once);
+	}
+	PG_CATCH();
+	{
+		rethrow_for_user(context);
+	}
+	PG_END_TRY();
+}
+
 #endif							/* NVM_SPECULATIVE_WANTS_BTREE */
 
 /*
@@ -131,5 +202,7 @@ nvm_speculative_register_hook(void)
 #if NVM_SPECULATIVE_WANTS_BTREE
 	prev_ExecutorStart = ExecutorStart_hook;
 	ExecutorStart_hook = speculative_ExecutorStart;
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = speculative_ExecutorRun;
 #endif
 }
