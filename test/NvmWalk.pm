@@ -104,7 +104,7 @@ CREATE PROCEDURE note() LANGUAGE sql AS $$
 $$;
 
 -- what is wrong with tables and indexes of schema w, and of this session's temporary ones
-CREATE FUNCTION problems(becomes text DEFAULT 'nvm_btree') RETURNS SETOF text LANGUAGE plpgsql AS $$
+CREATE FUNCTION problems(becomes text DEFAULT 'nvm_btree', what text DEFAULT 'nvm_btree') RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	r record;
 	want text;
@@ -132,11 +132,11 @@ BEGIN
 				RETURN NEXT format('%s has operator classes %s', r.name, r.indclass);
 			END IF;
 			SELECT persistence INTO want FROM was WHERE name = r.name;
-			IF FOUND AND r.amname = 'nvm_btree' AND want IS DISTINCT FROM (SELECT option_value FROM pg_options_to_table(r.reloptions) WHERE option_name = 'persistence') THEN
+			IF FOUND AND becomes = what AND r.amname = 'nvm_btree' AND want IS DISTINCT FROM (SELECT option_value FROM pg_options_to_table(r.reloptions) WHERE option_name = 'persistence') THEN
 				RETURN NEXT format('%s has options %s, persistence was %s', r.name, r.reloptions, want);
 			END IF;
 			want := NULL;
-			SELECT CASE WHEN am = 'nvm_btree' AND r.indrelid = to_regclass('w.t') THEN becomes ELSE am END INTO want FROM was WHERE name = r.name;
+			SELECT CASE WHEN am = what AND r.indrelid = to_regclass('w.t') AND r.name <> 'w.t_excl' THEN becomes ELSE am END INTO want FROM was WHERE name = r.name;
 			IF want <> r.amname THEN
 				RETURN NEXT format('%s has access method %s, not %s', r.name, r.amname, want);
 			END IF;
@@ -184,12 +184,13 @@ sub walk
 {
 	my ($form, %how) = @_;
 	my $becomes = $how{becomes} // 'nvm_btree';
+	my $what = $how{what} // 'nvm_btree';
 	my $am = $how{am} // 'nvm';
 	my $kind = $how{kind} // '';
 	my $next = 'FROM generate_series(1, 50) i, (SELECT coalesce(max(id), 0) AS b FROM w.t) m;';
 	my $more = $how{more} // "INSERT INTO w.t (id, v, n, body, d) SELECT b + i, 'w' || b + i, i, 'after', -b - i $next";
 	my $make = "CALL make('$kind', '$am'); CALL note();";
-	my $check = "SELECT problems('$becomes');";
+	my $check = "SELECT problems('$becomes', '$what');";
 	my $same = 'SELECT problems();';
 	my $drop = 'DROP SCHEMA w CASCADE;';
 	my $sql = "SET search_path = w, public; DROP SCHEMA IF EXISTS w CASCADE;\n";

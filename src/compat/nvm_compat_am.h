@@ -39,6 +39,14 @@
 #define NvmRecreatesIndexes(subtype)	((subtype) == AT_AlterColumnType)
 #endif
 
+/* between the swap of two tables' files and the CommandCounterIncrement after it */
+#if PG_VERSION_NUM >= 170000
+#define NvmCloseSmgrByOid(relid)	((void) (relid))
+#else
+#include "utils/relcache.h"
+#define NvmCloseSmgrByOid(relid)	RelationCloseSmgrByOid(relid)
+#endif
+
 /* rebuild an index in the current transaction */
 #include "catalog/index.h"
 static inline void

@@ -44,6 +44,9 @@ static Oid	dropdb_database = InvalidOid;
 /* a table is being attached to a partitioned one */
 static bool attaching = false;
 
+/* a table goes to another access method */
+static bool moving = false;
+
 /* by the running ALTER TABLE tables may have to be rewritten: nothing is built */
 static bool rewriting = false;
 
@@ -106,6 +109,9 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	}
 	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
 		nvm_ddl_watch_relation(objectId);
+	if (access == OAT_POST_ALTER && moving && arg != NULL &&
+		((ObjectAccessPostAlter *) arg)->is_internal)
+		nvm_ddl_swapped_table(objectId);
 	if (access == OAT_POST_CREATE)
 	{
 		bool		partitioned;
@@ -266,6 +272,22 @@ ddl_attaches(AlterTableStmt *stmt)
 }
 
 /*
+ * Does it SET ACCESS METHOD?
+ */
+static bool
+ddl_moves(AlterTableStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_SetAccessMethod)
+			return true;
+	}
+	return false;
+}
+
+/*
  * The same for a command after which access methods and storages of indexes
  * may have to be put right.
  */
@@ -276,23 +298,24 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	NvmIndexWatch w;
-	List	   *volatile posing = NIL;
+	int			outer_posing = nvm_ddl_posing();
 	bool		outer_attaching = attaching;
+	bool		outer_moving = moving;
 	bool		outer_rewriting = rewriting;
 
 	nvm_ddl_watch_begin(&w);
 	PG_TRY();
 	{
-		attaching = rewriting = false;
+		attaching = moving = rewriting = false;
 		if (IsA(pstmt->utilityStmt, AlterTableStmt))
 		{
 			AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
 
-			nvm_ddl_leave_table(stmt, &w);
 			nvm_ddl_attach_index(stmt);
-			posing = nvm_ddl_pose_as_btree(stmt);
+			nvm_ddl_pose_as_btree(stmt);
 			nvm_ddl_lay_aside(stmt, &w);
 			attaching = ddl_attaches(stmt);
+			moving = ddl_moves(stmt);
 			rewriting = !attaching && !nvm_ddl_only_index_constraints(stmt);
 		}
 		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
@@ -300,8 +323,9 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 	PG_FINALLY();
 	{
 		attaching = outer_attaching;
+		moving = outer_moving;
 		rewriting = outer_rewriting;
-		nvm_ddl_pose_end(posing);
+		nvm_ddl_pose_end(outer_posing);
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
@@ -341,4 +365,5 @@ nvm_ddl_register_hooks(void)
 	prev_ProcessUtility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = ddl_process_utility;
 	nvm_ddl_register_index_callbacks();
+	nvm_ddl_register_pose();
 }

@@ -19,9 +19,6 @@
  *	SET TABLESPACE of an index
  *		gives it another file and copies the old one.  An index of ours that
  *		has another file and no storage is built anew.
- *	SET ACCESS METHOD of a table to one that is not ours
- *		has the indexes built anew, which ours cannot be there.  They are made
- *		btree's beforehand.
  *	SET TABLESPACE of a table
  *		copies its rows under the TIDs that they have, and keeps the indexes.
  *		What is inserted after that gets TIDs that are free in the old storage
@@ -412,70 +409,6 @@ nvm_ddl_lend_index(Oid indexid, const char *newname)
 }
 
 /*
- * SET ACCESS METHOD is going to take a table away from us: its indexes that
- * are ours become btree's.  Whether it may is not decided yet; if not, it
- * raises an ERROR, and this is undone.
- */
-void
-nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w)
-{
-	const char *method = NULL;
-	bool		found = false;
-	Oid			relid;
-	Oid			am;
-	Relation	rel;
-	List	   *indexes;
-	ListCell   *lc;
-
-	foreach(lc, stmt->cmds)
-	{
-		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-
-		if (cmd->subtype != AT_SetAccessMethod)
-			continue;
-		found = true;
-		method = cmd->name;
-	}
-	if (!found)
-		return;
-	relid = RangeVarGetRelid(stmt->relation, NoLock, true);
-	am = get_table_am_oid(method ? method : default_table_access_method, true);
-	if (!OidIsValid(relid) || !OidIsValid(am) || !NvmOwnsRelation(relid))
-		return;
-	rel = try_relation_open(relid, AccessExclusiveLock);
-	if (rel == NULL)
-		return;
-	if (!nvm_relation_is_nvm(rel) || rel->rd_rel->relam == am)
-	{
-		relation_close(rel, NoLock);
-		return;
-	}
-
-	indexes = RelationGetIndexList(rel);
-	foreach(lc, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessExclusiveLock);
-		bool		ours = nvm_relation_is_btree(index);
-		uint32		dir;
-
-		index_close(index, NoLock);
-		if (!ours)
-			continue;
-		dir = nvm_ddl_storage(lfirst_oid(lc));
-		if (dir != 0)
-		{
-			MemoryContext oldcontext = MemoryContextSwitchTo(w->context);
-
-			w->storages = lappend(w->storages, watched_storage(dir));
-			MemoryContextSwitchTo(oldcontext);
-		}
-		nvm_ddl_set_index_method(lfirst_oid(lc), BTREE_AM_OID, false);
-	}
-	list_free(indexes);
-	relation_close(rel, NoLock);
-}
-
-/*
  * LIKE ... INCLUDING INDEXES has cloned an index of ours for a table that is
  * not, or a dump of nvm tables is restored as others: it gets btree's.  Returns
  * the statement or a changed copy.
@@ -667,6 +600,13 @@ nvm_ddl_watch_begin(NvmIndexWatch *w)
 	watch = w;
 }
 
+/* the command that is being watched, or NULL */
+NvmIndexWatch *
+nvm_ddl_current_watch(void)
+{
+	return watch;
+}
+
 /* it has ended, with an error or not */
 void
 nvm_ddl_watch_end(NvmIndexWatch *w)
@@ -685,9 +625,7 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 
 	if (w->touched != NIL || w->storages != NIL)
 		CommandCounterIncrement();
-	watch = w;
 	nvm_ddl_put_back(w);
-	watch = w->outer;
 	if (goes_on)
 	{
 		foreach(lc, w->moved)

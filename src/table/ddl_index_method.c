@@ -25,6 +25,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "btree/nvm_btree.h"
@@ -43,6 +44,7 @@
 #include "compat/nvm_compat_am.h"
 #include "nodes/parsenodes.h"
 #include "nodes/value.h"
+#include "optimizer/planner.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
 #include "storage/lmgr.h"
@@ -52,12 +54,15 @@
 #include "utils/catcache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
 
-/* of the indexes that pose as btree's, what they really have */
+/* indexes that pose as btree's, open, and what they really have */
+static List *posing = NIL;		/* in TopMemoryContext */
 static Oid	posing_method = InvalidOid;
+static planner_hook_type prev_planner_hook = NULL;
 
 /* what nvm_default_index_method may be */
 static const struct config_enum_entry index_methods[] = {
@@ -84,29 +89,37 @@ nvm_ddl_define_settings(void)
 }
 
 /*
- * Is rel, which need not exist, one whose indexes we choose?  Before 18 unique
- * indexes must be btree's for REFRESH MATERIALIZED VIEW CONCURRENTLY, and for
- * ON CONFLICT where rows are routed to a partition (speculative.c).
+ * Is it a table whose indexes we choose?  Before 18 unique indexes must be
+ * btree's for REFRESH MATERIALIZED VIEW CONCURRENTLY, and for ON CONFLICT where
+ * rows are routed to a partition (speculative.c).
+ */
+bool
+nvm_ddl_takes_ours(Form_pg_class table, bool unique)
+{
+	if ((table->relkind == RELKIND_RELATION &&
+		 !(table->relispartition && unique && NVM_SPECULATIVE_WANTS_BTREE)) ||
+		(table->relkind == RELKIND_MATVIEW &&
+		 !(unique && NVM_MATVIEW_WANTS_BTREE)))
+		return table->relam == get_table_am_oid("nvm", true);
+	return false;
+}
+
+/*
+ * The same of one that need not exist.
  */
 static bool
 method_is_ours(RangeVar *name, bool unique)
 {
 	Oid			relid = RangeVarGetRelid(name, NoLock, true);
 	HeapTuple	tuple;
-	Form_pg_class form;
-	bool		ours = false;
+	bool		ours;
 
 	if (!OidIsValid(relid))
 		return false;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	if ((form->relkind == RELKIND_RELATION &&
-		 !(form->relispartition && unique && NVM_SPECULATIVE_WANTS_BTREE)) ||
-		(form->relkind == RELKIND_MATVIEW &&
-		 !(unique && NVM_MATVIEW_WANTS_BTREE)))
-		ours = form->relam == get_table_am_oid("nvm", true);
+	ours = nvm_ddl_takes_ours((Form_pg_class) GETSTRUCT(tuple), unique);
 	ReleaseSysCache(tuple);
 	return ours;
 }
@@ -257,22 +270,21 @@ nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
  * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
  * access method is btree, though nothing else that it does with it depends on
  * that.  So let the relcache entries of such indexes of ours say so until the
- * statement is over.  Returns those indexes, open; should an invalidation set
- * an entry right before PostgreSQL has looked at it, there is the ERROR that
- * there would be without us.
+ * statement is over, but to the planner, whom an event trigger may call
+ * meanwhile.  Should an invalidation set an entry right before PostgreSQL has
+ * looked at it, there is the ERROR that there would be without us.
  *
  * Along with other commands, which may read, drop or build the index, it is
  * made one of btree until the end (ddl_index.c).
  */
-List *
+void
 nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 {
-	List	   *indexes = NIL;
 	Oid			relid;
 	ListCell   *lc;
 
 	if (stmt->objtype != OBJECT_TABLE)
-		return NIL;
+		return;
 	foreach(lc, stmt->cmds)
 	{
 		Constraint *con = (Constraint *) lfirst_node(AlterTableCmd, lc)->def;
@@ -292,9 +304,13 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 			index_close(index, NoLock);
 		else if (nvm_ddl_only_index_constraints(stmt))
 		{
-			posing_method = index->rd_rel->relam;
+			MemoryContext oldcontext;
+
+			posing_method = get_index_am_oid(NVM_BTREE_NAME, false);
+			oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+			posing = lappend(posing, index);
+			MemoryContextSwitchTo(oldcontext);
 			index->rd_rel->relam = BTREE_AM_OID;
-			indexes = lappend(indexes, index);
 		}
 		else
 		{
@@ -309,24 +325,75 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 			}
 		}
 	}
-	return indexes;
 }
 
 /*
- * The statement is over, perhaps by an ERROR: no catalog is looked at here.
+ * How many indexes pose, before a statement begins.
+ */
+int
+nvm_ddl_posing(void)
+{
+	return list_length(posing);
+}
+
+/*
+ * It is over, perhaps by an ERROR: no catalog is looked at here.
  */
 void
-nvm_ddl_pose_end(List *indexes)
+nvm_ddl_pose_end(int outer)
 {
-	ListCell   *lc;
-
-	foreach(lc, indexes)
+	while (list_length(posing) > outer)
 	{
-		Relation	index = (Relation) lfirst(lc);
+		Relation	index = (Relation) llast(posing);
 
+		posing = list_delete_last(posing);
 		index->rd_rel->relam = posing_method;
 		index_close(index, NoLock);
 	}
+}
+
+static void
+set_posing_method(Oid am)
+{
+	ListCell   *lc;
+
+	foreach(lc, posing)
+		((Relation) lfirst(lc))->rd_rel->relam = am;
+}
+
+/*
+ * planner_hook: of an index of btree the planner reads the meta page.
+ */
+static PlannedStmt *
+plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
+				  ParamListInfo boundParams)
+{
+	planner_hook_type next = prev_planner_hook ? prev_planner_hook : standard_planner;
+	PlannedStmt *volatile result = NULL;
+
+	if (posing == NIL)
+		return next(parse, query_string, cursorOptions, boundParams);
+	set_posing_method(posing_method);
+	PG_TRY();
+	{
+		result = next(parse, query_string, cursorOptions, boundParams);
+	}
+	PG_FINALLY();
+	{
+		set_posing_method(BTREE_AM_OID);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_register_pose(void)
+{
+	prev_planner_hook = planner_hook;
+	planner_hook = plan_without_pose;
 }
 
 /*
@@ -397,7 +464,8 @@ nvm_ddl_name_opclasses(PlannedStmt *pstmt)
 									ObjectIdGetDatum(get_namespace_oid(strVal(linitial(elem->opclass)), true)));
 		else if (list_length(elem->opclass) == 1)
 			model = OpclassnameGetOpcid(BTREE_AM_OID, strVal(linitial(elem->opclass)));
-		if (!OidIsValid(model))
+		/* those of PostgreSQL itself have the same names */
+		if (!OidIsValid(model) || model < FirstNormalObjectId)
 			continue;
 		image = nvm_btree_opclass_image(model);
 		if (OidIsValid(image))

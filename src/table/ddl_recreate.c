@@ -292,16 +292,20 @@ nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w)
 }
 
 /*
- * It has ended: indexes that are still there get back what they had.
+ * It has ended, or has made all indexes anew: those that are still there get
+ * back what they had.
  */
 void
 nvm_ddl_put_back(NvmIndexWatch *w)
 {
+	List	   *laid_aside = w->aside;
 	ListCell   *lc;
 
-	foreach(lc, w->aside)
+	w->aside = NIL;
+	foreach(lc, laid_aside)
 	{
 		LaidAside  *aside = lfirst(lc);
+		MemoryContext oldcontext;
 
 		if (get_rel_relkind(aside->index) != RELKIND_INDEX)
 			continue;
@@ -310,7 +314,9 @@ nvm_ddl_put_back(NvmIndexWatch *w)
 		if (aside->persistence != NULL)
 		{
 			nvm_ddl_set_persistence(aside->index, aside->persistence);
-			nvm_ddl_watch_relation(aside->index);
+			oldcontext = MemoryContextSwitchTo(w->context);
+			w->touched = list_append_unique_oid(w->touched, aside->index);
+			MemoryContextSwitchTo(oldcontext);
 		}
 	}
 }

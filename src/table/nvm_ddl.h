@@ -10,6 +10,7 @@
 #ifndef NVM_DDL_H
 #define NVM_DDL_H
 
+#include "catalog/pg_class.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "table/nvm_table.h"
@@ -45,12 +46,15 @@ extern void nvm_ddl_check_publication(Node *stmt);
 extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
 
 extern void nvm_ddl_define_settings(void);
+extern bool nvm_ddl_takes_ours(Form_pg_class table, bool unique);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
 extern void nvm_ddl_prepare_index_method(PlannedStmt *pstmt);
 extern PlannedStmt *nvm_ddl_name_opclasses(PlannedStmt *pstmt);
 extern bool nvm_ddl_only_index_constraints(AlterTableStmt *stmt);
-extern List *nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
-extern void nvm_ddl_pose_end(List *indexes);
+extern void nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
+extern int	nvm_ddl_posing(void);
+extern void nvm_ddl_pose_end(int outer);
+extern void nvm_ddl_register_pose(void);
 extern void nvm_ddl_created_index(Oid indexid);
 extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
 extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);
@@ -71,11 +75,11 @@ typedef struct NvmIndexWatch
 
 extern void nvm_ddl_watch_begin(NvmIndexWatch *w);
 extern void nvm_ddl_watch_end(NvmIndexWatch *w);
+extern NvmIndexWatch *nvm_ddl_current_watch(void);
 extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
 extern void nvm_ddl_watch_move(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
-extern void nvm_ddl_leave_table(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern void nvm_ddl_convert_index(Oid indexid);
 extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
@@ -83,6 +87,10 @@ extern void nvm_ddl_created_btree(Oid indexid);
 extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
 extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
 extern void nvm_ddl_register_index_callbacks(void);
+
+/* ---- ddl_access_method.c ---- */
+
+extern void nvm_ddl_swapped_table(Oid relid);
 
 /* ---- ddl_partition.c ---- */
 

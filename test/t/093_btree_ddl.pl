@@ -49,9 +49,12 @@ foreach my $form (@alter)
 walk('ALTER TABLE w.t RENAME TO t2; ALTER TABLE w.t2 RENAME TO t', name => 'ALTER TABLE RENAME');
 walk('ALTER TABLE w.t SET SCHEMA public; ALTER TABLE t SET SCHEMA w', name => 'ALTER TABLE SET SCHEMA');
 walk('ALTER TABLE w.t SET ACCESS METHOD heap', becomes => 'btree');
-walk('ALTER TABLE w.t SET ACCESS METHOD heap; ALTER TABLE w.t SET ACCESS METHOD nvm', becomes => 'btree');
+walk('ALTER TABLE w.t SET ACCESS METHOD heap; ALTER TABLE w.t SET ACCESS METHOD nvm', what => 'btree');
+walk('SET nvm.default_index_method = btree; ALTER TABLE w.t SET ACCESS METHOD heap; ALTER TABLE w.t SET ACCESS METHOD nvm; RESET nvm.default_index_method', becomes => 'btree');
 walk('ALTER TABLE w.t SET ACCESS METHOD nvm');
-walk('ALTER TABLE w.t SET ACCESS METHOD nvm', am => 'heap', becomes => 'btree');
+walk('ALTER TABLE w.t SET ACCESS METHOD nvm', am => 'heap', what => 'btree');
+walk('ALTER TABLE w.t SET ACCESS METHOD nvm, ALTER v TYPE varchar(20), ALTER n TYPE bigint, ADD COLUMN x int UNIQUE', am => 'heap', what => 'btree');
+walk('SET nvm.default_index_method = btree; ALTER TABLE w.t SET ACCESS METHOD nvm; RESET nvm.default_index_method', am => 'heap');
 walk('ALTER TABLE w.t SET ACCESS METHOD heap, ALTER v TYPE varchar(20), ALTER n TYPE bigint', becomes => 'btree');
 walk('ALTER TABLE w.t ALTER v TYPE varchar(20)', kind => 'UNLOGGED');
 walk('ALTER TABLE w.t SET LOGGED; ALTER TABLE w.child SET LOGGED', kind => 'UNLOGGED');
@@ -164,6 +167,29 @@ $node->psql('postgres', "SET nvm.failpoint = 'ddl-convert-index:crash:3'; $attac
 $node->wait_crashed;
 $node->start;
 script('a crash in the midst of ATTACH PARTITION', 'SELECT problems()');
+
+# of SET ACCESS METHOD, when the indexes have changed theirs and are not built; prepared
+foreach my $am (qw(nvm heap))
+{
+	my $to = $am eq 'nvm' ? 'heap' : 'nvm';
+	my $now = $am eq 'nvm' ? "'btree', 'nvm_btree'" : "'nvm_btree', 'btree'";
+	my $begin = "DROP SCHEMA w CASCADE; CALL make(am => '$am'); DROP INDEX w.t_none; CALL note();";
+
+	$node->safe_psql('postgres', $begin);
+	$node->psql('postgres', "SET nvm.failpoint = 'ddl-swapped-table:crash'; ALTER TABLE w.t SET ACCESS METHOD $to");
+	$node->wait_crashed;
+	$node->start;
+	script("a crash in the midst of SET ACCESS METHOD $to", 'SELECT problems()');
+	foreach my $end ('ROLLBACK', 'COMMIT')
+	{
+		$node->safe_psql('postgres', "$begin BEGIN; ALTER TABLE w.t SET ACCESS METHOD $to; PREPARE TRANSACTION 'p'");
+		$node->crash;
+		$node->start;
+		$node->safe_psql('postgres', "$end PREPARED 'p'");
+		script("SET ACCESS METHOD $to prepared, a crash, $end PREPARED", 'SELECT problems(' . ($end eq 'COMMIT' ? $now : '') . ')');
+	}
+}
+$node->safe_psql('postgres', 'DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note()');
 
 # ---- databases
 

@@ -37,7 +37,7 @@ my @forms = (
 	[ 'ALTER TABLE w.t ADD COLUMN g int GENERATED ALWAYS AS (id * 2) STORED; CREATE INDEX t_g ON w.t (g)', 'ALTER g DROP EXPRESSION', 'ALTER g TYPE bigint', ($version >= 17 ? 'ALTER g SET EXPRESSION AS (id * 3)' : ()) ],
 	[ 'ALTER TABLE w.child ADD CONSTRAINT late FOREIGN KEY (t) REFERENCES w.t NOT VALID', 'ADD UNIQUE (id, v)' ],
 	($version >= 17 ? [ '', 'ALTER n SET STATISTICS DEFAULT', 'SET ACCESS METHOD DEFAULT' ] : ()),
-	($version >= 18 ? [ '', 'ADD CONSTRAINT nn NOT NULL id NOT VALID', 'ADD CHECK (id > 0) NOT ENFORCED', 'ADD COLUMN x int GENERATED ALWAYS AS (id + 1) VIRTUAL' ] : ()),);
+	($version >= 18 ? [ '', 'ADD CONSTRAINT nn NOT NULL p NOT VALID', 'ADD CHECK (id > 0) NOT ENFORCED', 'ADD COLUMN x int GENERATED ALWAYS AS (id + 1) VIRTUAL' ] : ()),);
 
 foreach my $group (@forms)
 {
@@ -83,7 +83,60 @@ SQL
 walk("ALTER TABLE w.t $_", alone => 1, name => "$_, and a look at the end of it") foreach 'ALTER v TYPE varchar(20)', 'ALTER d TYPE int', 'ALTER d TYPE bigint', 'ALTER id TYPE bigint';
 $node->safe_psql('postgres', 'CREATE EVENT TRIGGER before ON ddl_command_start EXECUTE FUNCTION look()');
 walk("ALTER TABLE w.t $_", alone => 1, name => "$_, and a look before it") foreach 'ALTER v TYPE varchar(20)', 'ALTER d TYPE bigint';
-$node->safe_psql('postgres', 'DROP EVENT TRIGGER after; DROP EVENT TRIGGER before');
+walk('ALTER TABLE w.t SET ACCESS METHOD heap', becomes => 'btree', name => 'SET ACCESS METHOD heap, and looks');
+walk('ALTER TABLE w.t SET ACCESS METHOD nvm', am => 'heap', what => 'btree', name => 'SET ACCESS METHOD nvm, and looks');
+$node->safe_psql('postgres', 'CREATE EVENT TRIGGER amid ON table_rewrite EXECUTE FUNCTION look()');
+walk('ALTER TABLE w.t SET ACCESS METHOD heap', alone => 1, becomes => 'btree', name => 'SET ACCESS METHOD heap, and a look amid');
+walk("ALTER TABLE w.t DROP CONSTRAINT t_pkey CASCADE; CREATE UNIQUE INDEX t_new ON w.t (id); ALTER TABLE w.t $_", name => "$_, and looks")
+  foreach 'ADD PRIMARY KEY USING INDEX t_new', 'ADD PRIMARY KEY USING INDEX t_new, ADD COLUMN x int';
+$node->safe_psql('postgres', 'DROP EVENT TRIGGER after; DROP EVENT TRIGGER before; DROP EVENT TRIGGER amid');
+
+# ---- what an index keeps when its table moves
+
+script('an index is the same after SET ACCESS METHOD', <<'SQL');
+CALL make(am => 'heap'); CALL note();
+COMMENT ON INDEX w.t_multi IS 'a comment'; ALTER TABLE w.t CLUSTER ON t_multi; ALTER TABLE w.t REPLICA IDENTITY USING INDEX t_pkey; ALTER INDEX w.t_expr ALTER 2 SET STATISTICS 55;
+CREATE TABLE kept AS SELECT indexrelid, pg_get_constraintdef(o.oid) AS con, indisclustered, indisreplident, indoption, indclass, indcollation, indimmediate, obj_description(indexrelid) AS com,
+	(SELECT attstattarget FROM pg_attribute WHERE attrelid = indexrelid AND attnum = 2) AS target FROM pg_index LEFT JOIN pg_constraint o ON conindid = indexrelid AND conrelid = indrelid WHERE indrelid = 'w.t'::regclass;
+CREATE VIEW differs AS SELECT indexrelid::regclass FROM (SELECT indexrelid, pg_get_constraintdef(o.oid), indisclustered, indisreplident, indoption, indclass, indcollation, indimmediate, obj_description(indexrelid),
+	(SELECT attstattarget FROM pg_attribute WHERE attrelid = indexrelid AND attnum = 2) FROM pg_index LEFT JOIN pg_constraint o ON conindid = indexrelid AND conrelid = indrelid WHERE indrelid = 'w.t'::regclass EXCEPT TABLE kept) x;
+ALTER TABLE w.t SET ACCESS METHOD nvm; TABLE differs; SELECT problems('nvm_btree', 'btree');
+CLUSTER w.t; SELECT problems('nvm_btree', 'btree');
+ALTER TABLE w.t SET ACCESS METHOD heap; TABLE differs; SELECT problems();
+DROP VIEW differs; DROP TABLE kept; DROP SCHEMA w CASCADE;
+SQL
+script('a materialized view and a partition move', <<'SQL');
+CREATE SCHEMA w; CREATE MATERIALIZED VIEW w.m USING heap AS SELECT i, -i AS j FROM generate_series(1, 300) i; CREATE UNIQUE INDEX m_u ON w.m (i); CREATE INDEX m_j ON w.m (j);
+CREATE TABLE w.p (i int, j int) PARTITION BY RANGE (i); CREATE TABLE w.p1 PARTITION OF w.p FOR VALUES FROM (0) TO (1000) USING heap; CREATE INDEX p_j ON w.p (j); CREATE UNIQUE INDEX p1_i ON w.p1 (i); CREATE INDEX p1_k ON w.p1 ((i + j));
+INSERT INTO w.p SELECT i, -i FROM generate_series(1, 300) i; CALL note();
+ALTER MATERIALIZED VIEW w.m SET ACCESS METHOD nvm; ALTER TABLE w.p1 SET ACCESS METHOD nvm;
+UPDATE was SET am = 'nvm_btree' WHERE name IN ('w.m_j', 'w.p1_k') OR (name IN ('w.m_u', 'w.p1_i') AND current_setting('server_version_num')::int >= 180000);
+SELECT problems(); REFRESH MATERIALIZED VIEW CONCURRENTLY w.m; SELECT problems();
+INSERT INTO w.p VALUES (5, 5) ON CONFLICT DO NOTHING; DROP SCHEMA w CASCADE;
+SQL
+
+# ---- ON CONFLICT on the way to a partition with a unique index that was asked for
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE p (i int, j int) PARTITION BY RANGE (i);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10) USING nvm;
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) USING nvm;
+CREATE UNIQUE INDEX ON p1 USING nvm_btree (j);
+SQL
+my $conflict = 'INSERT INTO p VALUES (1, 1) ON CONFLICT DO NOTHING';
+if ($version < 18)
+{
+	$node->fails_with($_, qr/ON CONFLICT does not reach a partition that has a unique index of access method "nvm_btree".*HINT:  Make that index with USING btree/s, "$_: why it fails")
+	  foreach $conflict, "WITH x AS ($conflict RETURNING i) SELECT * FROM x";
+	$node->fails_with('INSERT INTO p VALUES (1, 0) ON CONFLICT DO NOTHING; INSERT INTO p VALUES (99, 1) ON CONFLICT DO NOTHING', qr/ON CONFLICT does not reach/, 'the first one');
+}
+else
+{
+	$node->safe_psql('postgres', "$conflict; $conflict");
+}
+$node->fails_with('INSERT INTO p VALUES (99, 1) ON CONFLICT DO NOTHING', qr/no partition of relation "p" found for row/, 'other errors are what they are');
+is($node->safe_psql('postgres', 'INSERT INTO p VALUES (11, 1) ON CONFLICT DO NOTHING RETURNING i; INSERT INTO p1 VALUES (1, 1), (2, 1) ON CONFLICT DO NOTHING; SELECT count(*) FROM p; DROP TABLE p'),
+	"11\n2", 'other partitions are reached, and this one by its name');
 
 # ---- partitions
 
