@@ -103,6 +103,7 @@ _PG_init(void)
 	nvm_ddl_register_hooks();
 	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();
+	nvm_allvisible_register_hook();
 	nvm_block_readers_register_hooks();
 	nvm_snapshot_register_hook();
 	nvm_wbl_register_workers();

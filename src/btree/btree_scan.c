@@ -30,6 +30,7 @@
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "pgstat.h"
+#include "pool/nvm_allvisible.h"
 
 /* first read entry by entry, so often; then by copies of the leaf */
 #define IN_PLACE_TRIES		3
@@ -469,14 +470,15 @@ remember_killed(NvmScan *so)
 /*
  * Have the processor fetch the row that comes so many items later, and at the
  * first item of a leaf those until then.  The order of an index is seldom that
- * of the table, so each row is a cache miss; an index-only scan looks at each
- * row's version, too, as there is no visibility map.
+ * of the table, so each row is a cache miss; also in an index-only scan, but
+ * for rows that it need not look at.
  */
 static void
 bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)
 {
 	NvmRelState *table = ((NvmIndexFetchBase *) scan->xs_heapfetch)->state;
 	uint32		nblocks = pg_atomic_read_u32(&table->nblocks);
+	bool		index_only = scan->xs_want_itup;
 	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	int			last = leaf->index + step * ROWS_AHEAD;
 	int			i = leaf->index == (step > 0 ? 0 : leaf->nitems - 1) ?
@@ -489,13 +491,14 @@ bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)
 		if (i < 0 || i >= leaf->nitems)
 			return;
 		tid = &leaf->items[i].tid;
-		if (ItemPointerGetBlockNumber(tid) < nblocks)
+		if (ItemPointerGetBlockNumber(tid) < nblocks &&
+			!(index_only && nvm_allvisible(table, ItemPointerGetBlockNumber(tid))))
 		{
 			char	   *row = (char *) nvm_cell(table, ItemPointerGetBlockNumber(tid),
 												ItemPointerGetOffsetNumber(tid));
 
 			__builtin_prefetch(row);
-			if (!scan->xs_want_itup)
+			if (!index_only)
 				__builtin_prefetch(row + NVM_LINE_SIZE);
 		}
 		if (i == last)

@@ -164,6 +164,8 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
  */
 #define NVM_RELMAP_SEGS		24
 #define NVM_INSERT_TARGETS	8
+#define NVM_ALLVISIBLE_SEGS		18
+#define NVM_ALLVISIBLE_BLOCKS	32768	/* of the first segment */
 
 #define NVM_DIRSTATE_LIVE		0
 #define NVM_DIRSTATE_DEAD		1	/* nvm_dir_forget: no lookup finds it */
@@ -207,6 +209,12 @@ struct NvmRelState
 								 * by the rebuild */
 	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
+
+	/* pool/nvm_allvisible.h: a bit per block; segment k covers
+	 * NVM_ALLVISIBLE_BLOCKS << k of them */
+	uint64	   *allvisible[NVM_ALLVISIBLE_SEGS];
+	pg_atomic_uint64 allvisible_after;	/* full xid; while a snapshot is as old
+										 * no bit is set: table/allvisible.c */
 };
 
 /*
@@ -310,10 +318,12 @@ extern uint64 nvm_rel_units(NvmRelState *rel);
 
 /*
  * Memory of the DRAM region, zeroed; size at most 1 GB.  Takes extent_lock.
- * nvm_dram_alloc may ERROR (out of memory).  Segments hung on NvmRelState.map
- * and .fsm are given back by nvm_dir_reclaim.
+ * nvm_dram_alloc may ERROR (out of memory), nvm_dram_try_alloc returns NULL.
+ * Segments hung on NvmRelState.map, .fsm and .allvisible are given back by
+ * nvm_dir_reclaim.
  */
 extern void *nvm_dram_alloc(Size size);
+extern void *nvm_dram_try_alloc(Size size);
 extern void nvm_dram_free(void *ptr, Size size);
 
 /*

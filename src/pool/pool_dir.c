@@ -323,6 +323,11 @@ nvm_dir_empty(uint32 id)
 		if (rel->fsm[k] != NULL)
 			memset(rel->fsm[k], 0, (Size) 8192 << k);
 	}
+	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
+	{
+		if (rel->allvisible[k] != NULL)
+			memset(rel->allvisible[k], 0, (Size) NVM_ALLVISIBLE_BLOCKS / 8 << k);
+	}
 	pg_atomic_write_u32(&rel->opened, 1);
 }
 
@@ -356,6 +361,11 @@ nvm_dir_reclaim(uint32 id)
 			nvm_dram_free_locked(rel->map[k], sizeof(uint32) * (Size) 64 << k);
 		if (rel->fsm[k] != NULL)
 			nvm_dram_free_locked(rel->fsm[k], (Size) 8192 << k);
+	}
+	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
+	{
+		if (rel->allvisible[k] != NULL)
+			nvm_dram_free_locked(rel->allvisible[k], (Size) NVM_ALLVISIBLE_BLOCKS / 8 << k);
 	}
 	LWLockRelease(NvmPool->extent_lock);
 

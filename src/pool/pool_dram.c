@@ -199,16 +199,27 @@ nvm_dram_free_locked(void *ptr, Size size)
 }
 
 /*
- * The same for other layers: takes extent_lock; ERROR when there is no memory.
+ * The same for other layers: takes extent_lock.
  */
 void *
-nvm_dram_alloc(Size size)
+nvm_dram_try_alloc(Size size)
 {
 	void	   *result;
 
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	result = nvm_dram_alloc_locked(size);
 	LWLockRelease(NvmPool->extent_lock);
+	return result;
+}
+
+/*
+ * ERROR when there is no memory.
+ */
+void *
+nvm_dram_alloc(Size size)
+{
+	void	   *result = nvm_dram_try_alloc(size);
+
 	if (result == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),

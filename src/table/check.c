@@ -24,6 +24,7 @@
 #include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_check.h"
 #include "table/nvm_space.h"
@@ -399,6 +400,18 @@ check_block(NvmCheck *check, uint32 blk)
 }
 
 /*
+ * Index-only scans do not look at rows of a block that is noted as visible to
+ * all.  Caller may hold its locks.
+ */
+static void
+check_allvisible(NvmCheck *check, uint32 blk)
+{
+	if (nvm_allvisible(check->state, blk) &&
+		!nvm_block_is_everybodys(check->state, blk, false))
+		nvm_check_report(check, blk, 0, "block is noted as visible to all transactions, but is not");
+}
+
+/*
  * One block; again under locks if anything is found.
  */
 static void
@@ -407,6 +420,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 	ListCell   *lc;
 
 	check_block(check, blk);
+	check_allvisible(check, blk);
 	if (check->problems != NIL)
 	{
 		LWLock	   *row_lock = nvm_row_lock(check->dir, blk);
@@ -418,6 +432,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 		LWLockAcquire(row_lock, LW_SHARED);
 		LWLockAcquire(alloc_lock, LW_SHARED);
 		check_block(check, blk);
+		check_allvisible(check, blk);
 		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);
 	}

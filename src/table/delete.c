@@ -68,8 +68,8 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	/* everything that can fail comes before the first store */
 	nvm_adjust_cmax(v, stamp, &cmax, &iscombo);
 	nvm_undo_add(NVM_UNDO_END, state->dir, blk, ItemPointerGetOffsetNumber(tid));
-	nvm_version_end(v, changingPart ? (uint64) NVM_NEXT_MOVED << 48 : 0, stamp, xid,
-					cmax, iscombo, true);
+	nvm_version_end(state, v, changingPart ? (uint64) NVM_NEXT_MOVED << 48 : 0, stamp,
+					xid, cmax, iscombo, true);
 	nvm_block(state, blk)->ended++;
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, LockTupleExclusive, &have_tuplock);

@@ -19,8 +19,11 @@
 #include "btree/nvm_btree.h"
 #include "compat/nvm_compat_am.h"
 #include "port/pg_bitutils.h"
+#include "storage/predicate.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
+#include "table/nvm_serializable.h"
 #include "utils/snapmgr.h"
 
 /* of a bottom-up deletion's blocks we visit at most so many */
@@ -95,17 +98,47 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 	return v;
 }
 
+/*
+ * Nobody wants to look at the row (the slot is "unread"): is it known without
+ * looking that the snapshot sees one?
+ *
+ * A serializable transaction locks the block instead of the version: see
+ * README.md, "Serializable transactions".
+ */
+static inline bool
+fetch_is_needless(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot)
+{
+	uint32		blk = ItemPointerGetBlockNumber(tid);
+
+	if (snapshot->snapshot_type != SNAPSHOT_MVCC ||
+		!nvm_allvisible(fetch->head.state, blk))
+		return false;
+	if (unlikely(IsolationIsSerializable()))
+	{
+		PredicateLockPage(fetch->head.base.rel, blk, snapshot);
+		return nvm_allvisible(fetch->head.state, blk);
+	}
+	return true;
+}
+
 bool
 nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 					  Snapshot snapshot, TupleTableSlot *slot, bool *call_again,
 					  bool *all_dead)
 {
 	NvmIndexFetch *fetch = (NvmIndexFetch *) scan;
+	bool		unread = TTS_IS_NVM(slot) && ((NvmTupleTableSlot *) slot)->unread;
+	uint32		blk = ItemPointerGetBlockNumber(tid);
 	NvmVersion *v;
 
 	if (all_dead)
 		*all_dead = false;
 	nvm_snapshot_use(snapshot);
+	if (unread && fetch_is_needless(fetch, tid, snapshot))
+	{
+		*call_again = false;
+		return true;
+	}
 
 	if (likely(IsMVCCSnapshot(snapshot)))
 	{
@@ -125,6 +158,8 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 	if (v == NULL)
 		return false;
 
+	if (unread)
+		nvm_allvisible_consider(fetch->head.state, blk);
 	nvm_slot_set(slot, fetch->head.state, fetch->relid, v,
 				 ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
 	return true;

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_allvisible.h"
 #include "table/nvm_modify.h"
 #include "table/nvm_serializable.h"
 #include "table/nvm_table.h"
@@ -248,6 +249,8 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 				  (nvm_load(&from->next) & ((uint64) NVM_NEXT_KEYS << 48)));
 		nvm_store(&v->end, end);
 		nvm_flush(v, NVM_VERSION_HEADER);
+		/* begin, which may be everybody's, was there first */
+		nvm_allvisible_clear(cache->state, nv.blk);
 	}
 	nvm_flush(nvm_block(cache->state, nv.blk), NVM_BLOCK_HEADER_SIZE);
 	ExecDropSingleTupleTableSlot(slot);

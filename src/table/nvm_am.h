@@ -61,6 +61,8 @@ extern bool nvm_scan_analyze_next_tuple(TableScanDesc sscan,
 extern void nvm_bitmap_scan_begin(struct NvmScanDescData *scan);
 extern void nvm_bitmap_slot_wanted(void);
 extern void nvm_bitmap_register_hook(void); /* in _PG_init */
+extern void nvm_allvisible_slot_wanted(void);
+extern void nvm_allvisible_register_hook(void); /* in _PG_init */
 #if NVM_BITMAP_IS_STREAM
 extern bool nvm_scan_bitmap_next(TableScanDesc sscan, TupleTableSlot *slot,
 								 bool *recheck, uint64 *lossy_pages,

@@ -51,9 +51,9 @@ nvm_new_announce(Relation rel, const NvmNewVersion *nv)
  * Mark version v ended by us.  Caller holds the row lock, has found TM_Ok, and
  * computed cmax and iscombo by HeapTupleHeaderAdjustCmax beforehand.
  */
-extern void nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp,
-							TransactionId xid, CommandId cmax, bool iscombo,
-							bool key_changed);
+extern void nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next,
+							NvmStamp stamp, TransactionId xid, CommandId cmax,
+							bool iscombo, bool key_changed);
 
 /* the version at tid, or NULL; ERROR if it is damaged */
 extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,

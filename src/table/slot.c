@@ -38,6 +38,7 @@ tts_nvm_init(TupleTableSlot *slot)
 	nslot->version = NULL;
 	nslot->state = NULL;
 	nslot->large_cxt = NULL;
+	nslot->unread = false;
 }
 
 static void

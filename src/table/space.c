@@ -15,6 +15,7 @@
 #include "access/transam.h"
 #include "compat/nvm_compat.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_allvisible.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
 #include "utils/snapmgr.h"
@@ -539,6 +540,8 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		set_bits(block->used, cell, cells);
 		set_start(block, cell);
 	}
+	if (root)
+		nvm_allvisible_clear(state, blk);
 	v->next = NVM_REF_MAKE(0, 0, cells);
 	LWLockRelease(lock);
 	*off = cell;

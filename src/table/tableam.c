@@ -20,6 +20,7 @@ static const TupleTableSlotOps *
 nvm_slot_callbacks(Relation rel)
 {
 	nvm_bitmap_slot_wanted();
+	nvm_allvisible_slot_wanted();
 	return &TTSOpsNvm;
 }
 

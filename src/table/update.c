@@ -20,6 +20,7 @@
 #include "compat/nvm_compat.h"
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_allvisible.h"
 #include "storage/procarray.h"
 #include "table/nvm_large.h"
 #include "table/nvm_modify.h"
@@ -89,10 +90,12 @@ nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid, bool *iscombo)
 }
 
 void
-nvm_version_end(NvmVersion *v, uint64 next, NvmStamp stamp, TransactionId xid,
-				CommandId cmax, bool iscombo, bool key_changed)
+nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
+				TransactionId xid, CommandId cmax, bool iscombo, bool key_changed)
 {
 	uint16		cells = NvmVersionCells(v);
+
+	nvm_allvisible_clear(state, NVM_REF_BLOCK(nvm_version_root(v)));
 
 	/* what an aborted or lost transaction left is taken over in two steps */
 	if (v->end != 0)
@@ -333,14 +336,14 @@ link_version(NvmRelCache *cache, NvmNewVersion *nv, NvmVersion *v,
 		/* lockers that the update does not exclude go along */
 		nvm_new_fill(cache, nv, 0, 0, *nvm_lock_word(rootv), 0, cid, xid, stamp);
 		nvm_flush(nvm_block(state, nv->blk), NVM_BLOCK_HEADER_SIZE);
-		nvm_version_end(v, self | ((uint64) NVM_NEXT_OTHER_ROOT << 48), stamp, xid,
-						cmax, iscombo, key_changed);
+		nvm_version_end(state, v, self | ((uint64) NVM_NEXT_OTHER_ROOT << 48), stamp,
+						xid, cmax, iscombo, key_changed);
 	}
 	else
 	{
 		nvm_new_fill(cache, nv, root, older, 0, noindex, cid, xid, stamp);
 		nvm_flush(nvm_block(state, nv->blk), NVM_BLOCK_HEADER_SIZE);
-		nvm_version_end(v, self, stamp, xid, cmax, iscombo, key_changed);
+		nvm_version_end(state, v, self, stamp, xid, cmax, iscombo, key_changed);
 		/* a hint: needs no flush */
 		nvm_store(&rootv->link, NVM_REF_MAKE(nv->blk, nv->off, inc));
 	}

@@ -44,6 +44,7 @@
 #include "postmaster/autovacuum.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_space.h"
 #include "table/nvm_vacuum.h"
@@ -212,6 +213,7 @@ vacuum_free_roots(NvmVacuum *vac)
 static void
 vacuum_clear_suspect(NvmVacuum *vac)
 {
+	nvm_allvisible_hold(vac->state);
 	for (uint32 blkno = 0; blkno < vac->nblocks && vac->nsuspect > 0; blkno++)
 	{
 		NvmBlock   *block;

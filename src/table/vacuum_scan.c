@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "storage/procarray.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
@@ -335,7 +336,10 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	vac->recently_dead += found.recently_dead;
 	vac->missed_dead += found.missed_dead;
 	if (found.all_visible)
+	{
 		vac->all_visible++;
+		(void) nvm_allvisible_try(vac->state, blkno, true);
+	}
 	if (found.ndead > 0)
 	{
 		vac->dead_blocks++;

@@ -184,6 +184,7 @@ SET enable_seqscan = off;
 \\o /dev/null
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SET LOCAL enable_bitmapscan = on;
+SET LOCAL enable_indexonlyscan = off;
 $sql;
 \\o
 $locks;
@@ -191,6 +192,25 @@ ROLLBACK;
 SQL
 		is($got, $expected, "predicate locks: $name");
 	}
+
+	# an index-only scan does as in a heap table: once the block is known to be
+	# visible to all it is locked, and not the rows
+	my $got = '';
+	foreach (1 .. 500)
+	{
+		$got = $node->safe_psql('postgres', <<SQL);
+SET enable_seqscan = off; SET enable_bitmapscan = off;
+\\o /dev/null
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT FROM wide WHERE id = 7;
+\\o
+$locks;
+ROLLBACK;
+SQL
+		last if $got ne 'tuple|t|t|1';
+		$node->safe_psql('postgres', 'SELECT pg_current_xact_id()');
+	}
+	is($got, 'page|t|f|1', 'predicate locks: index-only scan');
 }
 
 done_testing();
