@@ -228,7 +228,8 @@ COMMENT ON VIEW nvm.transactions IS
 CREATE FUNCTION nvm.stat_wbl_info(
     OUT commits bigint, OUT mixed_commits bigint, OUT aborts bigint,
     OUT prepared bigint, OUT helped bigint,
-    OUT flushes bigint, OUT fences bigint, OUT bytes bigint)
+    OUT flushes bigint, OUT fences bigint, OUT bytes bigint,
+    OUT syncs bigint, OUT sync_waits bigint, OUT syncs_joined bigint)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_stat_wbl_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -239,6 +240,12 @@ CREATE VIEW nvm.stat_wbl AS SELECT * FROM nvm.stat_wbl_info();
 
 COMMENT ON VIEW nvm.stat_wbl IS
 'write-behind logging since the server started: transactions by their end, and what writing ones have flushed';
+COMMENT ON COLUMN nvm.stat_wbl.syncs IS
+'with nvm.persist_method msync: how often the pool file was synced, for all processes that waited then';
+COMMENT ON COLUMN nvm.stat_wbl.sync_waits IS
+'fences of all processes that had to wait for a sync';
+COMMENT ON COLUMN nvm.stat_wbl.syncs_joined IS
+'those of them that were served by the sync of another process';
 
 -- Names of directories and of other databases' tables are for monitoring.
 REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;

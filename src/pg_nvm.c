@@ -37,10 +37,12 @@ nvm_shmem_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 
+	RequestAddinShmemSpace(nvm_pmem_shmem_size());
 	RequestAddinShmemSpace(nvm_pool_shmem_size());
 	RequestAddinShmemSpace(nvm_wbl_shmem_size());
 	RequestAddinShmemSpace(nvm_btree_shmem_size());
 	RequestAddinShmemSpace(nvm_table_shmem_size());
+	RequestNamedLWLockTranche(NVM_PMEM_TRANCHE, nvm_pmem_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_WBL_TRANCHE, nvm_wbl_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_TABLE_TRANCHE, nvm_table_num_lwlocks());
@@ -58,6 +60,7 @@ nvm_shmem_startup(void)
 		prev_shmem_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	nvm_pmem_shmem_startup();
 	nvm_pool_shmem_startup();
 	if (!IsUnderPostmaster)
 		nvm_table_forget_old_marks();

@@ -124,4 +124,4 @@ def run_disk(sandbox, where, options, name):
     title = "Heap's WAL against the pool as a file (msync), on the same %s" % options.wal
     return _run(sandbox, where, options, name, title, ["heap, WAL", "nvm, msync"],
                 [("single-row update", Update().arguments), ("insert", _insert_arguments)],
-                [1, 4, 16], 5, pool=os.path.join(where, "pool"))
+                [1, 4, 16, 32], 3, pool=os.path.join(where, "pool"))

@@ -56,6 +56,12 @@ typedef RelFileNode NvmLocator;
 #define NvmBackendId()			MyBackendId
 #endif
 
+/* settings of group commit; in no header before 18 */
+#if PG_VERSION_NUM < 180000
+extern int	CommitDelay;
+extern int	CommitSiblings;
+#endif
+
 /* memory that a check hook hands over as its "extra" */
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc.h"

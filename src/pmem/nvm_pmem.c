@@ -133,7 +133,7 @@ choose_method(const char *path, int fd, NvmPersistMethod *method,
  * first, so that the aligned part of it can be chosen.
  */
 static char *
-map_file(int fd, uint64 max_size, bool sync)
+map_file(int fd, uint64 max_size, bool sync, bool huge)
 {
 	char	   *aligned;
 	void	   *addr;
@@ -159,7 +159,8 @@ map_file(int fd, uint64 max_size, bool sync)
 		return NULL;
 	}
 #ifdef MADV_HUGEPAGE
-	(void) madvise(addr, max_size, MADV_HUGEPAGE);
+	if (huge)
+		(void) madvise(addr, max_size, MADV_HUGEPAGE);
 #endif
 	return addr;
 }
@@ -183,7 +184,7 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 		return NULL;
 
 	sync = (method == NVM_PERSIST_PMEM && !*volatile_medium);
-	map_base = map_file(fd, max_size, sync);
+	map_base = map_file(fd, max_size, sync, method != NVM_PERSIST_MSYNC);
 	if (map_base == NULL)
 	{
 		snprintf(message, sizeof(message),
@@ -194,7 +195,7 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 	}
 
 	if (method == NVM_PERSIST_MSYNC)
-		nvm_msync_attach(map_base, max_size);
+		nvm_msync_attach(map_base, max_size, fd);
 
 	/*
 	 * Another method does not keep the durable image of a simulated pool, and

@@ -18,7 +18,7 @@ typedef enum NvmPersistMethod
 {
 	NVM_PERSIST_AUTO,
 	NVM_PERSIST_PMEM,			/* clwb / clflushopt + sfence by libpmem */
-	NVM_PERSIST_MSYNC,			/* msync of the pages touched */
+	NVM_PERSIST_MSYNC,			/* write-back of pages by the kernel */
 	NVM_PERSIST_SIMULATE		/* working and durable image, see README */
 } NvmPersistMethod;
 
@@ -32,6 +32,12 @@ extern NvmPersistMethod nvm_persist_in_force;
 extern const char *nvm_persist_method_name(NvmPersistMethod method);
 
 extern void nvm_pmem_define_settings(void);
+
+/* shared memory, and the named tranche that pg_nvm.c requests for its locks */
+#define NVM_PMEM_TRANCHE	"nvm_pmem"
+extern Size nvm_pmem_shmem_size(void);
+extern int	nvm_pmem_num_lwlocks(void);
+extern void nvm_pmem_shmem_startup(void);
 
 /*
  * Map file descriptor fd, whose file is pool file `path`, of current length
@@ -77,10 +83,29 @@ nvm_persist(const void *addr, Size len, const char *name)
 	nvm_drain(name);
 }
 
+/*
+ * The caller reads on from addr towards higher addresses.  Only with msync is
+ * this more than the test.
+ */
+extern void nvm_msync_read_ahead(const void *addr);
+
+static inline void
+nvm_read_ahead(const void *addr)
+{
+	if (unlikely(nvm_persist_in_force == NVM_PERSIST_MSYNC))
+		nvm_msync_read_ahead(addr);
+}
+
 /* calls of this process, for statistics */
 extern uint64 nvm_pmem_flushes;
 extern uint64 nvm_pmem_drains;
 extern uint64 nvm_pmem_bytes;	/* flushed */
+
+/*
+ * Of all processes, with msync: syncs of the file, drains that needed one, and
+ * those of them that another process's sync served.
+ */
+extern void nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined);
 
 /*
  * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.

@@ -17,8 +17,8 @@ extern void nvm_libpmem_flush(const void *addr, Size len);
 extern void nvm_libpmem_drain(void);
 extern bool nvm_libpmem_file_is_pmem(const char *dir);
 
-/* pmem_msync.c: write back the pages touched */
-extern void nvm_msync_attach(char *base, uint64 max_size);
+/* pmem_msync.c: one fdatasync for the drains of many */
+extern void nvm_msync_attach(char *base, uint64 max_size, int fd);
 extern void nvm_msync_flush(const void *addr, Size len);
 extern void nvm_msync_drain(void);
 

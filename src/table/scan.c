@@ -142,6 +142,7 @@ nvm_scan_enter_block(NvmScanDesc scan, uint32 blk)
 	scan->blk = blk;
 	scan->cell = 0;
 	nvm_count_block(scan->base.rs_rd);
+	nvm_read_ahead(block);
 	if (unlikely(block->magic != NVM_BLOCK_MAGIC))
 	{
 		/* handed out, and not written by the time of the crash, or yet */

@@ -13,6 +13,7 @@
 #include "access/htup_details.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "pmem/nvm_pmem.h"
 #include "table/nvm_am.h"
 #include "utils/builtins.h"
 #include "utils/xid8.h"
@@ -21,7 +22,7 @@ PG_FUNCTION_INFO_V1(nvm_transactions_info);
 PG_FUNCTION_INFO_V1(nvm_stat_wbl_info);
 
 #define TRANSACTIONS_COLUMNS	5
-#define STAT_WBL_COLUMNS		8
+#define STAT_WBL_COLUMNS		11
 
 /*
  * The state of the transaction open in a slot, or NULL if there is none.  A
@@ -103,6 +104,9 @@ nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 	uint64		flushes = 0;
 	uint64		drains = 0;
 	uint64		bytes = 0;
+	uint64		syncs;
+	uint64		sync_waits;
+	uint64		syncs_joined;
 
 	nvm_table_require();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
@@ -125,5 +129,9 @@ nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 	values[5] = Int64GetDatum((int64) flushes);
 	values[6] = Int64GetDatum((int64) drains);
 	values[7] = Int64GetDatum((int64) bytes);
+	nvm_pmem_sync_counts(&syncs, &sync_waits, &syncs_joined);
+	values[8] = Int64GetDatum((int64) syncs);
+	values[9] = Int64GetDatum((int64) sync_waits);
+	values[10] = Int64GetDatum((int64) syncs_joined);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

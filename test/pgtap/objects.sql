@@ -50,7 +50,7 @@ SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts'
 	'collector_sweeps', 'collector_blocks', 'collector_total', 'gaps_collected', 'commit_record_bytes', 'redo_checkpoints']);
 SELECT columns_are('nvm', 'transactions', ARRAY['slot', 'counter', 'pid', 'xid', 'state', 'gid', 'since']);
 SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts', 'prepared', 'helped', 'flushes',
-	'fences', 'bytes']);
+	'fences', 'bytes', 'syncs', 'sync_waits', 'syncs_joined']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
 SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_btree');
 
