@@ -90,6 +90,7 @@ our %elsewhere = (
 	'old-marks-gone'    => '059_new_pools',
 	'pool-redo-make'    => '094_redo_lanes',
 	'ddl-convert-index' => '093_btree_ddl',
+	'ddl-swapped-table' => '093_btree_ddl',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
 	'copy-index-block'  => '095_btree_ddl_crash',);
 
