@@ -106,17 +106,21 @@ nvm_index_unsettled(NvmIndexPage *page, uint64 version, uint32 epoch, uint32 tai
 	noted->epoch = epoch;
 	noted->version = version;
 	noted->tail = tail;
+	noted->same = true;
 }
 
 /*
  * The page's commit word, and its current version.  False if the page is not
  * what it was when it was noted: then a redo lane has rewritten it, which has
- * made all that was on it durable.
+ * made all that was on it durable.  It stays so, also if settling ends in an
+ * ERROR and is begun again.
  */
 static bool
 look_again(UnsettledPage *noted, uint64 *commit)
 {
 	NvmIndexPage *page = noted->page;
+	uint64		version;
+	bool		same;
 
 	/* mostly nobody has been here since */
 	*commit = nvm_index_load64(&page->commit);
@@ -124,12 +128,14 @@ look_again(UnsettledPage *noted, uint64 *commit)
 		return true;
 	do
 	{
-		noted->version = nvm_index_begin(page);
-		noted->same = page->magic == NVM_INDEX_MAGIC && page->dir == noted->dir &&
+		version = nvm_index_begin(page);	/* may ERROR */
+		same = page->magic == NVM_INDEX_MAGIC && page->dir == noted->dir &&
 			page->blkno == noted->blkno && page->epoch == noted->epoch;
 		*commit = nvm_index_load64(&page->commit);
-	} while (!nvm_index_validate(page, noted->version));
-	return noted->same;
+	} while (!nvm_index_validate(page, version));
+	noted->version = version;
+	noted->same = same;
+	return same;
 }
 
 /*
@@ -144,8 +150,7 @@ flush_entries(UnsettledPage *noted)
 	uint64		commit;
 	uint32		settled;
 
-	noted->same = true;
-	if (!look_again(noted, &commit))
+	if (!noted->same || !look_again(noted, &commit))
 		return false;
 	settled = NVM_INDEX_SETTLED(commit);
 	if (NVM_INDEX_NTAIL(settled) >= NVM_INDEX_NTAIL(noted->tail))
