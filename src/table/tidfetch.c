@@ -95,6 +95,20 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 	/* stands on versions that the snapshot does not see */
 	nvm_snapshot_bar();
+
+	/*
+	 * A cursor on an index-only scan that has not looked at the row stands on
+	 * the root (WHERE CURRENT OF).
+	 */
+	if (nvm_begin_is(nvm_tid_begin(scan->state, blk, off), NVM_STAMP_STUB))
+	{
+		uint64		next = nvm_load(&nvm_cell(scan->state, blk, off)->next);
+
+		if (!NVM_REF_IS_VALID(next))
+			return;
+		blk = NVM_REF_BLOCK(next);
+		off = NVM_REF_OFFSET(next);
+	}
 	for (;;)
 	{
 		NvmVersion *v = nvm_version_at(scan->state, blk, off);

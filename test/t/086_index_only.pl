@@ -320,6 +320,29 @@ my ($l, $seen) = split /\|/, $node->safe_psql('postgres', 'SELECT sum(looked), s
 note("$seen rows, $l of them looked at");
 cmp_ok($l, '<', $seen * 0.9, 'some rows need not be looked at under that, too');
 $node->check_clean('after the writers');
+
+# ---- a cursor that stands on a row that it has not looked at, whose root is a stub
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE c (id int PRIMARY KEY, v int) USING nvm WITH (fillfactor = 50);
+INSERT INTO c SELECT i, 0 FROM generate_series(1, 500) i;
+UPDATE c SET v = v + 1; CALL pass_time(); UPDATE c SET v = v + 1; CALL pass_time(); VACUUM c; CALL pass_time(); VACUUM c;
+CREATE FUNCTION by_cursor(change text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint := 0; m bigint; r record; c CURSOR FOR SELECT id FROM c WHERE id BETWEEN 1 AND 500;
+BEGIN
+	OPEN c;
+	LOOP
+		FETCH c INTO r;
+		EXIT WHEN NOT FOUND;
+		EXECUTE change || ' WHERE CURRENT OF c';
+		GET DIAGNOSTICS m = ROW_COUNT;
+		n := n + m;
+	END LOOP;
+	RETURN n;
+END $$ SET enable_seqscan = off SET enable_bitmapscan = off;
+SQL
+is($node->safe_psql('postgres', q{SELECT by_cursor('UPDATE c SET v = v + 1'); SELECT count(*), sum(v) FROM c; SELECT by_cursor('DELETE FROM c'); SELECT count(*) FROM c}),
+	"500\n500|1500\n500\n0", 'WHERE CURRENT OF reaches the rows of an index-only scan');
 $node->safe_psql('postgres', $only . 'SELECT compare()');
 $node->stop;
 
