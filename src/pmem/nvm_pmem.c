@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "pmem/pmem_backend.h"
+#include "storage/fd.h"
 #include "storage/s_lock.h"
 #include "utils/guc.h"
 
@@ -163,6 +164,15 @@ map_file(int fd, uint64 max_size, bool sync, bool huge)
 		(void) madvise(addr, max_size, MADV_HUGEPAGE);
 #endif
 	return addr;
+}
+
+int
+nvm_pmem_fsync(int fd)
+{
+	if (nvm_persist_in_force != NVM_PERSIST_MSYNC)
+		return pg_fsync(fd);
+	nvm_msync_fsync(fd);
+	return 0;
 }
 
 /*

@@ -55,6 +55,13 @@ extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
 extern void nvm_pmem_unmap(void);
 
 /*
+ * fsync the pool's file, which has grown.  Returns as fsync does; but with
+ * msync an error is a PANIC: it may be of pages that others wait for, and the
+ * kernel tells it once.
+ */
+extern int	nvm_pmem_fsync(int fd);
+
+/*
  * Tell the layer that the file is now new_size bytes long (after a
  * successful fallocate + fsync of the file); in simulate also extends
  * the durable image.  Returns false with errno set on failure.

@@ -21,6 +21,7 @@ extern bool nvm_libpmem_file_is_pmem(const char *dir);
 extern void nvm_msync_attach(char *base, uint64 max_size, int fd);
 extern void nvm_msync_flush(const void *addr, Size len);
 extern void nvm_msync_drain(void);
+extern void nvm_msync_fsync(int fd);
 
 /* pmem_simulate.c: working image, durable image, captures */
 extern bool nvm_simulate_attach(const char *path, int fd, char *base,

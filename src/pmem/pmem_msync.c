@@ -156,18 +156,19 @@ nvm_msync_flush(const void *addr, Size len)
 }
 
 /*
- * Write everything that is dirty in the file.  PANICs on an error, which the
- * kernel tells one caller: all processes share the open file description.
+ * Write everything that is dirty in the file, and with `whole` what the file
+ * system says of it.  PANICs on an error, which the kernel tells one caller: all
+ * processes share the open file description.
  */
 static void
-sync_file(void)
+sync_file(int fd, bool whole)
 {
 	int			rc;
 
 	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_SYNC);
 	do
 	{
-		rc = fdatasync(msync_fd);
+		rc = whole ? fsync(fd) : fdatasync(fd);
 	} while (rc != 0 && errno == EINTR);
 	pgstat_report_wait_end();
 
@@ -193,7 +194,7 @@ lead_sync(void)
 
 	NVM_FAILPOINT("msync-begin");
 	number = pg_atomic_add_fetch_u64(&msync_shared->begun, 1);
-	sync_file();
+	sync_file(msync_fd, false);
 	NVM_FAILPOINT("msync-end");
 	pg_memory_barrier();
 	pg_atomic_write_u64(&msync_shared->ended, number);
@@ -215,7 +216,7 @@ nvm_msync_drain(void)
 		return;
 	if (MyProc == NULL)
 	{
-		sync_file();
+		sync_file(msync_fd, false);
 		msync_pending = false;
 		return;
 	}
@@ -237,4 +238,18 @@ nvm_msync_drain(void)
 	pg_atomic_fetch_add_u64(&msync_shared->drains, 1);
 	if (!led)
 		pg_atomic_fetch_add_u64(&msync_shared->joined, 1);
+}
+
+/*
+ * fsync the file, which has grown; see nvm_pmem.h.  With the lock, so that no
+ * error that is told here is kept from who makes a sync.
+ */
+void
+nvm_msync_fsync(int fd)
+{
+	if (MyProc != NULL)
+		LWLockAcquire(msync_shared->lock, LW_EXCLUSIVE);
+	sync_file(fd, true);
+	if (MyProc != NULL)
+		LWLockRelease(msync_shared->lock);
 }

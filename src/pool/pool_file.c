@@ -373,12 +373,7 @@ nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what)
 	if (rc == 0)
 	{
 		*what = "fsync";
-		rc = pg_fsync(nvm_pool_fd);
-		/* it may be of others' pages, and be told once: they would not hear of it */
-		if (rc != 0 && nvm_persist_in_force == NVM_PERSIST_MSYNC)
-			ereport(PANIC,
-					(errcode_for_file_access(),
-					 errmsg("could not fsync NVM pool \"%s\": %m", nvm_pool_path)));
+		rc = nvm_pmem_fsync(nvm_pool_fd);
 	}
 	if (rc != 0)
 	{
