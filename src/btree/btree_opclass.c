@@ -77,12 +77,16 @@ static const char *const missing_families =
 
 /*
  * Classes likewise.  A class is made without members: STORAGE says no more
- * than the type itself, but the syntax wants something.
+ * than the type itself, but the syntax wants something.  Somebody may have
+ * made a default class of ours for the type.
  */
 static const char *const missing_classes =
 "SELECT c.oid, pg_catalog.format('CREATE OPERATOR CLASS pg_catalog.%I %s FOR TYPE %s USING " METHOD
 "       FAMILY %I.%I AS STORAGE %s', " CLASS_NAME ","
-"       CASE WHEN c.opcdefault THEN 'DEFAULT' END,"
+"       CASE WHEN c.opcdefault AND NOT EXISTS"
+"              (SELECT FROM pg_catalog.pg_opclass d WHERE d.opcmethod = $1"
+"                  AND d.opcintype = c.opcintype AND d.opcdefault)"
+"            THEN 'DEFAULT' END,"
 "       pg_catalog.format_type(c.opcintype, NULL), fn.nspname, o.opfname,"
 "       pg_catalog.format_type(c.opcintype, NULL)), 'pg_catalog', " CLASS_NAME
 "  FROM pg_catalog.pg_opclass c"
@@ -200,11 +204,18 @@ run_commands(Oid method, const char *query, Oid classid)
 		bool		in_extension = creating_extension;
 		Oid			image;
 
-		/* what can be dropped is nobody's member; an ERROR ends the creation */
+		/* what can be dropped is nobody's member */
 		if (model >= FirstNormalObjectId)
 			creating_extension = false;
-		execute_command(command);
-		creating_extension = in_extension;
+		PG_TRY();
+		{
+			execute_command(command);
+		}
+		PG_FINALLY();
+		{
+			creating_extension = in_extension;
+		}
+		PG_END_TRY();
 		CommandCounterIncrement();
 
 		if (name == NULL || model < FirstNormalObjectId)

@@ -52,6 +52,25 @@ comes_along(Relation table, Relation index)
 }
 
 /*
+ * Does an index of a table that is not ours any more have to change?  ERROR if
+ * it must not: what belongs to the index of a partitioned table is as that is.
+ */
+static bool
+goes_along(Relation table, Relation index)
+{
+	if (!nvm_relation_is_btree(index))
+		return false;
+	if (index->rd_rel->relispartition)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("access method \"%s\" is for indexes of nvm tables", NVM_BTREE_NAME),
+				 errdetail("Index \"%s\" of table \"%s\" belongs to an index of a partitioned table, which has this access method.",
+						   RelationGetRelationName(index), RelationGetRelationName(table)),
+				 errhint("Make the index of the partitioned table with USING btree, or detach the partition first.")));
+	return true;
+}
+
+/*
  * Give one index the access method that it needs.  The caller has locked it
  * exclusively, and it is going to be built.
  */
@@ -120,7 +139,7 @@ nvm_ddl_swapped_table(Oid relid)
 			change = nvm_default_index_method == NVM_INDEX_METHOD_NVM &&
 				comes_along(rel, index);
 		else
-			change = nvm_relation_is_btree(index);
+			change = goes_along(rel, index);
 		index_close(index, NoLock);
 		if (change)
 			change_index(lfirst_oid(lc), here);

@@ -254,7 +254,12 @@ replaced_subxact(SubXactEvent event, SubTransactionId mySubid,
 		{
 			ReplacedRoutine *r = lfirst(lc);
 
-			r->level = Min(r->level, level - 1);
+			/* made and dropped within: the entry is about to go */
+			if (r->index->rd_createSubid == mySubid &&
+				r->index->rd_droppedSubid != InvalidSubTransactionId)
+				replaced = foreach_delete_current(replaced, lc);
+			else
+				r->level = Min(r->level, level - 1);
 		}
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)

@@ -32,6 +32,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/reloptions.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
@@ -45,6 +46,7 @@
 #include "commands/defrem.h"
 #include "compat/nvm_compat_am.h"
 #include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
 #include "storage/lmgr.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
@@ -123,13 +125,22 @@ nvm_ddl_get_persistence(Oid indexid)
 }
 
 /*
- * Does the command change the type of a column of this index?
+ * Does the command change the type of a column of this index, so that it makes
+ * the index anew?
  */
 static bool
 has_altered_column(AlterTableStmt *stmt, Relation index)
 {
 	Form_pg_index form = index->rd_index;
+	Bitmapset  *columns = NULL;
+	bool		result = false;
 	ListCell   *lc;
+
+	for (int i = 0; i < form->indnatts; i++)
+		columns = bms_add_member(columns, form->indkey.values[i] -
+								 FirstLowInvalidHeapAttributeNumber);
+	pull_varattnos((Node *) RelationGetIndexExpressions(index), 1, &columns);
+	pull_varattnos((Node *) RelationGetIndexPredicate(index), 1, &columns);
 
 	foreach(lc, stmt->cmds)
 	{
@@ -139,13 +150,12 @@ has_altered_column(AlterTableStmt *stmt, Relation index)
 		if (!NvmRecreatesIndexes(cmd->subtype))
 			continue;
 		attnum = get_attnum(form->indrelid, cmd->name);
-		for (int i = 0; i < form->indnatts; i++)
-		{
-			if (attnum != InvalidAttrNumber && form->indkey.values[i] == attnum)
-				return true;
-		}
+		if (attnum != InvalidAttrNumber &&
+			bms_is_member(attnum - FirstLowInvalidHeapAttributeNumber, columns))
+			result = true;
 	}
-	return false;
+	bms_free(columns);
+	return result;
 }
 
 /*
@@ -180,11 +190,16 @@ lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w, Relation table, Relation index
 	Oid			indexid = RelationGetRelid(index);
 	char	   *persistence = NULL;
 	oidvector  *theirs;
-	oidvector  *ours = our_classes(index, &theirs);
+	oidvector  *ours;
 	MemoryContext oldcontext;
 	LaidAside  *aside;
 
-	if (OidIsValid(get_index_constraint(indexid)) && has_altered_column(stmt, index))
+	/* a foreign key that is added may look for the classes of others */
+	if (!has_altered_column(stmt, index))
+		return;
+	ours = our_classes(index, &theirs);
+	/* an exclusion constraint names its access method */
+	if (OidIsValid(get_index_constraint(indexid)) && !index->rd_index->indisexclusion)
 		persistence = nvm_ddl_get_persistence(indexid);
 	if (persistence == NULL && ours == NULL)
 		return;
@@ -275,7 +290,8 @@ nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w)
 
 	foreach(lc, stmt->cmds)
 		found |= NvmRecreatesIndexes(lfirst_node(AlterTableCmd, lc)->subtype);
-	if (!found || (stmt->objtype != OBJECT_TABLE && stmt->objtype != OBJECT_TYPE))
+	if (!found || (stmt->objtype != OBJECT_TABLE && stmt->objtype != OBJECT_TYPE &&
+				   stmt->objtype != OBJECT_FOREIGN_TABLE))
 		return;
 	relid = RangeVarGetRelid(stmt->relation, NoLock, true);
 	if (!OidIsValid(relid) || !NvmOwnsRelation(relid))

@@ -138,6 +138,56 @@ $node->fails_with('INSERT INTO p VALUES (99, 1) ON CONFLICT DO NOTHING', qr/no p
 is($node->safe_psql('postgres', 'INSERT INTO p VALUES (11, 1) ON CONFLICT DO NOTHING RETURNING i; INSERT INTO p1 VALUES (1, 1), (2, 1) ON CONFLICT DO NOTHING; SELECT count(*) FROM p; DROP TABLE p'),
 	"11\n2", 'other partitions are reached, and this one by its name');
 
+# ---- what a review found
+
+script('an index that is made and dropped within a subtransaction', <<'SQL');
+CREATE SCHEMA w; CREATE TABLE w.other (id int PRIMARY KEY, v text) USING nvm; CREATE INDEX other_v ON w.other (v);
+BEGIN; SAVEPOINT o; SAVEPOINT a;
+CREATE TABLE w.gone (id int PRIMARY KEY) USING nvm; ALTER TABLE w.gone SET ACCESS METHOD heap; DROP TABLE w.gone;
+RELEASE a; SELECT FROM w.other WHERE id = 1; SELECT FROM w.other WHERE v = 'x'; ROLLBACK TO o;
+INSERT INTO w.other VALUES (1, 'x'); COMMIT;
+SELECT 'not found' WHERE NOT EXISTS (SELECT FROM w.other WHERE v = 'x');
+DROP SCHEMA w CASCADE;
+SQL
+
+$node->safe_psql('postgres', 'CREATE SCHEMA w; CREATE EXTENSION citext SCHEMA public');
+script('a foreign key between columns of a class of another extension', <<'SQL');
+CREATE TABLE w.t (id citext PRIMARY KEY, parent citext REFERENCES w.t, n int) USING nvm;
+INSERT INTO w.t VALUES ('a', NULL, 1), ('b', 'A', 2);
+ALTER TABLE w.t ALTER parent TYPE citext COLLATE "C";
+ALTER TABLE w.t ALTER n TYPE bigint, ADD FOREIGN KEY (parent) REFERENCES w.t;
+ALTER TABLE w.t ALTER id TYPE citext COLLATE "C";
+CREATE INDEX t_expr ON w.t (lower(parent::text), (parent || 'x')) WHERE parent <> 'z';
+ALTER TABLE w.t ALTER parent TYPE citext COLLATE "POSIX";
+SELECT f FROM nvm.check('w.t', true) f;
+DROP TABLE w.t;
+SQL
+is($node->safe_psql('postgres', <<'SQL'), '{persistence=none}', 'an exclusion constraint keeps its persistence');
+CREATE TABLE w.t (id int, CONSTRAINT x EXCLUDE USING nvm_btree (id WITH =) WITH (persistence = none)) USING nvm;
+ALTER TABLE w.t ALTER id TYPE bigint;
+SELECT reloptions FROM pg_class WHERE oid = 'w.x'::regclass;
+SQL
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE w.p (a int) PARTITION BY RANGE (a);
+CREATE TABLE w.p1 PARTITION OF w.p FOR VALUES FROM (0) TO (9) USING nvm;
+CREATE INDEX i ON w.p USING nvm_btree (a);
+SQL
+$node->fails_with('ALTER TABLE w.p1 SET ACCESS METHOD heap', qr/access method "nvm_btree" is for indexes of nvm tables.*HINT:  .*detach/s,
+	'an index that belongs to one of a partitioned table stays what that is');
+script('and goes when it does not any more', 'ALTER TABLE w.p DETACH PARTITION w.p1; ALTER TABLE w.p1 SET ACCESS METHOD heap; SELECT f FROM nvm.check_pool() f');
+
+# a default class of ours that somebody has made
+$node->safe_psql('postgres', 'CREATE DATABASE classes');
+$node->safe_psql('classes', <<'SQL');
+CREATE EXTENSION pg_nvm; CREATE EXTENSION citext;
+CREATE OPERATOR CLASS my_citext DEFAULT FOR TYPE citext USING nvm_btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =,
+	OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 citext_cmp(citext, citext);
+CREATE TABLE h (id int); ALTER TABLE h ADD COLUMN c citext; CREATE TABLE n (id int PRIMARY KEY) USING nvm;
+SQL
+is($node->safe_psql('classes', q{SELECT count(*) FROM pg_opclass WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'nvm_btree') AND opcintype = 'citext'::regtype AND opcdefault}),
+	1, 'a default class that somebody has made is the only one');
+$node->safe_psql('postgres', 'DROP SCHEMA w CASCADE; DROP EXTENSION citext CASCADE');
+
 # ---- partitions
 
 my $make = <<'SQL';
