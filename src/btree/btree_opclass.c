@@ -388,17 +388,18 @@ nvm_mirror_operator_classes(PG_FUNCTION_ARGS)
 void
 nvm_btree_adjustmembers(Oid opfamily, Oid opclass, List *operators, List *functions)
 {
-	HeapTuple	tuple = SearchSysCache1(OPFAMILYOID, ObjectIdGetDatum(opfamily));
+	HeapTuple	tuple;
 	Oid			method;
 	ListCell   *lc;
 
+	/* to see a class, and a family, that this command makes */
+	CommandCounterIncrement();
+
+	tuple = SearchSysCache1(OPFAMILYOID, ObjectIdGetDatum(opfamily));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for operator family %u", opfamily);
 	method = ((Form_pg_opfamily) GETSTRUCT(tuple))->opfmethod;
 	ReleaseSysCache(tuple);
-
-	/* to see a class that this command makes */
-	CommandCounterIncrement();
 	foreach(lc, list_concat_copy(operators, functions))
 	{
 		OpFamilyMember *member = (OpFamilyMember *) lfirst(lc);
