@@ -177,6 +177,7 @@ check_areas(NvmCheck *check, NvmBlock *block, uint32 blk)
 	bool		sane = block->alloc_inc == NvmPool->incarnation;
 	uint64		covered[4] = {0, 0, 0, 0};
 	uint32		cell;
+	uint32		last = 0;
 	uint32		end = NVM_FIRST_CELL;
 
 	for (cell = 0; cell < NVM_FIRST_CELL; cell++)
@@ -195,13 +196,18 @@ check_areas(NvmCheck *check, NvmBlock *block, uint32 blk)
 			uint64		begin = nvm_load(&v->begin);
 
 			if (cell < end)
-				nvm_check_report(check, blk, cell, "area overlaps the one before it");
+				nvm_check_report(check, blk, cell, "area overlaps the one before it, which begins at %u and ends at %u",
+								 last, end - 1);
 
-			/* a loser's length may be torn, and until sanitized it stays */
-			if (begin == 0 || (nvm_begin_is_version(begin) && nvm_stamp_in_gap(begin)))
-				ncells = Max(ncells, 1);
+			/*
+			 * Handed out when a crash came, and not written: its length is that
+			 * of whatever was there before.  Sanitizing gives the cells back.
+			 */
+			if (begin == 0 && nvm_incarnation_crashed(block->alloc_inc))
+				ncells = 1;
 			else if (ncells == 0 || cell + ncells > NVM_CELLS)
 				nvm_check_report(check, blk, cell, "area of %u cells does not fit", ncells);
+			last = cell;
 			end = Max(end, Min(cell + ncells, NVM_CELLS));
 		}
 		if (cell < end)
