@@ -24,12 +24,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-static inline NvmVersion *
-ref_version(NvmRelState *state, uint64 ref)
-{
-	return nvm_cell(state, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
-}
-
 /* is v, found through a chain, a version of the row with this root? */
 static inline bool
 same_row(NvmVersion *v, uint64 root)
@@ -88,7 +82,7 @@ search_from_newest(NvmRelState *state, uint64 root, uint64 newest,
 	*complete = false;
 	for (;;)
 	{
-		NvmVersion *v = ref_version(state, cur);
+		NvmVersion *v = nvm_ref_version(state, cur);
 		uint64		link;
 		NvmVersion *older;
 
@@ -102,7 +96,7 @@ search_from_newest(NvmRelState *state, uint64 root, uint64 newest,
 		link = nvm_load(&v->link);
 		if (NVM_REF_HI(link) != inc || !NVM_REF_IS_VALID(link))
 			return NULL;
-		older = ref_version(state, NVM_REF_TID(link));
+		older = nvm_ref_version(state, NVM_REF_TID(link));
 		/* still its neighbour?  A stub skips, which the caller's walk handles */
 		if (NVM_REF_TID(nvm_load(&older->next)) != cur)
 			return NULL;
@@ -152,9 +146,9 @@ search_chain(Relation rel, NvmRelState *state, uint64 root, Snapshot snapshot,
 	if (begin == 0)
 		return NULL;
 
-	for (;; begin = nvm_load(&ref_version(state, cur)->begin))
+	for (;; begin = nvm_load(&nvm_ref_version(state, cur)->begin))
 	{
-		NvmVersion *v = ref_version(state, cur);
+		NvmVersion *v = nvm_ref_version(state, cur);
 		uint64		next;
 
 		if (cur == root ? !root_is_usable(v, begin, all_dead) : !same_row(v, root))
@@ -227,7 +221,7 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 		begin = nvm_tid_begin(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 		if (begin == 0)
 			return NULL;
-		v = ref_version(state, root);
+		v = nvm_ref_version(state, root);
 		if (!root_is_usable(v, begin, NULL))
 			return NULL;
 		if (nvm_begin_is_version(begin))
@@ -237,7 +231,7 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 		}
 	}
 	else
-		v = ref_version(state, cur);
+		v = nvm_ref_version(state, cur);
 
 	for (;;)
 	{
@@ -247,7 +241,7 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 		cur = next_in_row(v);
 		if (cur == 0)
 			return NULL;
-		v = ref_version(state, cur);
+		v = nvm_ref_version(state, cur);
 		if (!same_row(v, root))
 			return NULL;
 		if (nvm_begin_is_version(nvm_load(&v->begin)))
@@ -329,7 +323,7 @@ retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp st
 
 	while (ref != 0 && ref != stop)
 	{
-		NvmVersion *v = ref_version(state, ref);
+		NvmVersion *v = nvm_ref_version(state, ref);
 		uint64		after = next_in_row(v);
 
 		if (!same_row(v, root))
@@ -350,7 +344,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 				int *nremoved)
 {
 	NvmStamp	stamp = nvm_xact_stamp_if_any();
-	NvmVersion *rootv = ref_version(state, root);
+	NvmVersion *rootv = nvm_ref_version(state, root);
 	uint64		begin = nvm_load(&rootv->begin);
 	bool		stub = nvm_begin_is(begin, NVM_STAMP_STUB);
 	uint64		first;
@@ -366,7 +360,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	first = cur = stub ? next_in_row(rootv) : root;
 	while (cur != 0)
 	{
-		NvmVersion *v = ref_version(state, cur);
+		NvmVersion *v = nvm_ref_version(state, cur);
 		NvmVacuumState vs;
 		TransactionId xid;
 
@@ -401,7 +395,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 											 NvmVersionCells(rootv)));
 		nvm_flush(&rootv->next, sizeof(uint64));
 		/* nor may a search from the newest version find them any more */
-		nvm_store(&ref_version(state, cur)->link,
+		nvm_store(&nvm_ref_version(state, cur)->link,
 				  NVM_REF_MAKE(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
 							   (uint16) NvmPool->incarnation));
 		if (!stub)

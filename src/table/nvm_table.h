@@ -119,6 +119,22 @@ nvm_rel_nblocks(NvmRelState *state)
 
 /* ---- versions (version.c) ---- */
 
+extern void nvm_ref_damaged(NvmRelState *state, uint64 ref) pg_attribute_noreturn();
+
+/*
+ * The version, or what was one, that a link leads to.  ERROR if it leads out of
+ * the relation, as a damaged one may.
+ */
+static inline NvmVersion *
+nvm_ref_version(NvmRelState *state, uint64 ref)
+{
+	if (unlikely(NVM_REF_BLOCK(ref) >= nvm_rel_nblocks(state) ||
+				 NVM_REF_OFFSET(ref) >= NVM_CELLS))
+		nvm_ref_damaged(state, ref);
+	return nvm_cell(state, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
+}
+
+
 #define NvmVersionTuple(v)		((HeapTupleHeader) &(v)->tuple)
 #define NvmVersionCells(v)		NVM_NEXT_CELLS(NVM_REF_HI((v)->next))
 

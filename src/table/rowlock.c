@@ -359,7 +359,7 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 			*elsewhere = NVM_REF_TID(next);
 			return TM_Ok;
 		}
-		v = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+		v = nvm_ref_version(state, next);
 	}
 }
 
@@ -490,7 +490,7 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 
 			/* a stub's own end is no stamp: begin with what it leads to */
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
-				newest = nvm_cell(state, NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next));
+				newest = nvm_ref_version(state, v->next);
 			if (nvm_version_end_state(newest, &xend) != NVM_END_NONE &&
 				nvm_version_end_state(newest, &xend) != NVM_END_OWN &&
 				modes_conflict(nvm_version_end_mode(newest), mode))

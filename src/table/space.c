@@ -166,7 +166,8 @@ block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
  * or a stub whose starts bit was lost by damage?  Only of the first cell of a
  * run of such cells can that be told.  If the incarnation that last handed out
  * cells of the block ended cleanly, nothing legal looks like it:
- *	- an area is freed by zeroing its begin words durably before its bits go;
+ *	- an area is freed by zeroing its begin words, and they are durably 0 before
+ *	  its cells are given to others;
  *	- a starts bit is durable before the stamp of its version is decided, and
  *	  all stamps of that incarnation are;
  *	- what an allocation that failed leaves has begin 0, RETIRED or DEAD; so
@@ -344,7 +345,7 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 
 /*
  * Give the cells from `from` to the end of the area back, in their own words;
- * the caller drains and then clears the bitmaps.
+ * the caller drains before they may be used.
  */
 static void
 zero_cells(NvmBlock *block, uint32 from, uint32 to)
@@ -356,8 +357,10 @@ zero_cells(NvmBlock *block, uint32 from, uint32 to)
 
 /*
  * Free the retired areas and stub tails of a block that nobody can be standing
- * on.  One fence for all of them: cells are zeroed durably before they count
- * as free.  Returns the number of free cells.
+ * on.  One fence for all of them: before their cells count as free, they are
+ * zeroed durably, and durably no area starts in them.  Otherwise a crash could
+ * show, as a version, the middle of a row that is being written over them.
+ * Returns the number of free cells.
  *
  * Caller holds the block's allocation lock, and possibly its row lock.
  */
@@ -413,18 +416,17 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 			nvm_flush(v, NVM_CELL_SIZE);
 		}
 		zero_cells(block, from, to);
+		if (from == off)
+			clear_start(block, off);
 		area[n] = from;
 		ncells[n++] = to - from;
 	}
 	if (n > 0)
 	{
+		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		nvm_drain("space-reclaim");
 		for (int i = 0; i < n; i++)
-		{
-			clear_start(block, area[i]);
 			clear_bits(block->used, area[i], ncells[i]);
-		}
-		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		nvm_freemap_promising(state, block->blkno);
 	}
 	if (locked && !mine)

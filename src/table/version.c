@@ -159,6 +159,22 @@ nvm_version_is_sound(const NvmVersion *v)
 }
 
 /*
+ * ERROR for a link that leads nowhere.
+ */
+void
+nvm_ref_damaged(NvmRelState *state, uint64 ref)
+{
+	NvmDirEntry *entry = nvm_dir_entry(state->dir);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("nvm relation file %u/%llu is damaged: a row version leads to (%u,%u), which does not exist",
+					entry->database, (unsigned long long) entry->relnumber,
+					NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref)),
+			 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+}
+
+/*
  * ERROR for a version that is not sound.
  */
 void

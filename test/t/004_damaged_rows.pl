@@ -88,6 +88,19 @@ foreach my $sql ('VACUUM FULL u', 'CLUSTER u USING u_pkey', "UPDATE u SET body =
 is($node->safe_psql('postgres', "UPDATE u SET body = 'new' WHERE id < 5; SELECT count(*) FROM u WHERE body = 'new'"),
 	4, 'other rows can be changed');
 
+# where a row goes on, in the high bits of the block number: an index leads there
+$cell = offset_number('u', 9);
+$node->safe_psql('postgres', "UPDATE u SET body = 'newer' WHERE id = 9");
+flip($block_u + $cell * 32 + 5, 6);
+foreach my $sql ("SELECT body FROM u WHERE id = 9", "UPDATE u SET body = 'newest' WHERE id = 9", 'CREATE INDEX ON u (body)')
+{
+	$node->fails_with("SET enable_seqscan = off; $sql",
+		qr/ERROR:  nvm relation file \S+ is damaged: a row version leads to \(\d{8,},\d+\), which does not exist.*HINT/s,
+		"link that leads nowhere: $sql");
+}
+isnt($node->safe_psql('postgres', sprintf($check, 'u')), '', 'nvm.check() finds it');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM u WHERE id < 9'), 8, 'the other rows can be read');
+
 # the place of a large value
 $cell = offset_number('l', 2);
 foreach my $bit (3, 6)

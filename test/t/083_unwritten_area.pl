@@ -1,9 +1,14 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# A loss of power while a row's area is handed out, and nothing is written in
-# it: what its first cell says of its length is the row's that was there before.
-# Meanwhile others took the cells behind it, and committed.  nvm.check() knows
-# that the length means nothing, and those rows stay whole.
+# Losses of power around the handing out of cells.
+#
+# While a row's area is handed out, and nothing is written in it: what its first
+# cell says of its length is the row's that was there before.  Meanwhile others
+# took the cells behind it, and committed.  nvm.check() knows that the length
+# means nothing, and those rows stay whole.
+#
+# While a larger row is written over the cells of smaller ones that were removed:
+# nothing on media may say any more that a version starts in the middle of it.
 
 use strict;
 use warnings;
@@ -80,6 +85,34 @@ SQL
 	$node->check_clean("$what: after another crash");
 	is(rows(), '102:1 103:1 104:1 105:1', "$what: then too");
 }
+
+# seeds of each; a larger one that nobody committed is not there
+$node->safe_psql('postgres', <<SQL);
+ALTER SYSTEM SET nvm.collect_gaps = on;
+SELECT pg_reload_conf();
+DROP TABLE t;
+CREATE TABLE t (id int, pad text) USING nvm;
+INSERT INTO t SELECT i, repeat('x', 250) FROM generate_series(1, 22) i;
+SQL
+$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps stay';
+# they are retired, and old enough that the writer frees them himself
+$node->safe_psql('postgres', 'DELETE FROM t WHERE id <= 8');
+$node->safe_psql('postgres', 'VACUUM t');
+$node->safe_psql('postgres', 'CALL pass_time()');
+my $left = $node->safe_psql('postgres', 'SELECT sum(id) FROM t');
+my $writer = $node->session;
+$writer->hold('insert-before-begin', "INSERT INTO t VALUES (1000, repeat('b', 1500))");
+my $saved = $node->save_crash;
+$writer->drop;
+foreach my $seed (1 .. (NvmTest::is_long() ? 100 : 12))
+{
+	$node->restore_crash($saved, seed => $seed);
+	$node->start;
+	is(join("\n", $node->check_findings), '', "seed $seed: nothing starts in the middle of a row that was being written");
+	is($node->safe_psql('postgres', "INSERT INTO t VALUES (1001, repeat('c', 1500)); SELECT sum(id) FROM t"), $left + 1001,
+		"seed $seed: the rows are there");
+}
+$node->forget_crash($saved);
 
 $node->stop;
 done_testing();
