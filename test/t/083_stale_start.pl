@@ -1,0 +1,74 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Cells that were freed are handed out again, as the middle of a larger row.
+# A loss of power must not bring the freed areas' starts back without their
+# zeroes: bytes of the larger row would be taken for a row's header, and these
+# are the user's.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = NvmTest->new('main');
+$node->init(simulate => 1);
+$node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
+restart_after_crash = off
+nvm.horizon_naptime = 10
+CONF
+$node->start;
+$node->safe_psql('postgres', <<'SQL');
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (id int, pad bytea) USING nvm;
+ALTER TABLE t ALTER pad SET STORAGE EXTERNAL;
+-- so that what was seen before is seen by nobody any more
+CREATE PROCEDURE pass_time() LANGUAGE plpgsql AS
+$$BEGIN
+	FOR i IN 1 .. 10 LOOP
+		PERFORM pg_current_xact_id();
+		COMMIT;
+		PERFORM pg_sleep(0.02);
+		COMMIT;
+	END LOOP;
+END$$;
+-- one block of rows of a dozen cells, of which some in the middle go
+INSERT INTO t SELECT i, decode(repeat('ff', 300), 'hex') FROM generate_series(1, 21) i;
+DELETE FROM t WHERE id BETWEEN 5 AND 12;
+VACUUM t;
+CALL pass_time();
+SQL
+
+# what a row of 23 cells has at the places of words of an area: next (two
+# cells), end (none), link, begin (a transaction committed long ago)
+my $words = unpack('H*', pack('Q<4', 0, 1, 2 << 48, 0)) x 20;
+my $file = $node->basedir . '/rows';
+PostgreSQL::Test::Utils::append_to_file($file, "101\t\\\\x$words\n102\t\\\\x" . 'ff' x 4000 . "\n");
+chmod 0644, $file;
+
+sub rows
+{
+	return $node->safe_psql('postgres', 'SELECT count(*) FROM t');
+}
+is(rows(), '13', 'rows');
+
+# One frees the cells, and comes no further; another fills them, and waits for
+# something else to be durable.
+my $first = $node->session;
+$first->hold('insert-before-begin', "INSERT INTO t VALUES (100, decode(repeat('ff', 500), 'hex'))");
+my $second = $node->session;
+$second->sql("SET nvm.failpoint = 'insert-before-begin:sleep=3600000:2'");
+$second->send("COPY t FROM '$file'");
+$second->wait_held('insert-before-begin');
+
+$node->power_failure(seed => 1, mode => 'durable');
+$_->drop foreach $first, $second;
+$node->start;
+is(rows(), '13', 'the same rows after the loss of power');
+$node->check_clean('after the loss of power');
+is($node->safe_psql('postgres', 'SELECT count(*), sum(id), sum(length(pad)) FROM t'), '13|163|3900', 'whole');
+
+$node->stop;
+done_testing();
