@@ -221,6 +221,33 @@ nvm_sweep_wait_for_readers(void)
 }
 
 /*
+ * Wait until everybody who had a stamp when the sweep was over is decided.  He
+ * may have taken a row over from a lost transaction before the sweep came by,
+ * which then found no trace; only his fence makes that durable.  A commit has
+ * it behind itself when it leaves the proc array, an abort still has to undo,
+ * and until then the gap's stamp may be what is on the medium.  False when it
+ * is time to end.
+ */
+static bool
+nvm_sweep_wait_for_writers(void)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+
+	for (uint32 slot = 0; slot < nslots; slot++)
+	{
+		uint64		counter = pg_atomic_read_u64(&nvm_slots[slot].running);
+
+		while (pg_atomic_read_u64(&nvm_slots[slot].durable) < counter)
+		{
+			NVM_FAILPOINT("gap-undecided");
+			if (!nvm_worker_sleep(nvm_horizon_naptime))
+				return false;
+		}
+	}
+	return true;
+}
+
+/*
  * Drop the entries that the sweep was about.  A crash between its two steps
  * leaves traces that are gone and a gap that is there: one more sweep.
  */
@@ -256,7 +283,7 @@ nvm_sweep(void)
 			return false;
 	}
 	nvm_drain("gap-swept");
-	if (!nvm_sweep_wait_for_readers())
+	if (!nvm_sweep_wait_for_readers() || !nvm_sweep_wait_for_writers())
 		return false;
 	NVM_FAILPOINT("gap-before-drop");
 	nvm_sweep_drop_gaps(&sweep);
