@@ -259,6 +259,9 @@ nvm_sweep_drop_gaps(NvmSweep *sweep)
 		nvm_slot_drop_gap(NVM_STAMP_SLOT(sweep->gaps[i]),
 						  NVM_STAMP_COUNTER(sweep->gaps[i]));
 	nvm_drain("gap-drop");
+	for (uint32 i = 0; i < sweep->ngaps; i++)
+		nvm_slot_forget_gap(NVM_STAMP_SLOT(sweep->gaps[i]),
+							NVM_STAMP_COUNTER(sweep->gaps[i]));
 	LWLockRelease(NvmWbl->wbl_lock);
 	pg_atomic_fetch_add_u64(&NvmWbl->collected, sweep->ngaps);
 }

@@ -231,14 +231,15 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 	switch (NVM_WORD_STATE(copy.word))
 	{
 		case NVM_SLOT_DECIDED:
-			decided = counter + 1;
-			NvmWbl->losers_found++;
-			if (!nvm_slot_add_gap(slot, decided))
+
+			/*
+			 * A full list is that of an owner who has just given up an abort:
+			 * without a free entry no further counter is handed out.
+			 */
+			if (nvm_slot_add_gap(slot, counter + 1))
 			{
-				nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
-								psprintf("the gap list of commit slot %u of the pool is full", slot),
-								"Restore the pool from a backup.");
-				return false;
+				decided = counter + 1;
+				NvmWbl->losers_found++;
 			}
 			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
 			break;

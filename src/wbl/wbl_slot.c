@@ -257,25 +257,39 @@ nvm_slot_add_gap(uint32 slot, uint64 counter)
 }
 
 /*
- * Remove a counter from a slot's gap list in both copies, flushed; then in
- * DRAM.  Media may be behind DRAM: the collector has removed every trace, so
- * that a gap that comes back in a crash only costs another sweep.
+ * Remove a counter from a slot's gap list in both copies, flushed.  Media may
+ * go ahead of DRAM: the collector has removed every trace, and a gap that
+ * comes back in a crash only costs another sweep.
  *
- * wbl_lock is held exclusively.
+ * DRAM follows when that is drained (nvm_slot_forget_gap): the owner, who
+ * looks there for a free entry before he hands a counter out, must have one on
+ * media.  wbl_lock is held exclusively over both.
  */
 void
 nvm_slot_drop_gap(uint32 slot, uint64 counter)
 {
 	NvmSlot    *s = nvm_slot(slot);
+
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (nvm_slots[slot].gap[i] != counter)
+			continue;
+		__atomic_store_n(&s->copy[0].gap[i], 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&s->copy[1].gap[i], 0, __ATOMIC_RELEASE);
+		nvm_flush(s, NVM_SLOT_SIZE);
+		return;
+	}
+}
+
+void
+nvm_slot_forget_gap(uint32 slot, uint64 counter)
+{
 	NvmSlotState *state = &nvm_slots[slot];
 
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
 		if (state->gap[i] != counter)
 			continue;
-		__atomic_store_n(&s->copy[0].gap[i], 0, __ATOMIC_RELEASE);
-		__atomic_store_n(&s->copy[1].gap[i], 0, __ATOMIC_RELEASE);
-		nvm_flush(s, NVM_SLOT_SIZE);
 		state->gap[i] = 0;
 		state->ngaps--;
 		pg_atomic_fetch_sub_u32(&NvmWbl->ngaps, 1);
