@@ -85,12 +85,21 @@ nvm_sweep_begin(NvmSweep *sweep)
 	}
 	LWLockRelease(NvmWbl->wbl_lock);
 
-	nvm_dir_walk(nvm_sweep_count_dir, sweep);
-	room = sweep->ndirs + 64;	/* those made in between matter not */
-	dirs = palloc_extended(sizeof(uint32) * room, MCXT_ALLOC_HUGE);
-	sweep->dirs = dirs;
-	sweep->ndirs = room;
-	nvm_dir_walk(nvm_sweep_add_dir, sweep);
+	/*
+	 * Those made in between matter not, but they take the lowest numbers: if
+	 * there is no room for all, others fall out.
+	 */
+	do
+	{
+		sweep->ndirs = 0;
+		nvm_dir_walk(nvm_sweep_count_dir, sweep);
+		NVM_FAILPOINT("gap-storages-counted");
+		room = sweep->ndirs + 64;
+		dirs = palloc_extended(sizeof(uint32) * room, MCXT_ALLOC_HUGE);
+		sweep->dirs = dirs;
+		sweep->ndirs = room;
+		nvm_dir_walk(nvm_sweep_add_dir, sweep);
+	} while (sweep->ndirs == 0);
 	sweep->ndirs = room - sweep->ndirs;
 	sweep->dirs = dirs;
 }

@@ -87,6 +87,16 @@ is($node->safe_psql('postgres', q[SELECT string_agg(id::text, ' ' ORDER BY id) F
 	'1 2 3 4 5', 'rows of one who began while the list was being emptied do not count');
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps are not collected';
 is($node->safe_psql('postgres', $state), '0|1 2 3 4 5', 'nor when the gaps have been collected');
+
+# nor when his number in the slot is given to somebody else
+$node->safe_psql('postgres', 'INSERT INTO t VALUES (6)') foreach 1 .. 3;
+$node->safe_psql('postgres', 'DELETE FROM t WHERE id = 6');
+foreach (1 .. 10)
+{
+	$node->safe_psql('postgres', 'SELECT pg_current_xact_id()');
+	usleep(20000);
+}
+is($node->safe_psql('postgres', $state), '0|1 2 3 4 5', 'nor when others have written in the slot');
 $node->check_clean('at the end');
 
 $node->stop;
