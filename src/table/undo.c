@@ -56,7 +56,15 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 	}
 	else if (nvm_load(&v->end) != stamp || !nvm_begin_is_version(nvm_load(&v->begin)) ||
 			 v->tuple.xend != xid)
+	{
+		/*
+		 * Perhaps somebody who saw our xid gone has taken the row over.  His
+		 * fence is yet to come, our stamp is about to be decided, and the
+		 * medium may have our end still: it goes with our fence.
+		 */
+		nvm_flush(v, NVM_CELL_SIZE);
 		return;
+	}
 
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -65,10 +73,9 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 						   (v->flags & NVM_VF_ROOT) && !(v->flags & NVM_VF_NOINDEX) ?
 						   NVM_STAMP_DEAD : NVM_STAMP_RETIRED);
 	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
-	{
-		/* else somebody has taken the row over already */
 		clear_end(state, v);
-	}
+	else
+		nvm_flush(v, NVM_CELL_SIZE);	/* taken over just now */
 	LWLockRelease(lock);
 }
 

@@ -394,6 +394,7 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 		nvm_undo_subcommit(GetCurrentTransactionNestLevel());
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		NVM_FAILPOINT("abort-sub-begin");
 		/* RecordTransactionAbort has written one record if it has an xid */
 		if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 			xact.records_harmless++;
