@@ -221,6 +221,17 @@ lock_incomplete(const SplitGuard *guard)
 }
 
 /*
+ * The same question without the lock: true may be out of date, false is for good.
+ */
+static bool
+is_incomplete(const SplitGuard *guard)
+{
+	return (nvm_index_load16(&guard->left->flags) &
+			(NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == NVM_INDEX_INCOMPLETE &&
+		nvm_index_load32(&guard->left->right) == guard->child;
+}
+
+/*
  * Insert a downlink by a split of its page, on which there is no room; it goes
  * to item `pos`.  A split that makes room first would not do: where the keys are
  * of the largest size a page has two children, and one each after it.
@@ -305,6 +316,9 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 		{
 			if (split_with_downlink(index, cache, blkno, version, pos, downlink, &guard))
 				return true;
+			/* a full parent stays so if the downlink has come and gone meanwhile */
+			if (!is_incomplete(&guard))
+				return false;
 			continue;
 		}
 		if (!lock_incomplete(&guard))

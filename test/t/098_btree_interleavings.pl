@@ -51,6 +51,25 @@ sound('s_id', 'late downlink');
 is(sql('SET enable_seqscan = off; SELECT count(*), count(*) FILTER (WHERE x < 0) FROM s WHERE id > 0'), '1851|400', 'late downlink: all rows are found');
 $late->drop;
 
+# The same, where the parent has no room, and who looks for the downlink in vain is
+# not to do so for ever: written anew, a page of so many entries takes no more.
+
+sql(<<SQL);
+CREATE TABLE f (id int, x int) USING nvm;
+CREATE INDEX f_id ON f USING nvm_btree (id);
+INSERT INTO f SELECT i * 1000, i FROM generate_series(1, 155500) i;
+DELETE FROM f WHERE id > 450000 AND id < 2000000;
+SQL
+cmp_ok(abs(sql("SELECT blocks FROM nvm.relations WHERE relation = 'f_id'::regclass") - 430), '<=', 15, 'full parent: the root has as many children as it is to have');
+$late = $node->session("SET statement_timeout = '30s'");
+$late->stop_at('btree-split-locks', 'INSERT INTO f SELECT 449001 + i, -i FROM generate_series(1, 400) i');
+$deleted = (run_command([ 'psql', '-X', '-d', $node->connstr('postgres'), '-c', 'VACUUM (VERBOSE, INDEX_CLEANUP ON) f' ]))[1] =~ /(\d+) newly deleted/ ? $1 : 0;
+cmp_ok($deleted, '>=', 3, 'full parent: VACUUM deletes the right page');
+NvmTest::continue_process($late->pid);
+is($late->sql('SELECT count(*) FROM f WHERE x < 0'), '400', 'full parent: who made the split goes on');
+sound('f_id', 'full parent');
+$late->drop;
+
 # ---- two who insert one key of a unique index
 
 # The first has looked for the key and is stopped; `between` happens, and another
