@@ -28,6 +28,7 @@
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/memutils.h"
 
 /* to lock a page that does not change */
@@ -140,6 +141,35 @@ vacuum_rewrite(IndexVacuum *vac)
 }
 
 /*
+ * Finish a split that a crash or an error has left incomplete: until it is done
+ * neither page can go.  Where there is no block to be had for that, somebody else
+ * will, later: VACUUM is what makes room.
+ */
+static void
+vacuum_finish_split(IndexVacuum *vac, uint32 blkno)
+{
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+
+	PG_TRY();
+	{
+		nvm_index_finish_split(vac->index, &vac->cache, vac->heap, blkno);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (geterrcode() != ERRCODE_DISK_FULL)
+			PG_RE_THROW();
+
+		/* those of the extension that failed; we hold none ourselves */
+		LWLockReleaseAll();
+		InterruptHoldoffCount = holdoff;	/* the error has reset it */
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
+/*
  * One leaf.  Returns the number of the next one.
  */
 static uint32
@@ -162,8 +192,7 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 
 		if ((vac->copy->flags & NVM_INDEX_INCOMPLETE) != 0)
 		{
-			/* a crash has left it; until it is done neither page can go */
-			nvm_index_finish_split(vac->index, &vac->cache, vac->heap, blkno);
+			vacuum_finish_split(vac, blkno);
 			nvm_index_copy(vac->index, &vac->cache, blkno, vac->copy);
 			right = vac->copy->right;
 		}
