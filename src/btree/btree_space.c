@@ -149,6 +149,15 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 	if (cache->persistence != NVM_INDEX_NOTHING)
 		nvm_redo_prepare();
 	blkno = search_free(cache);
+
+	/* who makes the inner pages anew has given back as many, far from each other */
+	while (blkno == NVM_INDEX_NONE && cache->persistence == NVM_INDEX_LEAVES &&
+		   pg_atomic_read_u32(&cache->state->index_state) == NVM_INDEXSTATE_BUILDING &&
+		   pg_atomic_read_u32(&cache->state->hint_free_blocks) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		blkno = search_free(cache);
+	}
 	if (blkno == NVM_INDEX_NONE)
 		blkno = append_block(cache);
 	if (cache->persistence != NVM_INDEX_NOTHING)

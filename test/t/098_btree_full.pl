@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # A full pool, and nvm_btree splits whose second step an error has prevented: VACUUM,
-# which is to make room, does not need any for that.
+# which is to make room, does not need any for that.  Nor does a restart.
 
 use strict;
 use warnings;
@@ -59,5 +59,27 @@ sql('VACUUM (INDEX_CLEANUP ON) w');
 is(sql("SELECT * FROM nvm.check('w_k', true)"), '', 'the index is sound, with room');
 is(sql("SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM w WHERE wide(k) > '0'"),
 	86, 'and has all rows');
+
+# ---- persistence = leaves: inner pages made anew take the blocks of the former ones
+
+sql(<<'SQL');
+DROP TABLE w;
+CREATE TABLE l (id int) USING nvm;
+INSERT INTO l SELECT generate_series(1, 160000);
+CREATE INDEX l_id ON l USING nvm_btree (id) WITH (persistence = leaves);
+SQL
+
+sub blocks_after_use
+{
+	is(sql('SET enable_seqscan = off; SELECT count(*) FROM l WHERE id = 159000'), '1', "leaves: $_[0]");
+	return sql("SELECT blocks FROM nvm.relations WHERE relation = 'l_id'::regclass");
+}
+my $blocks = blocks_after_use('built');
+foreach my $i (1 .. 3)
+{
+	$node->restart;
+	is(blocks_after_use("restart $i"), $blocks, "leaves: restart $i takes no blocks");
+}
+is(sql("SELECT * FROM nvm.check('l_id', true)"), '', 'leaves: the index is sound');
 $node->stop;
 done_testing();
