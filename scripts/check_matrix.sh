@@ -4,9 +4,10 @@
 # usage: check_matrix.sh [TIER...]
 #	tiers	as of check.sh; default: build likeheap regress isolation pgtap tap
 #
-# $NVM_MATRIX chooses the versions, by default "15 17 18".  The servers are built
-# from source with assertions (build_server.sh), once.  PROVE_TESTS chooses among
-# the TAP tests.  Ends with a line for each version.
+# $NVM_MATRIX chooses the versions, by default "15 17 18".  The server of version NN
+# is that of the pg_config $PGNN_CONFIG; without it, one that is built from source
+# with assertions (build_server.sh), once.  PROVE_TESTS chooses among the TAP tests.
+# Ends with a line for each version.
 set -u
 
 case ${1:-} in
@@ -19,7 +20,9 @@ summary=
 
 for major in ${NVM_MATRIX:-15 17 18}; do
 	echo "---- PostgreSQL $major"
-	if ! config=$("$top/scripts/build_server.sh" "$major"); then
+	given=PG${major}_CONFIG
+	config=${!given:-}
+	if [ -z "$config" ] && ! config=$("$top/scripts/build_server.sh" "$major"); then
 		verdict="no server"
 		bad=1
 	elif PG_CONFIG=$config "$top/scripts/check.sh" $tiers; then

@@ -64,7 +64,7 @@ rebuild_collect(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 
 	/* half of the work, as blocks of the table */
 	pg_atomic_write_u32(&rebuild->state->index_done, ItemPointerGetBlockNumber(tid) / 2);
-	if (!ItemPointerEquals(tid, &rebuild->last))
+	if (ItemPointerCompare(tid, &rebuild->last) != 0)	/* last can be invalid */
 	{
 		tuplesort_putindextuplevalues(rebuild->sort, index, tid, values, isnull);
 		rebuild->nentries++;

@@ -330,6 +330,7 @@ UPDATE c SET v = v + 1; CALL pass_time(); UPDATE c SET v = v + 1; CALL pass_time
 CREATE FUNCTION by_cursor(change text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE n bigint := 0; m bigint; r record; c CURSOR FOR SELECT id FROM c WHERE id BETWEEN 1 AND 500;
 BEGIN
+	c := 'c';					-- since 16 it is not by itself
 	OPEN c;
 	LOOP
 		FETCH c INTO r;
