@@ -17,6 +17,8 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 tiers=${*:-build likeheap regress isolation pgtap tap}
 bad=0
 summary=
+# servers with assertions take longer
+export NVM_TAP_LIMIT=${NVM_TAP_LIMIT:-3600} PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-300}
 
 for major in ${NVM_MATRIX:-15 17 18}; do
 	echo "---- PostgreSQL $major"
