@@ -119,7 +119,7 @@ nvm_rel_nblocks(NvmRelState *state)
 
 /* ---- versions (version.c) ---- */
 
-extern void nvm_ref_damaged(NvmRelState *state, uint64 ref) pg_attribute_noreturn();
+extern void nvm_ref_damaged(NvmRelState *state, uint64 ref) __attribute__((noreturn));
 
 /*
  * The version, or what was one, that a link leads to.  ERROR if it leads out of
