@@ -586,7 +586,7 @@ the failpoint, where only the end of the server ends it; $session->stop_at(
 FAILPOINT, SQL) waits until it is stopped there, and $session->go_on continues
 it; $session->drop ends psql, whatever became of the server.
 NvmTest::stop_process(PID) stops any process until NvmTest::continue_process(PID),
-or the end of the test.
+or the end of the test; NvmTest::wait_stopped(PID) waits for one that a failpoint stops.
 
 =cut
 
@@ -621,6 +621,16 @@ sub stop_process
 	my ($pid) = @_;
 	$stopped{$pid} = 1;
 	kill('STOP', $pid);
+	_wait_stopped($pid);
+	return;
+}
+
+# A process that a failpoint stops says so just before, and must not be told to go
+# on until it has.
+sub wait_stopped
+{
+	my ($pid) = @_;
+	$stopped{$pid} = 1;
 	_wait_stopped($pid);
 	return;
 }
@@ -728,7 +738,7 @@ sub stop_at
 	$self->sql("SET nvm.failpoint = '$failpoint:stop:1'");
 	$self->send($sql);
 	$self->wait_held($failpoint);
-	NvmTest::stop_process($self->{pid});
+	NvmTest::wait_stopped($self->{pid});
 	return;
 }
 

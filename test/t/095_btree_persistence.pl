@@ -72,7 +72,7 @@ sub stopped_worker
 	{
 		if ($node->log_since_start =~ /failpoint $failpoint hit, pid (\d+)/)
 		{
-			NvmTest::stop_process($1);
+			NvmTest::wait_stopped($1);
 			return $1;
 		}
 		usleep(5000);

@@ -155,7 +155,7 @@ while (@stopped < 2 && time() < $end)
 	@stopped = sort keys %pid;
 	usleep(10_000);
 }
-NvmTest::stop_process($_) foreach @stopped;
+NvmTest::wait_stopped($_) foreach @stopped;
 is(scalar(@stopped), 2, 'two workers are at work');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM nvm.index_rebuilds WHERE state = 'rebuilding' AND persistence = 'none'))
 	  + $node->safe_psql('two', q(SELECT count(*) FROM nvm.index_rebuilds WHERE state = 'rebuilding' AND persistence = 'none')),
