@@ -496,9 +496,10 @@ nvm_ddl_index_opclass(Oid indexid, int i)
 }
 
 /*
- * Let the relcache entry of an index that this command makes have the operator
- * classes, and their families, that pg_index has got after the entry was built.
- * An entry of the current transaction is never read anew.
+ * Let the relcache entry of an index that was just made, and is not built yet,
+ * have the operator classes, and their families, that pg_index has got after the
+ * entry was built.  An entry of the current transaction is never read anew; an
+ * abort of what made the index takes it away, so there is nothing to undo.
  */
 static void
 renew_entry(Oid indexid, const oidvector *classes)
@@ -543,7 +544,8 @@ check_pattern_opclass(Oid opclass, Oid collation)
 }
 
 /*
- * Let pg_index.indclass of an index be what is given, in the relcache too.
+ * Let pg_index.indclass of an index be what is given.  Relcache entries of the
+ * current transaction, or that are open, do not show it (renew_entry).
  */
 void
 nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes)
@@ -561,7 +563,6 @@ nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes)
 	tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
 	CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
 	CommandCounterIncrement();
-	renew_entry(indexid, classes);
 	table_close(pg_index, RowExclusiveLock);
 }
 
@@ -609,5 +610,8 @@ nvm_ddl_created_index(Oid indexid)
 		changed = true;
 	}
 	if (changed)
+	{
 		nvm_ddl_set_index_opclasses(indexid, classes);
+		renew_entry(indexid, classes);
+	}
 }

@@ -14,7 +14,9 @@
  *	 its place.
  * - An operator class is printed as btree's, since that is what indclass says, and
  *	 looked up among ours, where it may have another name, or another schema.  So
- *	 indclass names ours meanwhile.
+ *	 indclass names ours meanwhile.  What prints it reads the catalogs, so they
+ *	 alone change: a relcache entry of an index of the same transaction would
+ *	 keep ours when the command fails, and a subtransaction ends.
  *
  * Indexes that the command leaves alone get everything back.
  *
@@ -44,6 +46,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
+#include "commands/tablecmds.h"
 #include "compat/nvm_compat_am.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
@@ -184,6 +187,10 @@ our_classes(Relation index, oidvector **theirs)
 	return changed ? buildoidvector(ours, n) : NULL;
 }
 
+/*
+ * ERROR if this session uses the table, as ALTER TABLE would say a moment later:
+ * entries that are open would not be read anew when the catalogs are as before.
+ */
 static void
 lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w, Relation table, Relation index)
 {
@@ -203,6 +210,7 @@ lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w, Relation table, Relation index
 		persistence = nvm_ddl_get_persistence(indexid);
 	if (persistence == NULL && ours == NULL)
 		return;
+	CheckTableNotInUse(table, "ALTER TABLE");
 
 	oldcontext = MemoryContextSwitchTo(w->context);
 	aside = palloc0(sizeof(LaidAside));

@@ -176,6 +176,42 @@ $node->fails_with('ALTER TABLE w.p1 SET ACCESS METHOD heap', qr/access method "n
 	'an index that belongs to one of a partitioned table stays what that is');
 script('and goes when it does not any more', 'ALTER TABLE w.p DETACH PARTITION w.p1; ALTER TABLE w.p1 SET ACCESS METHOD heap; SELECT f FROM nvm.check_pool() f');
 
+# what ALTER COLUMN TYPE does to operator classes goes with it, although the session's
+# entry of an index of the same transaction, or an open one, is not read anew
+$node->safe_psql('postgres', <<'SQL');
+CREATE PROCEDURE fails(command text, why text) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE command;
+	RAISE 'did not fail: %', command;
+EXCEPTION WHEN OTHERS THEN
+	IF SQLERRM !~ why THEN RAISE; END IF;
+END $$;
+CREATE PROCEDURE same_classes() LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	INSERT INTO w.a VALUES ('K1', 0, 0) ON CONFLICT (id citext_ops) DO NOTHING;
+	INSERT INTO w.a VALUES ('x', 1, 0) ON CONFLICT (d far.rev) DO NOTHING;
+	FOR line IN EXPLAIN SELECT x.d FROM w.a x LEFT JOIN w.a y ON x.id = y.id LOOP
+		IF line ~ 'Join' THEN RAISE 'a unique index is not used to remove a join'; END IF;
+	END LOOP;
+END $$;
+SQL
+my $table = q{CREATE TABLE w.a (id citext, d int, n int) USING nvm; CREATE UNIQUE INDEX a_id ON w.a (id); CREATE UNIQUE INDEX a_d ON w.a (d far.rev) WITH (persistence = leaves); INSERT INTO w.a SELECT 'k' || i, i, i FROM generate_series(1, 300) i; CALL same_classes();};
+my $failing = q{CALL fails('ALTER TABLE w.a ALTER id TYPE int USING 1 / (n - 5)', 'division by zero'); CALL same_classes();
+	CALL fails('ALTER TABLE w.a ALTER id TYPE text, DROP COLUMN none_such', 'does not exist'); CALL same_classes();
+	CALL fails('ALTER TABLE w.a ALTER d TYPE bigint, ALTER id TYPE "char" USING chr(65 + n % 10)::"char"', 'does not accept data type'); CALL same_classes();
+	CALL fails('DROP INDEX w.a_d; ALTER TABLE w.a ALTER id TYPE "char" USING chr(65 + n % 10)::"char"', 'could not create unique index|does not accept'); CALL same_classes();};
+my $using = q{CALL fails('ALTER TABLE w.a ALTER id TYPE text', 'cannot ALTER TABLE "a" because it is being used by active queries in this session'); CALL same_classes();};
+my $altered = q{SELECT problems(); DROP INDEX w.a_d; ALTER TABLE w.a ALTER id TYPE text, ALTER d TYPE bigint; INSERT INTO w.a VALUES ('K1', 9, 9), ('k1', 9, 9) ON CONFLICT (id text_ops) DO NOTHING; SELECT problems(); DROP TABLE w.a;};
+
+script('a failed ALTER COLUMN TYPE and an index of the transaction', "BEGIN; $table $failing SAVEPOINT a; $failing RELEASE a; $failing COMMIT; $failing $altered");
+script('a failed ALTER COLUMN TYPE and an index of a subtransaction', "BEGIN; SAVEPOINT a; $table $failing RELEASE a; SAVEPOINT b; $failing ROLLBACK TO b; CALL same_classes(); $altered COMMIT");
+script('ALTER COLUMN TYPE, undone, and an index of the transaction', "BEGIN; $table SAVEPOINT a; DROP INDEX w.a_d; ALTER TABLE w.a ALTER id TYPE text; ROLLBACK TO a; CALL same_classes(); PREPARE q AS INSERT INTO w.a VALUES ('K3') ON CONFLICT (id citext_ops) DO NOTHING; EXECUTE q; $failing EXECUTE q; COMMIT; DEALLOCATE q; $altered");
+script('ALTER COLUMN TYPE under a cursor', "$table BEGIN; DECLARE c CURSOR FOR SELECT FROM w.a WHERE id > 'k2' ORDER BY id; MOVE c; $using MOVE c; COMMIT; CALL same_classes(); $altered");
+script('ALTER COLUMN TYPE under a cursor, of an index of the transaction', "BEGIN; $table DECLARE c CURSOR FOR SELECT FROM w.a WHERE id > 'k2' ORDER BY id; MOVE c; $using MOVE c; CLOSE c; $altered COMMIT");
+script('ALTER COLUMN TYPE within a query', "$table DO \$x\$DECLARE r record; BEGIN FOR r IN SELECT FROM w.a WHERE id > 'k98' ORDER BY id LOOP $using END LOOP; END\$x\$; CALL same_classes(); $altered");
+
 # a default class of ours that somebody has made
 $node->safe_psql('postgres', 'CREATE DATABASE classes');
 $node->safe_psql('classes', <<'SQL');
@@ -186,7 +222,7 @@ CREATE TABLE h (id int); ALTER TABLE h ADD COLUMN c citext; CREATE TABLE n (id i
 SQL
 is($node->safe_psql('classes', q{SELECT count(*) FROM pg_opclass WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'nvm_btree') AND opcintype = 'citext'::regtype AND opcdefault}),
 	1, 'a default class that somebody has made is the only one');
-$node->safe_psql('postgres', 'DROP SCHEMA w CASCADE; DROP EXTENSION citext CASCADE');
+$node->safe_psql('postgres', 'DROP SCHEMA w CASCADE; DROP PROCEDURE same_classes; DROP EXTENSION citext CASCADE');
 
 # ---- partitions
 
