@@ -10,6 +10,7 @@
 #  4. the leader is killed
 #  5. a sync fails once: everybody's PANIC
 #  6. parallel workers, CREATE INDEX, VACUUM and checkpoints beside writers
+#  7. the fsync of a growing file fails: the error is everybody's, too
 
 use strict;
 use warnings;
@@ -217,6 +218,29 @@ SQL
 	start();
 	check_load($load, 'maintenance, and a crash');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM many'), '3334', 'rows of the bulk load');
+}
+
+# ---- 7. an error that the kernel tells the fsync of a growing file is told no sync
+{
+	my $grower = $node->session('CREATE TABLE big (b text) USING nvm');
+	my $writer = $node->session('INSERT INTO lone VALUES (300)');
+
+	touch_file('hold');
+	$grower->send(q{INSERT INTO big SELECT repeat('b', 2000) FROM generate_series(1, 500000) g});
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+	usleep(20_000) while !-e "$dir/held" && time() < $end;
+	ok(-e "$dir/held", 'the file grows');
+	$writer->send('INSERT INTO lone VALUES (301)');
+	my $state = 'FROM pg_stat_activity WHERE pid = ' . $writer->pid;
+	$node->poll_query_until('postgres', "SELECT wait_event IS NOT DISTINCT FROM 'nvm_pmem' OR state = 'idle' $state") or die 'it does nothing';
+	is($node->safe_psql('postgres', "SELECT state, wait_event $state"), 'active|nvm_pmem', 'nothing is acknowledged before the outcome is known');
+	unlink "$dir/hold";
+	wait_restarted();
+	like($node->log_since_start, qr/PANIC:  could not write back the persistent pool: Input\/output error/, 'a failing fsync is a PANIC');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM lone WHERE n = 300'), '1', 'what was acknowledged before');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM big'), '0', 'the growing transaction has not committed');
+	$node->check_clean('failed fsync');
+	$_->drop foreach $grower, $writer;
 }
 
 $node->stop;

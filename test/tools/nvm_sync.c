@@ -2,7 +2,7 @@
  *
  * nvm_sync.c
  *	  Preloaded library (LD_PRELOAD) that stands between a server and the
- *	  fdatasync() of its pool, for t/057_group_commit.pl.
+ *	  fdatasync() and fsync() of its pool, for t/057_group_commit.pl.
  *
  * Files in directory $NVM_SYNC_DIR say what happens to a sync of a file whose
  * name ends in "/pool":
@@ -13,7 +13,10 @@
  *			its name when the copy is complete and before the sync ends: the
  *			least that a medium has that keeps what was synced, and nothing else
  *
- * Each call appends a byte to the file "calls" and lasts NVM_SYNC_USEC longer.
+ *	hold	fsync(), which the pool asks for when its file grows, makes the file
+ *			"held", waits until this one is removed, and fails likewise
+ *
+ * Each fdatasync() appends a byte to the file "calls" and lasts NVM_SYNC_USEC longer.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -101,4 +104,26 @@ fdatasync(int fd)
 	if (usec != NULL)
 		usleep((useconds_t) atoi(usec));
 	return real(fd);
+}
+
+int
+fsync(int fd)
+{
+	static int	(*real) (int);
+	int			held;
+
+	if (real == NULL)
+		real = (int (*) (int)) dlsym(RTLD_NEXT, "fsync");
+	dir = getenv("NVM_SYNC_DIR");
+	if (dir == NULL || !is_pool(fd) || access(name_of(0, "hold"), F_OK) != 0)
+		return real(fd);
+
+	held = open(name_of(1, "held"), O_WRONLY | O_CREAT, 0600);
+	if (held < 0)
+		abort();
+	close(held);
+	while (access(name_of(0, "hold"), F_OK) == 0)
+		usleep(10000);
+	errno = EIO;
+	return -1;
 }
