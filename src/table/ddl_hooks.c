@@ -343,6 +343,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 {
 	Node	   *stmt = pstmt->utilityStmt;
 
+	nvm_ddl_pose_settled();
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
 	pstmt = nvm_ddl_name_opclasses(pstmt);

@@ -55,11 +55,19 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/syscache.h"
 
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
 
-/* indexes that pose as btree's, open, and what they really have */
+/* an index that poses as btree's, open */
+typedef struct Pose
+{
+	Relation	index;
+	ResourceOwner owner;
+} Pose;
+
+/* they, and what they really have */
 static List *posing = NIL;		/* in TopMemoryContext */
 static Oid	posing_method = InvalidOid;
 static planner_hook_type prev_planner_hook = NULL;
@@ -274,6 +282,9 @@ nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
  * meanwhile.  Should an invalidation set an entry right before PostgreSQL has
  * looked at it, there is the ERROR that there would be without us.
  *
+ * An event trigger at the end may also make the index anew: when it executes a
+ * command, a constraint that has been made has no use for the pose any more.
+ *
  * Along with other commands, which may read, drop or build the index, it is
  * made one of btree until the end (ddl_index.c).
  */
@@ -305,10 +316,14 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 		else if (nvm_ddl_only_index_constraints(stmt))
 		{
 			MemoryContext oldcontext;
+			Pose	   *pose;
 
 			posing_method = get_index_am_oid(NVM_BTREE_NAME, false);
 			oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-			posing = lappend(posing, index);
+			pose = palloc(sizeof(Pose));
+			pose->index = index;
+			pose->owner = CurrentResourceOwner;
+			posing = lappend(posing, pose);
 			MemoryContextSwitchTo(oldcontext);
 			index->rd_rel->relam = BTREE_AM_OID;
 		}
@@ -337,18 +352,53 @@ nvm_ddl_posing(void)
 }
 
 /*
- * It is over, perhaps by an ERROR: no catalog is looked at here.
+ * One is what it is again.  No catalog is looked at here.
+ */
+static void
+end_pose(Pose *pose)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	pose->index->rd_rel->relam = posing_method;
+	CurrentResourceOwner = pose->owner;
+	index_close(pose->index, NoLock);
+	CurrentResourceOwner = owner;
+	pfree(pose);
+}
+
+/*
+ * A command begins, within the statement perhaps.
+ */
+void
+nvm_ddl_pose_settled(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, posing)
+	{
+		Pose	   *pose = lfirst(lc);
+
+		if (IsTransactionState() &&
+			OidIsValid(get_index_constraint(RelationGetRelid(pose->index))))
+		{
+			posing = foreach_delete_current(posing, lc);
+			end_pose(pose);
+		}
+	}
+}
+
+/*
+ * The statement is over, perhaps by an ERROR.
  */
 void
 nvm_ddl_pose_end(int outer)
 {
 	while (list_length(posing) > outer)
 	{
-		Relation	index = (Relation) llast(posing);
+		Pose	   *pose = llast(posing);
 
 		posing = list_delete_last(posing);
-		index->rd_rel->relam = posing_method;
-		index_close(index, NoLock);
+		end_pose(pose);
 	}
 }
 
@@ -358,7 +408,7 @@ set_posing_method(Oid am)
 	ListCell   *lc;
 
 	foreach(lc, posing)
-		((Relation) lfirst(lc))->rd_rel->relam = am;
+		((Pose *) lfirst(lc))->index->rd_rel->relam = am;
 }
 
 /*

@@ -53,6 +53,7 @@ extern PlannedStmt *nvm_ddl_name_opclasses(PlannedStmt *pstmt);
 extern bool nvm_ddl_only_index_constraints(AlterTableStmt *stmt);
 extern void nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
 extern int	nvm_ddl_posing(void);
+extern void nvm_ddl_pose_settled(void);
 extern void nvm_ddl_pose_end(int outer);
 extern void nvm_ddl_register_pose(void);
 extern void nvm_ddl_created_index(Oid indexid);
