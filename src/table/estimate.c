@@ -28,6 +28,11 @@
 #define SIZE_SAMPLE_BLOCKS		4
 #define SIZE_SAMPLE_VERSIONS	16
 
+/* what a scan passes besides the rows of a table: so many old versions cost a
+ * page, which is cpu_tuple_cost for each, as PostgreSQL has it; up to so many */
+#define OLD_VERSIONS_PER_PAGE	100
+#define OLD_VERSIONS_MAX		1000
+
 /* what rows take */
 typedef struct RowSizes
 {
@@ -87,13 +92,14 @@ sample_block(NvmRelState *state, uint32 blk, int max, RowSizes *sizes)
 }
 
 /*
- * The pages that the rows of nblocks blocks would fill in a heap.
+ * The pages that the rows of nblocks blocks would fill in a heap.  *room: the
+ * number of rows that the blocks have room for, 0 if that is not known.
  *
  * How full the blocks are is taken for granted, but for the last one; rows that
  * are dead count, as they would there.
  */
 static BlockNumber
-pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks)
+pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks, double *room)
 {
 	int			fillfactor = RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR);
 	double		heap_bytes = HEAP_PAGE_BYTES -
@@ -116,6 +122,7 @@ pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks)
 			sample_block(state, (uint64) (nblocks - 1) * i / SIZE_SAMPLE_BLOCKS,
 						 SIZE_SAMPLE_VERSIONS, &sizes);
 	}
+	*room = 0;
 	if (sizes.n == 0)
 		return nblocks;
 
@@ -129,6 +136,7 @@ pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks)
 	}
 	per_block = Max(per_block, 1);
 	per_page = Min(Max(per_page, 1), MaxHeapTuplesPerPage);
+	*room = nblocks * per_block;
 
 	last = nvm_block(state, nblocks - 1);
 	if (last->magic == NVM_BLOCK_MAGIC)
@@ -141,14 +149,35 @@ pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks)
 }
 
 /*
+ * What a scan passes besides the rows, in pages, where there is room for `room`
+ * of them.
+ *
+ * A table of some rows that are updated all the time has blocks for as many old
+ * versions as its updates need, and soon fills them again when VACUUM has been
+ * there.  A scan looks at each of them, which heap's has little to do with on as
+ * many pages; with nothing counted for that, an update by key would scan such a
+ * table where heap's has long gone over to the index.  Half of the room a table
+ * may well leave: roots that are stubs take that, or who deleted rows.
+ *
+ * To a large table it is nothing.
+ */
+static BlockNumber
+pages_of_old_versions(double room, double tuples)
+{
+	return (BlockNumber)
+		(Min(Max(room - 2 * tuples, 0), OLD_VERSIONS_MAX) / OLD_VERSIONS_PER_PAGE);
+}
+
+/*
  * Planner's estimate, by the same rules as heap's, the minimum of ten pages
  * for a table never vacuumed included.
  *
  * The planner's unit is what it costs to get a page of heap's from the buffers
  * and look at the rows on it.  A row here has a longer header, but reading it
  * costs no more, since nothing is pinned, locked or copied; so a table is as
- * big as the same rows would be in heap, and gets the same plans.  pg_class
- * keeps the blocks that there are.
+ * big as the same rows would be in heap, and gets the same plans; one that keeps
+ * many old versions for few rows is somewhat bigger.  pg_class keeps the blocks
+ * that there are.
  */
 void
 nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
@@ -158,13 +187,14 @@ nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 	NvmRelState *state = nvm_rel_reader(rel);
 	BlockNumber nblocks = nvm_rel_nblocks(state);
 	BlockNumber heap_pages = 0;
+	double		room = 0;
 	bool		guess = rel->rd_rel->reltuples < 0 || rel->rd_rel->relpages == 0;
 
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples,
 									   allvisfrac, HEAP_TUPLE_OVERHEAD,
 									   HEAP_PAGE_BYTES);
 	if (nblocks > 0)
-		heap_pages = pages_in_heap(rel, state, nblocks);
+		heap_pages = pages_in_heap(rel, state, nblocks, &room);
 	if (heap_pages < 10 && rel->rd_rel->reltuples < 0 &&
 		!rel->rd_rel->relhassubclass)
 		heap_pages = 10;
@@ -176,6 +206,9 @@ nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 	/* rows by the page are a guess about heap's pages; else blocks were counted */
 	if (guess && *pages > 0)
 		*tuples = rint(*tuples / *pages * heap_pages);
+	/* where no row is known of, all that is there may have come since */
+	else if (!guess && rel->rd_rel->reltuples > 0)
+		heap_pages += pages_of_old_versions(room, *tuples);
 	*pages = heap_pages;
 }
 
