@@ -92,7 +92,8 @@ our %elsewhere = (
 	'ddl-convert-index' => '093_btree_ddl',
 	'ddl-swapped-table' => '093_btree_ddl',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
-	'copy-index-block'  => '095_btree_ddl_crash',);
+	'copy-index-block'  => '095_btree_ddl_crash',
+	'gap-undecided'     => '083_aborted_takeover',);
 
 sub one
 {
