@@ -287,25 +287,6 @@ nvm_rebuilder_main(Datum main_arg)
 /* ---- a worker ---- */
 
 /*
- * Open a relation unless somebody has locked it exclusively, or has dropped it.
- */
-static Relation
-open_unlocked(Oid relid, bool *locked)
-{
-	Relation	rel;
-
-	if (!ConditionalLockRelationOid(relid, AccessShareLock))
-	{
-		*locked = true;
-		return NULL;
-	}
-	rel = try_relation_open(relid, NoLock);
-	if (rel == NULL)
-		UnlockRelationOid(relid, AccessShareLock);
-	return rel;
-}
-
-/*
  * Open the index of storage `dir` and its table.  NULL if there is none that is
  * kept up to date, or not any more; or if one of them is locked.
  */
@@ -319,10 +300,10 @@ open_index_of(uint32 dir, Relation *heap, bool *locked)
 	*locked = false;
 	if (!OidIsValid(relid))
 		return NULL;
-	*heap = open_unlocked(relid, locked);
+	*heap = nvm_open_unlocked(relid, locked);
 	if (*heap == NULL)
 		return NULL;
-	index = open_unlocked(indexid, locked);
+	index = nvm_open_unlocked(indexid, locked);
 	if (index != NULL &&
 		(index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index) ||
 		 index->rd_index->indrelid != relid || !index->rd_index->indisready ||

@@ -100,14 +100,15 @@ stored_stats(Oid indexid, BlockNumber *pages, double *tuples)
 
 /*
  * Open a relation, or return NULL if it is gone, or if one would have to wait for
- * its lock: no command needs an exact number.
+ * its lock; *locked says that it is that.
  */
-static Relation
-open_at_once(Oid relid)
+Relation
+nvm_open_unlocked(Oid relid, bool *locked)
 {
 	Relation	rel;
 
-	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+	*locked = !ConditionalLockRelationOid(relid, AccessShareLock);
+	if (*locked)
 		return NULL;
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
@@ -116,12 +117,13 @@ open_at_once(Oid relid)
 }
 
 /*
- * Enter the blocks of an index, if it is ours.
+ * Enter the blocks of an index, if it is ours; no command needs an exact number.
  */
 static void
 enter_blocks(Oid indexid)
 {
-	Relation	index = open_at_once(indexid);
+	bool		locked;
+	Relation	index = nvm_open_unlocked(indexid, &locked);
 	BlockNumber nblocks;
 	BlockNumber pages;
 	double		tuples;
@@ -153,7 +155,8 @@ nvm_index_settle_relpages(void)
 	foreach(lc, list)
 	{
 		Oid			relid = lfirst_oid(lc);
-		Relation	rel = open_at_once(relid);
+		bool		locked;
+		Relation	rel = nvm_open_unlocked(relid, &locked);
 
 		if (rel == NULL)
 			continue;

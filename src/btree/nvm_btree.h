@@ -103,6 +103,7 @@ extern bool nvm_relation_is_btree(Relation index);
 
 /* ---- pg_class.relpages (btree_relpages.c) ---- */
 
+extern Relation nvm_open_unlocked(Oid relid, bool *locked);
 extern void nvm_index_note_relpages(Oid relid);
 extern void nvm_index_settle_relpages(void);
 extern void nvm_index_register_relpages(void);
