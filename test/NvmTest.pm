@@ -67,6 +67,19 @@ my @pools;
 our $patch_tool      = "$here/tools/nvm_patch";
 our $crashimage_tool = "$here/crashimage/nvm_crashimage";
 
+# CALL pass_time(): so that what was seen before is seen by nobody any more
+our $pass_time = <<'SQL';
+CREATE PROCEDURE pass_time(n int DEFAULT 10) LANGUAGE plpgsql AS
+$$BEGIN
+	FOR i IN 1 .. n LOOP
+		PERFORM pg_current_xact_id();
+		COMMIT;
+		PERFORM pg_sleep(0.02);
+		COMMIT;
+	END LOOP;
+END$$;
+SQL
+
 # makes every plan parallel, by a setting that PostgreSQL 16 has renamed
 our $force_parallel = q{DO $force$BEGIN PERFORM set_config(name, 'on', false) FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query'); END$force$};

@@ -24,22 +24,13 @@ $node->safe_psql('postgres', <<'SQL');
 CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, pad bytea) USING nvm;
 ALTER TABLE t ALTER pad SET STORAGE EXTERNAL;
--- so that what was seen before is seen by nobody any more
-CREATE PROCEDURE pass_time() LANGUAGE plpgsql AS
-$$BEGIN
-	FOR i IN 1 .. 10 LOOP
-		PERFORM pg_current_xact_id();
-		COMMIT;
-		PERFORM pg_sleep(0.02);
-		COMMIT;
-	END LOOP;
-END$$;
 -- one block of rows of a dozen cells, of which some in the middle go
 INSERT INTO t SELECT i, decode(repeat('ff', 300), 'hex') FROM generate_series(1, 21) i;
 DELETE FROM t WHERE id BETWEEN 5 AND 12;
 VACUUM t;
-CALL pass_time();
 SQL
+$node->safe_psql('postgres', $NvmTest::pass_time);
+$node->safe_psql('postgres', 'CALL pass_time()');
 
 # what a row of 23 cells has at the places of words of an area: next (two
 # cells), end (none), link, begin (a transaction committed long ago)

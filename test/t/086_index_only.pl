@@ -41,17 +41,9 @@ CREATE FUNCTION index_only(col text, OUT n bigint, OUT s bigint, OUT looked bigi
 	EXECUTE format('SELECT count(*), sum(%I) FROM t WHERE %1\$I > -1', col) INTO n, s;
 	looked := $looked - looked;
 END\$\$ SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0;
-CREATE PROCEDURE pass_time(n int DEFAULT 10) LANGUAGE plpgsql AS
-\$\$BEGIN
-	FOR i IN 1 .. n LOOP
-		PERFORM pg_current_xact_id();
-		COMMIT;
-		PERFORM pg_sleep(0.02);
-		COMMIT;
-	END LOOP;
-END\$\$;
 INSERT INTO t SELECT i, i, repeat('x', 50) FROM generate_series(1, 1000) i;
 SQL
+$node->safe_psql('postgres', $NvmTest::pass_time);
 
 # by both indexes: rows, sum
 sub only

@@ -18,19 +18,8 @@ autovacuum = off
 nvm.horizon_naptime = 10
 CONF
 $node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
--- so that what was seen before is seen by nobody any more
-CREATE PROCEDURE pass_time(n int DEFAULT 10) LANGUAGE plpgsql AS
-$$BEGIN
-	FOR i IN 1 .. n LOOP
-		PERFORM pg_current_xact_id();
-		COMMIT;
-		PERFORM pg_sleep(0.02);
-		COMMIT;
-	END LOOP;
-END$$;
-SQL
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+$node->safe_psql('postgres', $NvmTest::pass_time);
 
 # VACUUM notes a dead version whose row begins in a later block, and looks at it
 # again in the end.  Before that others unlink it, free its cells, and make a
