@@ -142,6 +142,7 @@ extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
 
 /* pool_redo.c */
 extern bool nvm_redo_scan(void);
+extern void nvm_redo_flush(void);
 extern void nvm_redo_replay(void);
 extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 

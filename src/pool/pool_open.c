@@ -286,6 +286,29 @@ map_and_scan(const NvmPoolHeader *h)
 }
 
 /*
+ * Who died may have stored what he has not flushed.  It is in the processor's
+ * caches, and has just been believed; from here on we build on it, so it must
+ * not be lost if power fails later.  The commit slots are wbl/'s, blocks the
+ * gap collector's.
+ */
+static void
+flush_found(void)
+{
+	for (uint64 chunk = 0; chunk < NvmPool->nchunks; chunk++)
+	{
+		uint64		first = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+
+		nvm_flush(nvm_map_word(chunk * NVM_UNITS_PER_CHUNK + first),
+				  (NVM_UNITS_PER_CHUNK - first) * sizeof(uint64));
+	}
+	for (uint32 i = 0; i < nvm_dram->ndir_extents; i++)
+		nvm_flush(NvmPoolPtr((uint64) nvm_dir_units[i] * NVM_UNIT_SIZE),
+				  (Size) NVM_DIR_EXTENT_UNITS * NVM_UNIT_SIZE);
+	nvm_redo_flush();
+	nvm_drain("pool-open-found");
+}
+
+/*
  * Validate everything, then begin a new incarnation.  Returns false after
  * refusing the pool.
  */
@@ -315,6 +338,8 @@ open_pool(void)
 	nvm_pool_set_uuid(header.uuid);
 	if (!map_and_scan(&header))
 		return false;
+	if (!header.clean)
+		flush_found();
 	if (copy_damaged)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),

@@ -297,6 +297,19 @@ nvm_redo_scan(void)
 }
 
 /*
+ * Flush which lanes count, as it was found: one that was cleared, but not
+ * durably, must not come back after its place was written by others.
+ */
+void
+nvm_redo_flush(void)
+{
+	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
+		return;
+	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
+		nvm_flush(&lane_address(lane)->word, sizeof(uint64));
+}
+
+/*
  * Do what the last stop left undone or half done; nvm_redo_scan found nothing
  * wrong.  A stop in the middle of it has it done again.  In the postmaster.
  */

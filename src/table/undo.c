@@ -256,6 +256,13 @@ nvm_collect_block(uint32 dir, uint32 blk)
 		n += relink(state, blk, off) ? 1 : 0;
 		check_retired_by(nvm_cell(state, blk, off));
 	}
+
+	/*
+	 * Where no trace was found it may be because one of those who died had
+	 * removed it, and not come to flush that.
+	 */
+	if (!NvmPool->was_clean)
+		nvm_flush(block, NVM_UNIT_SIZE);
 	return n;
 }
 

@@ -214,6 +214,8 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 		NVM_WORD_STATE(copy.word) != NVM_SLOT_TWOPHASE)
 		copy.locks = 0;
 	nvm_slot_write_back(slot, &copy);
+	/* who died may not have flushed what is believed here */
+	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
 
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
