@@ -98,13 +98,13 @@ vacuum_lock_word(NvmVacuum *vac, NvmVersion *root)
 }
 
 /*
- * The stamp of a version is not frozen: its xid may have to be looked up.
+ * The stamp of a version is not frozen: its xid may have to be looked up, also
+ * if it is in the gap list by now, which readers ask about frozen ones only.
  */
 static void
 vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
 {
-	if (stamp == 0 || NVM_STAMP_IS_SPECIAL(stamp) ||
-		nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
+	if (stamp == 0 || NVM_STAMP_IS_SPECIAL(stamp) || nvm_stamp_is_frozen(stamp))
 		return;
 	xid = nvm_stamp_xid(stamp, xid);
 	if (TransactionIdIsNormal(xid) &&
