@@ -124,6 +124,11 @@ end_older_storages(Relation index, const NvmStorageForm *form)
 	OlderStorages older = {RelationGetRelid(index), form->flags, form->temp_owner, NIL};
 	ListCell   *lc;
 
+	/*
+	 * What a prepared transaction made or ended that was rolled back is in the
+	 * gap after this, also if somebody else is still at it.
+	 */
+	nvm_twophase_settle();
 	nvm_dir_walk(add_older_storage, &older);
 	foreach(lc, older.dirs)
 		nvm_storage_end((uint32) lfirst_int(lc));

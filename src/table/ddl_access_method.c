@@ -86,7 +86,7 @@ change_index(Oid indexid, bool to_ours)
 	}
 	dir = nvm_ddl_storage(indexid);
 	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
-	if (dir != 0 && nvm_dir_entry(dir)->end == 0)
+	if (dir != 0)
 		nvm_storage_end(dir);
 }
 

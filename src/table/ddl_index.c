@@ -379,7 +379,7 @@ nvm_ddl_convert_index(Oid indexid)
 	NVM_FAILPOINT("ddl-convert-index");
 	if (ready)
 		nvm_reindex_index(indexid, persistence);
-	if (dir != 0 && nvm_dir_entry(dir)->end == 0)
+	if (dir != 0)
 		nvm_storage_end(dir);
 	CommandCounterIncrement();
 }

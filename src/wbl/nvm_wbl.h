@@ -179,6 +179,12 @@ nvm_wbl_resolve(void)
  */
 extern void nvm_storage_reclaim(uint32 dir);
 
+/*
+ * The same for one that `stamp` has ended, unless somebody has freed it, whose
+ * entry may be another storage's by now.
+ */
+extern void nvm_storage_reclaim_ended(uint32 dir, NvmStamp stamp);
+
 /* settings, shared memory, start: called from pg_nvm.c in this order */
 extern void nvm_wbl_define_settings(void);
 extern Size nvm_wbl_shmem_size(void);

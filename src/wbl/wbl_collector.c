@@ -194,14 +194,20 @@ static void
 nvm_sweep_dir_entry(uint32 id)
 {
 	NvmDirEntry *entry = nvm_dir_entry(id);
+	NvmStamp	end;
 
 	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	/* read once: somebody may be about to end it, who must not be undone */
+	end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
 	if (entry->begin == NVM_STAMP_NONE)
 		 /* freed meanwhile */ ;
 	else if (nvm_stamp_in_gap(entry->begin))
 		nvm_dir_reclaim(id);
-	else if (entry->end != NVM_STAMP_NONE && nvm_stamp_in_gap(entry->end))
-		nvm_dir_clear_end(id, entry->end);
+	else if (end != NVM_STAMP_NONE && nvm_stamp_in_gap(end))
+	{
+		NVM_FAILPOINT("gap-end-seen");
+		nvm_dir_clear_end(id, end);
+	}
 	LWLockRelease(NvmWbl->storage_lock);
 }
 

@@ -177,3 +177,16 @@ nvm_storage_reclaim(uint32 dir)
 	nvm_dir_reclaim(dir);
 	LWLockRelease(NvmWbl->storage_lock);
 }
+
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_storage_reclaim_ended(uint32 dir, NvmStamp stamp)
+{
+	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
+	if (nvm_dir_entry(dir)->begin != NVM_STAMP_NONE &&
+		nvm_dir_entry(dir)->end == stamp)
+		nvm_dir_reclaim(dir);
+	LWLockRelease(NvmWbl->storage_lock);
+}

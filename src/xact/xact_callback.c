@@ -260,7 +260,7 @@ nvm_xact_commit(void)
 								Min(XactLastCommitEnd - ProcLastRecPtr, 8192));
 	}
 	NVM_FAILPOINT("commit-after-decision");
-	nvm_undo_commit();
+	nvm_undo_commit(xact.stamp);
 	nvm_slot_note_work();
 	NVM_FAILPOINT("commit-end");
 }

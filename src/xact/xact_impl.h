@@ -25,7 +25,7 @@ extern void nvm_undo_subabort(int level, NvmStamp stamp);
  * collector.  Flushed, not drained.
  */
 extern bool nvm_undo_abort(NvmStamp stamp);
-extern void nvm_undo_commit(void);
+extern void nvm_undo_commit(NvmStamp stamp);
 extern void nvm_undo_check(void);
 
 /*

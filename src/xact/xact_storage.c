@@ -84,13 +84,20 @@ nvm_storage_form(Relation rel, uint32 kind, char persistence, NvmStorageForm *fo
 }
 
 /*
- * End storage `dir` in the current transaction.  Nothing is freed before its
- * decision.
+ * End storage `dir` in the current transaction, unless that was done.  Nothing
+ * is freed before its decision.
+ *
+ * An end that is there is of a transaction that was rolled back when it was
+ * prepared, or is in a gap: whoever clears it leaves ours alone.
  */
 void
 nvm_storage_end(uint32 dir)
 {
 	NvmStamp	stamp = nvm_xact_stamp();
+
+	/* else a savepoint could take back what was done before it */
+	if (nvm_dir_entry(dir)->end == stamp)
+		return;
 
 	/* first the undo entry: clearing an end that was not set does nothing */
 	nvm_undo_add(NVM_UNDO_DIR_END, dir, 0, 0);

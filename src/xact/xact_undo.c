@@ -459,12 +459,12 @@ nvm_undo_abort(NvmStamp stamp)
  * Nobody can reach them, since their relations are still locked and gone.
  */
 void
-nvm_undo_commit(void)
+nvm_undo_commit(NvmStamp stamp)
 {
 	for (int i = 0; i < ndirs; i++)
 	{
 		if (dirs[i].kind == NVM_UNDO_DIR_END)
-			nvm_storage_reclaim(dirs[i].dir);
+			nvm_storage_reclaim_ended(dirs[i].dir, stamp);
 	}
 }
 
