@@ -142,6 +142,27 @@ nvm_dir_lookup(const NvmStorageKey *key)
 /* ---- creation ---- */
 
 /*
+ * Is the id in use?  Also one that nobody has, but under which damage has left
+ * extents: with others beside them the next open would find some twice.
+ */
+static bool
+id_is_taken(uint32 id)
+{
+	NvmRelState *rel = &nvm_relstates[id];
+
+	return rel->dir != 0 || pg_atomic_read_u32(&rel->nextents) != 0 ||
+		pg_atomic_read_u32(&rel->nlarge) != 0;
+}
+
+static void
+no_dram(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of memory in the DRAM region of the NVM pool")));
+}
+
+/*
  * A free id for an entry of this key, making a directory extent if need be.
  * May ERROR, before anything is done.  Caller holds dir_lock exclusively.
  */
@@ -150,8 +171,14 @@ find_free_id(const NvmStorageKey *key)
 {
 	uint32		id = Max(nvm_dram->dir_search, 1);
 
-	while (id <= NvmPool->ndirs && nvm_relstates[id].dir != 0)
-		id++;
+	for (; id < NVM_MAX_DIRS; id++)
+	{
+		if (id > NvmPool->ndirs &&
+			!nvm_dram_reserve(&nvm_relstates[id], sizeof(NvmRelState)))
+			no_dram();
+		if (!id_is_taken(id))
+			break;
+	}
 	if (id >= NVM_MAX_DIRS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -160,7 +187,7 @@ find_free_id(const NvmStorageKey *key)
 				 errhint("Drop tables that are not needed.")));
 
 	/* entry 0 is not used, so the first extent has one less */
-	if (id / NVM_DIRS_PER_EXTENT >= nvm_dram->ndir_extents)
+	while (id / NVM_DIRS_PER_EXTENT >= nvm_dram->ndir_extents)
 	{
 		uint32		index = nvm_dram->ndir_extents;
 
@@ -171,9 +198,7 @@ find_free_id(const NvmStorageKey *key)
 	if (!nvm_dram_reserve(&nvm_relstates[id], sizeof(NvmRelState)) ||
 		!nvm_dram_reserve(dir_bucket(key->database, key->tablespace, key->relnumber),
 						  sizeof(uint32)))
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory in the DRAM region of the NVM pool")));
+		no_dram();
 	nvm_dram->dir_search = id;
 	return id;
 }
@@ -206,6 +231,10 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	new.relation = form->relation;
 	new.crc = dir_entry_crc(id, &new);
 
+	/* before begin, by which those know it who do not ask for rel->dir */
+	memset(rel, 0, sizeof(*rel));
+	pg_atomic_init_u32(&rel->opened, 1);
+
 	/* begin last; from there on the caller's transaction must know of it */
 	START_CRIT_SECTION();
 	memcpy(entry, &new, sizeof(new));
@@ -215,8 +244,6 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	nvm_flush(entry, sizeof(*entry));
 	nvm_drain("pool-dir-begin");
 
-	memset(rel, 0, sizeof(*rel));
-	pg_atomic_init_u32(&rel->opened, 1);
 	rel->dir = id;
 	hash_insert(id);
 	NvmPool->ndirs = Max(NvmPool->ndirs, id);
