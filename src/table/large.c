@@ -349,14 +349,17 @@ nvm_large_discard(NvmLargeSet *large)
 
 /*
  * Number of values that the version has outside, and where their pool offsets
- * are.
+ * are.  Of a version that a crash has torn the length may be anything: nothing
+ * beyond the block is read, which may be the pool's last one.
  */
 static uint16
 large_trailer(const NvmVersion *v, const char **offsets)
 {
+	uint32		room = NVM_UNIT_SIZE - NvmPoolOff(v) % NVM_UNIT_SIZE;
 	uint16		count;
 
-	if (!(v->flags & NVM_VF_LARGE) || v->len > NVM_MAX_TUPLE ||
+	if (!(v->flags & NVM_VF_LARGE) ||
+		(uint32) NVM_VERSION_HEADER + v->len > room ||
 		v->len < SizeofHeapTupleHeader + NVM_LARGE_TRAILER(1))
 		return 0;
 	memcpy(&count, (const char *) &v->tuple + v->len - sizeof(count), sizeof(count));

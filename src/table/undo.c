@@ -123,9 +123,7 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 		 * What it holds may be torn: unless it proves that no index leads
 		 * here, VACUUM decides.
 		 */
-		bool		whole = v->len >= SizeofHeapTupleHeader &&
-			v->len <= NVM_MAX_TUPLE && v->crc == nvm_version_crc(v);
-		bool		unindexed = whole &&
+		bool		unindexed = nvm_version_is_sound(v) &&
 			(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
 		nvm_version_retire(state, v, blk, off, 0,
