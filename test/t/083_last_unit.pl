@@ -24,17 +24,8 @@ CONF
 $node->start;
 
 # as many tables as there are, each with seven blocks of a row and one with room
+$node->safe_psql('postgres', "CREATE EXTENSION pg_nvm; $NvmTest::pass_time");
 $node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
-CREATE PROCEDURE pass_time() LANGUAGE plpgsql AS
-$$BEGIN
-	FOR i IN 1 .. 10 LOOP
-		PERFORM pg_current_xact_id();
-		COMMIT;
-		PERFORM pg_sleep(0.02);
-		COMMIT;
-	END LOOP;
-END$$;
 -- a value in runs of 4092 and 3500 units, together a multiple of what tables take
 CREATE TABLE filler (pad text) USING nvm;
 ALTER TABLE filler ALTER pad SET STORAGE EXTERNAL;
