@@ -97,10 +97,17 @@ nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
 
 	nvm_allvisible_clear(state, NVM_REF_BLOCK(nvm_version_root(v)));
 
-	/* what an aborted or lost transaction left is taken over in two steps */
+	/*
+	 * What an aborted or lost transaction left is taken over in two steps.  The
+	 * version that it made may be the one that the root calls the newest: its
+	 * undoer, who finds that v is not his any more, does not take that back.
+	 */
 	if (v->end != 0)
 	{
+		uint64		root = nvm_version_root(v);
+
 		nvm_store(&v->end, 0);
+		nvm_store(&nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))->link, 0);
 		pg_write_barrier();
 	}
 	v->tuple.xend = xid;

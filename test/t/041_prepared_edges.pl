@@ -207,6 +207,29 @@ foreach my $n (1 .. 4)
 is($node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT FROM t WHERE id IN (10, 11) FOR UPDATE NOWAIT) f'),
 	'2', 'and then they are free');
 
+# ---- a row is taken over from one that was rolled back, before the collector comes
+
+$node->set_conf('nvm.collect_gaps' => 'off');
+$node->reload;
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE taken (id int PRIMARY KEY, k int, v text) USING nvm;
+CREATE INDEX ON taken (k);
+INSERT INTO taken SELECT i, i, 'one' FROM generate_series(1, 3) i;
+BEGIN;
+UPDATE taken SET v = 'lost';
+PREPARE TRANSACTION 'over';
+ROLLBACK PREPARED 'over';
+SQL
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.gaps'), '>', 0, 'a gap is listed');
+$node->safe_psql('postgres', "DELETE FROM taken WHERE id = 1; UPDATE taken SET k = 9 WHERE id = 2; UPDATE taken SET v = 'two' WHERE id = 3");
+$node->check_clean('taken over');
+$node->set_conf('nvm.collect_gaps' => 'on');
+$node->reload;
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps'), 'taken over: the gap is gone');
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT * FROM taken WHERE id < 10 ORDER BY id'),
+	"2|9|one\n3|3|two", 'taken over: nothing is left of what was rolled back');
+$node->check_clean('taken over and collected');
+
 # ---- more than fits in memory
 
 $node->safe_psql('postgres', <<SQL);
