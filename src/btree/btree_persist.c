@@ -67,12 +67,12 @@ nvm_index_claim_done(NvmRelState *state)
 }
 
 /*
- * Back to the state that it was claimed in.
+ * Back to the state that it was claimed in; failed: NVM_INDEXFAILED_*.
  */
 void
-nvm_index_abandon(NvmRelState *state, uint32 to)
+nvm_index_abandon(NvmRelState *state, uint32 to, uint32 failed)
 {
-	pg_atomic_write_u32(&state->index_failed, 1);
+	pg_atomic_write_u32(&state->index_failed, failed);
 	pg_write_barrier();
 	pg_atomic_write_u32(&state->index_state, to);
 	ConditionVariableBroadcast(&NvmIndexes->rebuilt);
@@ -276,7 +276,8 @@ walk_claimed(Relation index, NvmIndexCache *cache)
 static void
 abandon_leaves(int code, Datum arg)
 {
-	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_NEW);
+	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_NEW,
+					  NVM_INDEXFAILED_ERROR);
 }
 
 /*

@@ -32,11 +32,15 @@
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 #include "storage/sinval.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplesort.h"
+
+/* how long functions of an index may wait for a lock, in milliseconds */
+#define FUNCTION_LOCK_TIMEOUT	1000
 
 static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
 
@@ -128,6 +132,15 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 	/* who waits for the index has not asked for a sort */
 	(void) set_config_option("temp_file_limit", "-1", PGC_SUSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
+
+	/*
+	 * A function that reads tables may need a lock of somebody who waits for
+	 * the index, which no deadlock check sees.
+	 */
+	if (LockTimeout == 0 || LockTimeout > FUNCTION_LOCK_TIMEOUT)
+		(void) set_config_option("lock_timeout", CppAsString2(FUNCTION_LOCK_TIMEOUT),
+								 PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
 	PushActiveSnapshot(GetLatestSnapshot());
 
 	rebuild.heap = heap;
@@ -160,10 +173,18 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 	SetUserIdAndSecContext(save_userid, save_sec_context);
 }
 
+/*
+ * An ERROR, or (code not 0) the end of the process.  Where that says nothing
+ * of the index, but the builder had no time or was unwanted, others who wait
+ * may have no more of it than he had.
+ */
 static void
 abandon_rebuild(int code, Datum arg)
 {
-	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_ABSENT);
+	bool		left = code != 0 || geterrcode() == ERRCODE_QUERY_CANCELED;
+
+	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_ABSENT,
+					  left ? NVM_INDEXFAILED_LEFT : NVM_INDEXFAILED_ERROR);
 }
 
 /*
@@ -216,7 +237,7 @@ nvm_index_rebuild(Relation index)
 	INSTR_TIME_SUBTRACT(duration, start);
 	pg_atomic_write_u64(&state->index_usec, INSTR_TIME_GET_MICROSEC(duration));
 	pg_atomic_write_u32(&state->index_done, pg_atomic_read_u32(&state->index_total));
-	pg_atomic_write_u32(&state->index_failed, 0);
+	pg_atomic_write_u32(&state->index_failed, NVM_INDEXFAILED_NOT);
 
 	/* whoever has made a row that we saw has an older one */
 	pg_atomic_write_u64(&state->index_xid,
@@ -247,12 +268,15 @@ nvm_index_wait_slow(Relation index)
 	while (nvm_index_is_absent(nvm_index_cache(index)))
 	{
 		NvmRelState *state = nvm_index_cache(index)->state;
+		uint32		failed = pg_atomic_read_u32(&state->index_failed);
 
-		if (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_ABSENT)
+		/* until the rebuilder forgives it, should no worker come */
+		if (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_ABSENT ||
+			failed == NVM_INDEXFAILED_LEFT)
 			nvm_index_wait_changed();
 		else if (may_rebuild())
 			nvm_index_rebuild(index);
-		else if (pg_atomic_read_u32(&state->index_failed) != 0)
+		else if (failed != NVM_INDEXFAILED_NOT)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("index \"%s\" could not be rebuilt after the last restart",

@@ -9,7 +9,7 @@
  * the most-used one first, but for those that somebody else is at, or of which
  * the table is locked: nobody waits for one index while there are others to be
  * done, in this database or in another one.  When nothing is absent the rebuilder
- * ends: no index becomes so before the next start.
+ * sleeps until the next start.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -42,6 +42,8 @@ PG_FUNCTION_INFO_V1(nvm_index_rebuilds);
 
 /* how long after a failure it is tried again */
 #define RETRY_SECONDS		30
+/* when there is nothing left to do */
+#define IDLE_SECONDS		3600
 #define MAX_REBUILD_WORKERS	64
 /* indexes that a worker passes over because they are locked, and for how long */
 #define MAX_LOCKED			64
@@ -118,7 +120,7 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 		return;
 	search->nabsent++;
 	if (index_state != NVM_INDEXSTATE_ABSENT || entry->end != 0 ||
-		pg_atomic_read_u32(&state->index_failed) != 0)
+		pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR)
 		return;
 	search->nidle++;
 	if (is_better(search, id, entry))
@@ -158,7 +160,7 @@ static void
 forgive_failure(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	if ((entry->flags & NVM_DIR_REBUILT) != 0)
-		pg_atomic_write_u32(&nvm_relstates[id].index_failed, 0);
+		pg_atomic_write_u32(&nvm_relstates[id].index_failed, NVM_INDEXFAILED_NOT);
 }
 
 /* ---- the rebuilder ---- */
@@ -259,7 +261,16 @@ nvm_rebuilder_main(Datum main_arg)
 
 		pg_atomic_write_u32(&NvmIndexes->nabsent, search.nabsent);
 		if (search.nabsent == 0)
-			break;
+		{
+			/*
+			 * None becomes so before the next start.  But should the
+			 * postmaster start the server anew after a crash, it would not
+			 * start a worker that had ended for good.
+			 */
+			if (!nvm_worker_sleep(IDLE_SECONDS * 1000))
+				break;
+			continue;
+		}
 
 		/*
 		 * We are woken up when a worker ends.  If those before have come to
@@ -333,7 +344,7 @@ rebuild_storage(uint32 dir)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	index = open_index_of(dir, &heap, &locked);
 	if (index == NULL && !locked)
-		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, 1);
+		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, NVM_INDEXFAILED_ERROR);
 	else if (index != NULL)
 	{
 		char	   *activity = psprintf("rebuilding index %s after a restart",
@@ -370,7 +381,7 @@ rebuild_or_report(uint32 dir, MemoryContext context)
 		FlushErrorState();
 		AbortCurrentTransaction();
 		RESUME_INTERRUPTS();
-		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, 1);
+		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, NVM_INDEXFAILED_ERROR);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -389,6 +400,26 @@ pause_worker(void)
 }
 
 /*
+ * Settings for sessions that would end a long transaction, or let it wait for
+ * others.  Some versions have some of them.
+ */
+static void
+ignore_settings(void)
+{
+	static const char *const setting[][2] = {
+		{"transaction_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"default_transaction_isolation", "read committed"}
+	};
+
+	for (int i = 0; i < (int) lengthof(setting); i++)
+	{
+		if (GetConfigOption(setting[i][0], true, false) != NULL)
+			SetConfigOption(setting[i][0], setting[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
+}
+
+/*
  * Entry point of a worker; its argument is the database.
  */
 void
@@ -403,6 +434,7 @@ nvm_rebuild_worker_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	ignore_settings();
 
 	for (;;)
 	{
@@ -455,7 +487,8 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 	values[1] = CStringGetTextDatum(none ? "none" : "leaves");
 	values[2] = CStringGetTextDatum(index_state == NVM_INDEXSTATE_READY ? "ready" :
 									index_state == NVM_INDEXSTATE_BUILDING ? "rebuilding" :
-									pg_atomic_read_u32(&state->index_failed) ? "failed" : "waiting");
+									pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR ?
+									"failed" : "waiting");
 	values[3] = Int64GetDatum(pg_atomic_read_u32(&state->index_done));
 	values[4] = Int64GetDatum(total);
 	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT;

@@ -179,6 +179,11 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
 #define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
 
+/* NvmRelState.index_failed */
+#define NVM_INDEXFAILED_NOT		0
+#define NVM_INDEXFAILED_ERROR	1	/* the last attempt did */
+#define NVM_INDEXFAILED_LEFT	2	/* who was at it was cancelled: it is a worker's turn */
+
 struct NvmRelState
 {
 	pg_atomic_uint32 nblocks;	/* blocks handed out; grows under extend_lock */
@@ -201,7 +206,7 @@ struct NvmRelState
 
 	/* an index that a restart does not keep whole */
 	pg_atomic_uint32 index_state;	/* NVM_INDEXSTATE_* */
-	pg_atomic_uint32 index_failed;	/* the last attempt did */
+	pg_atomic_uint32 index_failed;	/* NVM_INDEXFAILED_* */
 	pg_atomic_uint32 index_done;	/* blocks of the table, or leaves */
 	pg_atomic_uint32 index_total;
 	pg_atomic_uint64 index_usec;	/* what it took */

@@ -223,8 +223,16 @@ nvm_build_row(NvmIndexBuild *build, uint64 root, IndexBuildCallback callback,
 		{
 			bool		alive;
 
-			if (nvm_build_wants(build, v, pos, &alive) &&
-				nvm_build_form(build, v, pos))
+			if (!nvm_build_wants(build, v, pos, &alive))
+				continue;
+
+			/*
+			 * An index that each start rebuilds: a wrong length must not end
+			 * the server each time.
+			 */
+			if (build->anyvisible && !nvm_version_is_sound(v))
+				nvm_version_damaged(build->rel, NVM_REF_BLOCK(pos), NVM_REF_OFFSET(pos));
+			if (nvm_build_form(build, v, pos))
 				callback(build->index, &roottid, build->values, build->isnull,
 						 alive, callback_state);
 		}
