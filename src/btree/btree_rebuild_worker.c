@@ -292,7 +292,7 @@ nvm_rebuilder_main(Datum main_arg)
 		if (!nvm_worker_sleep(1000))
 			break;
 	}
-	proc_exit(0);
+	nvm_worker_end();
 }
 
 /* ---- a worker ---- */

@@ -201,6 +201,7 @@ extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
 extern void nvm_register_worker(const char *name, const char *function);
 extern void nvm_worker_start(void);
 extern bool nvm_worker_sleep(long ms);
+extern void nvm_worker_end(void) __attribute__((noreturn));
 
 /*
  * The stamp of the current top-level transaction, made if it has none:

@@ -344,5 +344,5 @@ nvm_collector_main(Datum main_arg)
 		MemoryContextReset(context);
 	} while (nvm_worker_sleep(IDLE_MS));
 
-	proc_exit(0);
+	nvm_worker_end();
 }

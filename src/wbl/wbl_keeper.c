@@ -98,6 +98,16 @@ nvm_worker_sleep(long ms)
 }
 
 /*
+ * End because of SIGTERM.  If it was not the postmaster who sent it
+ * (pg_terminate_backend), he is to start the worker again.
+ */
+void
+nvm_worker_end(void)
+{
+	proc_exit(1);
+}
+
+/*
  * Use up one xid.
  */
 void
@@ -139,5 +149,5 @@ nvm_keeper_main(Datum main_arg)
 		nvm_walwriter_round();
 	} while (nvm_worker_sleep(Min(nvm_horizon_naptime, WalWriterDelay)));
 
-	proc_exit(0);
+	nvm_worker_end();
 }

@@ -32,7 +32,7 @@ sub states
 sub wait_states
 {
 	my ($what, $name) = @_;
-	my $end = time() + 25;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 	my $is  = '';
 
 	while (time() < $end)
@@ -107,6 +107,14 @@ my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 usleep(20_000) while $node->log_since_start !~ /all server processes terminated; reinitializing/ && time() < $end;
 $node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
 wait_states('a_id ready', 'and when the postmaster has started the server anew');
+
+# ---- workers that somebody ends
+
+my $workers = q(SELECT %s FROM pg_stat_activity WHERE backend_type IN ('nvm keeper', 'nvm gap collector', 'nvm index rebuilder'));
+is(sql(sprintf($workers, 'count(*)')), 3, 'the workers of the server');
+my $pids = sql(sprintf($workers, q(string_agg(pid::text, ','))));
+sql(sprintf($workers, 'pg_terminate_backend(pid, 30000)'));
+ok($node->poll_query_until('postgres', sprintf($workers, 'count(*) = 3') . " AND pid NOT IN ($pids)"), 'are started again');
 
 # ---- who builds is cancelled again and again: a worker gets to it
 
