@@ -257,10 +257,10 @@ nvm_collect_block(uint32 dir, uint32 blk)
 
 	/*
 	 * Where no trace was found it may be because one of those who died had
-	 * removed it, and not come to flush that.
+	 * removed it, and not come to flush that; orderly stops since then, before
+	 * anybody came by here, have not done it either.
 	 */
-	if (!NvmPool->was_clean)
-		nvm_flush(block, NVM_UNIT_SIZE);
+	nvm_flush(block, NVM_UNIT_SIZE);
 	return n;
 }
 

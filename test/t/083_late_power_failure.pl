@@ -2,7 +2,8 @@
 
 # All processes die, and what they had stored, but not flushed, stays in the
 # processor's caches.  The server starts, believes what it sees there, collects
-# the gaps, goes on to work, and only then power fails.
+# the gaps, goes on to work, and only then power fails.  Or (stop) it is shut down in
+# order before it has collected anything, and started again.
 #
 # Long form: two crashes at each name, and a second round with more work; here one
 # where an abort was taking back rows, and one where it was taking back a DROP.
@@ -16,7 +17,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
+# NVM_CRASH_ONLY=scenario/name/hit[/stop][,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
 
 note("seed $NvmCrash::seed");
@@ -27,7 +28,7 @@ my @work;
 
 if (!$only && !NvmTest::is_long())
 {
-	$only = 'abort/abort-undone/1,ddl-abort/pool-dir-unend/1';
+	$only = 'abort/abort-undone/1,abort/abort-undone/1/stop,ddl-abort/pool-dir-unend/1';
 }
 if ($only)
 {
@@ -40,18 +41,24 @@ else
 }
 
 NvmCrash::run_jobs(map { my $w = $_; {
-			name => "$w->[0], crash at hit $w->[2] of $w->[1], then power failure"
+			name => "$w->[0], crash at hit $w->[2] of $w->[1], " . ($w->[3] // 'start') . ', then power failure'
 			  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
 			code => sub { return crash_then_lose_power(@$w); } } } @work);
 done_testing();
 
 sub crash_then_lose_power
 {
-	my ($s, $name, $nth) = @_;
+	my ($s, $name, $nth, $stop) = @_;
 	my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
 		sub { NvmCrash->new($base, simulate => 1) }, $scenario{$s}, $name, 'crash', $nth);
 
 	return @problems if @problems;
+	if ($stop)
+	{
+		$rig->start('nvm.simulate_settle' => 'off', 'nvm.collect_gaps' => 'off')
+		  or return (@problems, 'no start: ' . $rig->log_since_start);
+		$rig->stop or return (@problems, 'the stop was not clean');
+	}
 	foreach my $round (1 .. NvmTest::is_long() ? 2 : 1)
 	{
 		$rig->start('nvm.simulate_settle' => 'off')
