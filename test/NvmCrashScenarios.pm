@@ -93,7 +93,8 @@ our %elsewhere = (
 	'ddl-swapped-table' => '093_btree_ddl',
 	'ddl-settle-index'  => '095_btree_ddl_crash',
 	'copy-index-block'  => '095_btree_ddl_crash',
-	'gap-undecided'     => '083_aborted_takeover',);
+	'gap-undecided'     => '083_aborted_takeover',
+	'gap-end-seen'      => '083_rolled_back_reindex',);
 
 sub one
 {
