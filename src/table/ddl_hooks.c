@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "tcop/tcopprot.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -333,6 +334,25 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
+ * A row is written by what the catalogs say at that moment: a column that was
+ * added, a new label of an enum.  It is durable without the WAL, and under
+ * synchronous_commit = off a crash could lose the command that it needs.  So
+ * none commits like that where there may be nvm tables, but of temporary ones.
+ */
+static void
+commit_in_time(Node *stmt)
+{
+	bool		temporary =
+		(IsA(stmt, CreateStmt) && ((CreateStmt *) stmt)->relation->relpersistence == RELPERSISTENCE_TEMP) ||
+		(IsA(stmt, CreateTableAsStmt) &&
+		 ((CreateTableAsStmt *) stmt)->into->rel->relpersistence == RELPERSISTENCE_TEMP);
+
+	if (!temporary && GetCommandLogLevel(stmt) == LOGSTMT_DDL && IsTransactionState() &&
+		OidIsValid(get_table_am_oid("nvm", true)))
+		ForceSyncCommit();
+}
+
+/*
  * ProcessUtility_hook
  */
 static void
@@ -344,6 +364,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *stmt = pstmt->utilityStmt;
 
 	nvm_ddl_pose_settled();
+	commit_in_time(stmt);
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
 	pstmt = nvm_ddl_name_opclasses(pstmt);
