@@ -260,14 +260,15 @@ my @what;
 
 for my $i (1 .. $queries)
 {
-	my ($cols, $output, $order) = @{ pick(@kinds) };
+	# each kind of condition comes at least once
+	my ($cols, $output, $order) = @{ $i <= @kinds ? $kinds[ $i - 1 ] : pick(@kinds) };
 	my $cond = conditions(@$cols);
 
 	$cond .= ' AND b < 60' if $cols->[0] eq 'a' && rand() < 0.2;
 	$cond = "lower(c) " . pick('=', '<=', '>') . ' ' . constant('c') . ' AND a + 1 ' .
-	  pick('=', '<', '>=') . ' ' . int(rand(42)) if rand() < 0.04;
+	  pick('=', '<', '>=') . ' ' . int(rand(42)) if $i % 25 == 20 || rand() < 0.04;
 	$cond = 'c COLLATE "C" ' . pick('=', '<=', '>') . ' ' . constant('c') . ' AND ' .
-	  conditions('b') if rand() < 0.04;
+	  conditions('b') if $i % 25 == 24 || rand() < 0.04;
 	my @q = map { "\$q\$$_\$q\$" } ($output, $cond, $order);
 	push @statements, "SELECT by_index($q[0], $q[1], $q[2]), " . join(', ',
 		"run('h', $q[0], $q[1], $q[2], 'seq')",
