@@ -728,7 +728,8 @@ sub _alive
 	  map { m,/proc/(\d+)$, } glob '/proc/[0-9]*';
 }
 
-# A process of the server has died: wait until the postmaster has started anew.
+# A process of the server has died by a PANIC: wait until the postmaster has started
+# anew.  It may not have noticed yet, and let one more session in.
 sub wait_restarted
 {
 	my ($self) = @_;
@@ -736,8 +737,11 @@ sub wait_restarted
 
 	while (time() < $end)
 	{
-		my ($out, $status) = $self->psql("SELECT 'up';\n");
-		return 1 if $status == 0;
+		if ($self->log_since_start =~ /PANIC: .*database system is ready to accept connections/s)
+		{
+			my ($out, $status) = $self->psql("SELECT 'up';\n");
+			return 1 if $status == 0;
+		}
 		return 0 if $self->wait_dead(0);
 		usleep(5000);
 	}
@@ -880,8 +884,10 @@ sub end_session
 		  if $line =~ /^(?:ack|rolled back) (-?\d+) (\d+)$/;
 	}
 	my $err = slurp_file($s->{err});
-	# 2: the connection was lost
-	if ($status == 0 || $status == 2)
+	# 2: the connection was lost; 3 is an error in the script, and what psql says as
+	# well if the server is back before it looks at the connection
+	if ($status == 0 || $status == 2
+		|| ($status == 3 && $err =~ /^psql:\S+ (?:FATAL:  terminating connection|server closed the connection unexpectedly)/m))
 	{
 		push @problems, "a session says: $err" if $err =~ /^psql:\S+ ERROR/m;
 	}
