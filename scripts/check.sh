@@ -271,7 +271,7 @@ tier_pgtap() {
 
 # The TAP tests that take longest in their long form, by their numbers; t/072,
 # t/074 and t/036 have pools of gigabytes and wait for each other
-longest="011 086 085 010 099 074 021 054 080 070 012 036 020 046 076 043 072"
+longest="011 092 086 085 010 099 095 074 021 054 080 070 012 036 020 046 076 043 072"
 
 tap_order() {			# all TAP tests, those first
 	local n t first=
