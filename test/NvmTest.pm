@@ -63,6 +63,9 @@ our @ISA = ('PostgreSQL::Test::Cluster');
 my $here = dirname(abs_path(__FILE__));
 my @pools;
 
+# Processes that must not be left stopped: no server ends while one is.
+my %stopped;
+
 # the tools beside this file
 our $patch_tool      = "$here/tools/nvm_patch";
 our $crashimage_tool = "$here/crashimage/nvm_crashimage";
@@ -351,6 +354,7 @@ sub crash
 	kill('STOP', @pids);
 	kill('KILL', @pids);
 	_wait_gone(@pids);
+	delete @stopped{@pids};
 	$self->_forget_postmaster;
 	return;
 }
@@ -526,6 +530,53 @@ sub forget_crash
 
 =pod
 
+=item $node->stop_wal_writers
+
+The processes that write and flush WAL on their own account stand still until the
+crash that is to follow: what nobody has waited for is lost then.
+
+=cut
+
+sub stop_wal_writers
+{
+	my ($self) = @_;
+	stop_process($_) foreach split /\n/, $self->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer')");
+	return;
+}
+
+=pod
+
+=item $node->times_opened; $node->wait_reopened(TIMES)
+
+How often the server has opened for sessions since its start.  Wait until it has more
+often than that, after the death of a process: a session that gets in proves nothing,
+the postmaster may not have noticed yet.
+
+=cut
+
+sub times_opened
+{
+	my ($self) = @_;
+	my @opened = $self->log_since_start =~ /database system is ready to accept connections/g;
+	return scalar @opened;
+}
+
+sub wait_reopened
+{
+	my ($self, $times) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		return if $self->times_opened > $times && ($self->psql('postgres', 'SELECT 1'))[0] == 0;
+		usleep(20_000);
+	}
+	die 'the server did not come back';
+}
+
+=pod
+
 =item $node->check_clean(NAME)
 
 A test: nvm.check() of every nvm table in every database, its nvm_btree indexes held
@@ -626,9 +677,6 @@ sub start_load
 	return NvmTest::Load->new($self, %params);
 }
 
-# Processes that must not be left stopped: no server ends while one is.
-my %stopped;
-
 sub stop_process
 {
 	my ($pid) = @_;
@@ -707,6 +755,8 @@ sub sql { return scalar $_[0]->{psql}->query($_[1]); }
 sub send
 {
 	my ($self, $sql) = @_;
+	# for wait_held: the same place may have been reached before, and pids come again
+	$self->{log_from} = -s $self->{node}->logfile;
 	$self->{psql}->{timeout}->start;
 	$self->{psql}->{stdin} .= "$sql\n;\n";
 	$self->{psql}->{run}->pump_nb;
@@ -728,7 +778,7 @@ sub wait_held
 	while (time() < $end)
 	{
 		return
-		  if PostgreSQL::Test::Utils::slurp_file($self->{node}->logfile) =~
+		  if PostgreSQL::Test::Utils::slurp_file($self->{node}->logfile, $self->{log_from}) =~
 		  /failpoint $failpoint hit, pid $self->{pid}$/m;
 		$self->{psql}->{run}->pump_nb;
 		usleep(2000);

@@ -77,10 +77,8 @@ CREATE PROCEDURE draw(t text, s text) LANGUAGE plpgsql AS
 SELECT format('CREATE TABLE many_%s () USING nvm', i) FROM generate_series(1, 40) i \\gexec
 SQL
 
-# The processes that write WAL on their own account stand still until the crash:
-# a record of nobody's must not reach the disk, however slow the machine is.
-kill('STOP', split /\n/, $node->safe_psql('postgres',
-	"SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer')"));
+# A record of nobody's must not reach the disk, however slow the machine is.
+$node->stop_wal_writers;
 
 # Another session draws the first number of each sequence, whose record covers the
 # next 32, and does not commit; then somebody draws the next one.
