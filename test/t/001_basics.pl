@@ -88,10 +88,11 @@ my $victim = $node->background_psql('postgres', on_error_stop => 0);
 my $pid = $victim->query('SELECT pg_backend_pid()');
 $victim->query('BEGIN; UPDATE account SET balance = -1');
 $node->safe_psql('postgres', "INSERT INTO note VALUES (2, 'before the backend died')");
+my $opened = $node->times_opened;
 kill('KILL', $pid);
 eval { $victim->quit };
-$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM note')
-  or die 'the server did not come back';
+$node->wait_reopened($opened);
+is($node->safe_psql('postgres', 'SELECT count(*) FROM note'), '1', 'what was committed before is there');
 is($node->safe_psql('postgres', $totals), '1000|100000', 'a backend that died left nothing behind');
 $node->check_clean('after the death of a backend');
 $node->stop;

@@ -11,7 +11,9 @@ use Test::More;
 
 my $node = NvmTest->new('vacuum_report');
 $node->init;
+# an ANALYZE of a catalog by autovacuum would keep rows that are dead
 $node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
 autovacuum_naptime = 1s
 autovacuum_vacuum_threshold = 50
 autovacuum_vacuum_scale_factor = 0
@@ -50,6 +52,8 @@ $old->quit;
 like($err, qr/tuples: 1000 removed, 3000 remain/, 'then they are removed');
 
 # autovacuum finds the table by itself
+$node->set_conf(autovacuum => 'on');
+$node->reload;
 $node->safe_psql('postgres', <<SQL);
 ALTER TABLE t RESET (autovacuum_enabled);
 UPDATE t SET id = id + 10000;
@@ -60,6 +64,9 @@ FROM pg_stat_user_tables WHERE relname = 't'
 SQL
 like(slurp_file($node->logfile), qr/automatic vacuum of table "postgres\.public\.t"/, 'and are logged');
 is($node->safe_psql('postgres', 'SELECT count(*), min(id) FROM t'), '3000|10001', 'rows are there');
+
+$node->set_conf(autovacuum => 'off');
+$node->reload;
 
 # relfrozenxid follows without a scan of every row
 $node->safe_psql('postgres', 'SELECT pg_current_xact_id()') for 1 .. 50;

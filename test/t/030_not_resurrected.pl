@@ -14,6 +14,7 @@ use warnings;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my @images = (
 	[ working => 1 ],    # what SIGKILL leaves
@@ -59,12 +60,18 @@ sub victim
 sub let_fail
 {
 	my ($session, $held, $fail) = @_;
-	my $pid = $session->pid;
+	my $pid  = $session->pid;
+	my $node = $session->{node};
+	my $from = -s $node->logfile;
+	my $end  = time() + $PostgreSQL::Test::Utils::timeout_default;
 
 	$session->send('COMMIT');
 	$fail->() if $fail;
 	return $session->wait_held('abort-begin') if $held;
-	$session->{node}->poll_query_until('postgres', <<SQL) or die "session $pid did not fail";
+	# it is not active either before it has got the COMMIT
+	usleep(5000)
+	  while slurp_file($node->logfile, $from) !~ /^\[$pid\] (?:ERROR|FATAL): /m && time() < $end;
+	$node->poll_query_until('postgres', <<SQL) or die "session $pid did not fail";
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid AND state = 'active')
 SQL
 	return;

@@ -194,6 +194,8 @@ sub cut_off
 		$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE pid = " . $waiter->pid . ' AND NOT granted') or die;
 		$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid, 60000)");
 	}
+	# answered when the update is over
+	$waiter->sql('SELECT 1') unless $cut eq 'waiter';
 	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND backend_type = 'client backend'") or die;
 	is($node->safe_psql('postgres', 'SELECT count(*), min(id) > 0 FROM n WHERE id IN (-1, -303, 300, 301, 302, 303)'), '4|t', "$name: nothing of it remains");
 	is($node->safe_psql('postgres', 'SELECT sum(v - w) FROM n JOIN kept USING (id)'), $ends, "$name: who waited is served");
