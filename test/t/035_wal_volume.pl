@@ -117,6 +117,8 @@ foreach my $name (sort keys %script)
 SELECT string_agg(DISTINCT relfilenode::text, '|') FROM nvm.relations
 SQL
 	is(scalar(split /\|/, $files), 6, "$name: three tables and three indexes are in the pool");
+	# its end may not have been written yet
+	$node->safe_psql('postgres', "SELECT pg_logical_emit_message(true, 'flush', '')");
 	my $dump = $node->basedir . '/waldump';
 	system_or_bail("pg_waldump -p '" . $node->data_dir . "/pg_wal' -s $lsn_before -e $lsn_after > '$dump'");
 	my @records = split /\n/, slurp_file($dump);

@@ -119,10 +119,10 @@ while (time < $end)
 }
 ok($node->poll_query_until('postgres', "SELECT $distance <= 1024 * 1024"),
 	'there is no more than the limit to redo after an nvm load');
-my ($asked, $done) = split /\|/, $node->safe_psql('postgres',
-	"SELECT redo_checkpoints, $requested - $before FROM nvm.activity");
+my $asked = $node->safe_psql('postgres', 'SELECT redo_checkpoints FROM nvm.activity');
 cmp_ok($asked, '>=', 2, "checkpoints were asked for: $asked");
-cmp_ok($done, '>=', $asked, "and made: $done");
+# the statistics come a moment after the checkpoint
+ok($node->poll_query_until('postgres', "SELECT $requested - $before >= redo_checkpoints FROM nvm.activity"), 'and made');
 # a nap of the keeper and a checkpoint may pass on a busy machine
 cmp_ok($largest, '<', $commits * 40, sprintf('the most there was to redo is %.1f MB', $largest / 1024 / 1024));
 $node->crash;

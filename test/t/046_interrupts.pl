@@ -106,7 +106,7 @@ sub child
 
 # What may come of being interrupted
 my $expected =
-  qr/canceling statement|terminating connection|terminating background worker "parallel worker"|server closed the connection|connection to server was lost|This probably means|before or while processing|deadlock detected|could not serialize|current transaction is aborted|no transaction in progress|invalidat|could not obtain lock|SSL|terminated abnormally|savepoint .* does not exist|can only be used in transaction blocks/;
+  qr/canceling statement|terminating connection|terminating background worker "parallel worker"|server closed the connection|connection to server was lost|This probably means|before or while processing|deadlock detected|could not serialize|current transaction is aborted|no transaction in progress|invalidat|could not obtain lock|SSL|terminated abnormally|savepoint .* does not exist|can only be used in transaction blocks|lost connection to parallel worker|cursor "c" (?:already exists|does not exist)|relation "t" (?:already exists|does not exist)/;
 
 sub transaction
 {
