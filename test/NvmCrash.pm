@@ -631,7 +631,7 @@ sub start
 {
 	my ($self, %conf) = @_;
 	my $pidfile = "$self->{data}/postmaster.pid";
-	my $end = time() + 60;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 
 	die 'the server is running' if $self->{pid};
 	unlink glob "$self->{home}/.s.PGSQL.*";
@@ -695,6 +695,15 @@ sub log_since_start
 	return <$fh> // '';
 }
 
+# How often the server has opened for sessions since its start.  One that gets in proves
+# nothing after the death of a process: the postmaster may not have noticed.
+sub times_opened
+{
+	my ($self) = @_;
+	my @opened = $self->log_since_start =~ /database system is ready to accept connections/g;
+	return scalar @opened;
+}
+
 # The postmaster is dead and reaped: wait for the others, who are dying.
 sub _gone
 {
@@ -733,7 +742,7 @@ sub _alive
 sub wait_restarted
 {
 	my ($self) = @_;
-	my $end = time() + 30;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 
 	while (time() < $end)
 	{
@@ -794,7 +803,7 @@ sub stop
 	my ($self) = @_;
 	return 0 unless $self->{pid};
 	kill('INT', $self->{pid});
-	$self->wait_dead(60) or die 'the server does not stop';
+	$self->wait_dead($PostgreSQL::Test::Utils::timeout_default) or die 'the server does not stop';
 	return $self->{status} == 0;
 }
 
@@ -859,11 +868,13 @@ sub session
 sub wait_for_log
 {
 	my ($self, $re, $seconds) = @_;
-	my $end = time() + ($seconds // 20);
+	my $end = time() + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
 
 	while (time() < $end)
 	{
+		my $dead = $self->wait_dead(0);
 		return 1 if $self->log_since_start =~ $re;
+		last if $dead;
 		usleep(3000);
 	}
 	return 0;

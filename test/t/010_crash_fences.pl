@@ -32,7 +32,9 @@ if ($only)
 }
 else
 {
-	@work = NvmCrashScenarios::choose(NvmCrashScenarios::discover($base), \%names, sub { $places });
+	@work = NvmCrashScenarios::choose(
+		NvmCrashScenarios::discover($base, needed => NvmCrashScenarios::needed(\%names)),
+		\%names, sub { $places });
 }
 # one of the ways also with the death of a single process, where that is not
 # the postmaster

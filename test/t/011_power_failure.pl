@@ -39,7 +39,8 @@ if ($only)
 }
 else
 {
-	@work = NvmCrashScenarios::choose(NvmCrashScenarios::discover($base, simulate => 1),
+	@work = NvmCrashScenarios::choose(
+		NvmCrashScenarios::discover($base, simulate => 1, needed => NvmCrashScenarios::needed(\%names)),
 		\%names, sub { is_protocol($_[0]) ? $crashes : 1 });
 }
 my %share;

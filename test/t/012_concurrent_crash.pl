@@ -154,13 +154,15 @@ sub piled_up
 	my $rig = NvmCrash->new($base);
 	my @problems;
 
-	foreach my $i (1 .. 4)
+	# more if the clients do not get far in that time
+	foreach my $i (1 .. 12)
 	{
 		my $what = "pile $n crash $i: " . run_until_crash($rig, "pile/$n/$i", 10 * $n + $i, 'nvm.collect_gaps' => 'off');
-		$rig->start('nvm.collect_gaps' => $i < 4 ? 'off' : 'on')
+		my $last = $i >= 4 && acknowledged($rig) > 2000;
+		$rig->start('nvm.collect_gaps' => $last ? 'on' : 'off')
 		  or return (@problems, "$what: no start: " . $rig->log_since_start);
-		push @problems, verify_all($rig, $what, collect => $i == 4);
-		last if @problems;
+		push @problems, verify_all($rig, $what, collect => $last);
+		last if @problems || $last;
 		$rig->crash;
 	}
 	push @problems, 'the clients had nothing acknowledged' unless acknowledged($rig) > 2000;
@@ -210,21 +212,28 @@ sub one_dies
 	$rig->start('restart_after_crash' => 'on', 'nvm.collect_gaps' => 'off') or return 'no start: ' . $rig->log_since_start;
 	foreach my $i (1 .. 3)
 	{
-		my $pid = run_clients($rig, 10 * $n + $i, 3);
+		my $pid = run_clients($rig, 10 * $n + $i, 10);
 		usleep(300_000 + NvmCrash::random("dies/$n/$i", 500_000));
-		my $victim = $rig->psql("SELECT pid FROM pg_stat_activity WHERE application_name <> 'crash_test'"
-			  . " AND backend_type = 'client backend' ORDER BY state = 'active' DESC LIMIT 1;\n");
-		chomp $victim;
+		my $victim = '';
+		# on a slow machine they take longer to connect
+		for (my $try = 0; $try < 200 && $victim !~ /^\d+$/; $try++)
+		{
+			usleep(20_000) if $try > 0;
+			$victim = $rig->psql("SELECT pid FROM pg_stat_activity WHERE application_name <> 'crash_test'"
+				  . " AND backend_type = 'client backend' ORDER BY state = 'active' DESC LIMIT 1;\n");
+			chomp $victim;
+		}
 		if ($victim !~ /^\d+$/)
 		{
 			push @problems, "test: no backend to kill: $victim";
 			last;
 		}
+		my $opened = $rig->times_opened;
 		kill('KILL', $victim);
 		waitpid($pid, 0);
 		for (my $try = 0; $try < 1000; $try++)
 		{
-			last if ($rig->psql("SELECT 'up';\n"))[0] eq "up\n";
+			last if $rig->times_opened > $opened && ($rig->psql("SELECT 'up';\n"))[0] eq "up\n";
 			usleep(20_000);
 		}
 		push @problems, verify_all($rig, "backend $i killed",

@@ -40,7 +40,8 @@ if ($only)
 }
 else
 {
-	my $reached = NvmCrashScenarios::discover($base, scenarios => [ NvmCrashBtree::all() ]);
+	my $reached = NvmCrashScenarios::discover($base, scenarios => [ NvmCrashBtree::all() ],
+		needed => { map { $_ => 1 } grep { !$unreachable{$_} } keys %names });
 	die 'what does not run is not worth a crash' if grep { !$_ } Test::More->builder->summary;
 	my @ways = NvmCrashScenarios::ways($reached, \%names, \%unreachable, sub { $places });
 	foreach my $w (@ways)
