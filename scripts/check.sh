@@ -285,7 +285,7 @@ tap_order() {			# all TAP tests, those first
 
 tier_tap() {
 	# a test that hangs does not keep the others from being reported
-	local limit=${NVM_TAP_LIMIT:-1500} provers=$jobs tests=${PROVE_TESTS:-} status
+	local limit=${NVM_TAP_LIMIT:-1600} provers=$jobs tests=${PROVE_TESTS:-} status
 	if [ "$long" = 1 ]; then
 		# one more, as many of them wait now and then
 		limit=10800 provers=$((jobs + 1))
