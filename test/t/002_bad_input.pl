@@ -29,6 +29,8 @@ sub make_node
 	my $node = NvmTest->new($name);
 
 	$node->init(%params);
+	# on a slow machine it would come in the midst of what fills the pool
+	$node->append_conf('postgresql.conf', 'autovacuum = off');
 	$node->start;
 	$node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
