@@ -12,6 +12,7 @@ use warnings;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $node = NvmTest->new('maintenance');
 $node->init;
@@ -45,6 +46,10 @@ INSERT INTO $name SELECT i, i % 100, 'word' || i FROM generate_series(1, $rows) 
 SQL
 	return;
 }
+
+# what the session has counted is there when its client has the answer, and not
+# only when the backend has ended
+my $flush = 'SELECT pg_stat_force_next_flush()';
 
 sub verbose
 {
@@ -136,10 +141,13 @@ SQL
 like($node->safe_psql('postgres', "SELECT reloptions FROM pg_class WHERE relname = 'o'"), qr/fillfactor=50.*autovacuum_vacuum_threshold=200/, 'reloptions are kept');
 $node->fails_with('ALTER TABLE o SET (fillfactor = 1000)', qr/out of bounds/, 'and checked');
 $node->fails_with('ALTER TABLE o SET (no_such = 1)', qr/unrecognized parameter/, 'and no others are taken');
-$node->safe_psql('postgres', 'CREATE TABLE never (a int) USING nvm WITH (autovacuum_enabled = off); INSERT INTO never SELECT generate_series(1, 3000); DELETE FROM never; INSERT INTO o SELECT i, i FROM generate_series(1, 1000) i');
+$node->safe_psql('postgres', 'CREATE TABLE never (a int) USING nvm WITH (autovacuum_enabled = off); INSERT INTO never SELECT generate_series(1, 3000); DELETE FROM never; INSERT INTO o SELECT i, i FROM generate_series(1, 1000) i; ' . $flush);
 $node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()');
 ok($node->poll_query_until('postgres', "SELECT autovacuum_count > 0 AND autoanalyze_count > 0 FROM pg_stat_user_tables WHERE relname = 'o'"), 'inserts alone bring autovacuum, as insert_threshold says');
 is($node->safe_psql('postgres', "SELECT autovacuum_count, last_autovacuum IS NULL, n_dead_tup FROM pg_stat_user_tables WHERE relname = 'never'"), '0|t|3000', 'autovacuum_enabled = off keeps it away');
+# the statistics come before the log
+my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+usleep(10_000) while slurp_file($node->logfile) !~ /automatic vacuum of table "postgres\.public\.o"/ && time() < $end;
 like(slurp_file($node->logfile), qr/automatic vacuum of table "postgres\.public\.o"/, 'log_autovacuum_min_duration');
 $node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = off; SELECT pg_reload_conf()');
 
@@ -156,6 +164,7 @@ SET enable_seqscan = off;
 SELECT v FROM c WHERE id = 1;
 SET enable_seqscan = on; SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
 SELECT count(*) FROM c;
+$flush;
 SQL
 is($node->safe_psql('postgres', <<SQL), '201|60|50|10|190|t|t|t|t|t', 'pg_stat_user_tables');
 SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup, n_dead_tup >= 70, seq_scan > 0, seq_tup_read >= 190, idx_scan > 0, idx_tup_fetch > 0

@@ -283,7 +283,9 @@ sub lines_of
 	return split /\n/, $out;
 }
 
-my @lines = lines_of($node->safe_psql('postgres', join "\n", @statements));
+# the session's statistics are there when its client has the answer
+my $flush = 'SELECT pg_stat_force_next_flush()';
+my @lines = lines_of($node->safe_psql('postgres', join "\n", @statements, "$flush;"));
 my ($by_index, $nonempty, @wrong) = (0, 0);
 for my $i (0 .. $#what)
 {
@@ -516,7 +518,7 @@ sub tids_read
 	my $stat = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = '$index'";
 	my $before = $node->safe_psql('postgres', $stat);
 
-	$node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off; $sql");
+	$node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off; $sql; $flush");
 	return $node->safe_psql('postgres', $stat) - $before;
 }
 
