@@ -255,6 +255,10 @@ foreach my $sql ('CREATE INDEX CONCURRENTLY w_k ON w USING nvm_btree (k)',
 }
 kill('KILL', $_->{pid}) foreach @{ $load->{clients} };
 $load->finish;
+# a backend whose client is dead ends its last statement, and commits
+$node->poll_query_until('postgres',
+	q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()))
+  or die 'the load does not end';
 like($load->errors, qr/^(?:.*deadlock.*|\s*)$/s, 'nobody was refused');
 foreach my $by ('id', 'k')
 {
