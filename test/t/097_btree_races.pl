@@ -61,8 +61,9 @@ $node->safe_psql('postgres', 'CREATE TABLE u (id int, v int, n int) USING nvm;
 	CREATE INDEX u_n ON u USING nvm_btree (n);
 	INSERT INTO u SELECT g, 0, 0 FROM generate_series(1, 5) g');
 
-asleep($a, 'btree-checked', "INSERT INTO u VALUES (10, 1, 0)");
+$a->stop_at('btree-checked', "INSERT INTO u VALUES (10, 1, 0)");
 $b->sql("INSERT INTO u VALUES (10, 2, 0)");
+$a->go_on;
 $a->sql('SELECT 1');
 is(count('u WHERE id = 10'), 1, 'inserted by another one after the check: once');
 is(count('u WHERE id = 10 AND v = 2'), 1, '... by the one who was first');
