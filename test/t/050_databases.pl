@@ -190,11 +190,11 @@ $node->fails_with("SET nvm.failpoint = 'ddl-copied-storage:error:2'; CREATE DATA
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_database WHERE datname = 'copy'; $used"), "0\n$used_one",
 	'leaves nothing behind');
 $node->safe_psql('postgres', "SET statement_timeout = '60s'; CREATE DATABASE copy TEMPLATE tpl; DROP DATABASE copy");
-my $slow = $node->session("SET nvm.failpoint = 'copy-block:sleep=50'");
-$slow->send('CREATE DATABASE copy TEMPLATE tpl');
-$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM nvm.relations WHERE database IS NULL")
-  or fail('the copy does not begin');
+my $slow = $node->session;
+$slow->stop_at('copy-block', 'CREATE DATABASE copy TEMPLATE tpl');
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations WHERE database IS NULL'), '>', 0, 'a copy has begun');
 $node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . $slow->pid . ')');
+$slow->go_on;
 $slow->sql('SELECT 1');
 $slow->drop;
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_database WHERE datname = 'copy'; $used"), "0\n$used_one",

@@ -30,6 +30,11 @@ SQL
 
 my $state = q[SELECT (SELECT count(*) FROM nvm.gaps WHERE slot = 0), (SELECT string_agg(id::text, ' ' ORDER BY id) FROM t)];
 
+# the session that made the table has given back its slot, the first one
+$node->poll_query_until('postgres',
+	q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()))
+  or die 'the session does not end';
+
 # Fill the list but for one entry, and the last one by the session returned.
 sub fill_list
 {

@@ -42,6 +42,7 @@ for (my $i = 0; $i < 3000 && !defined $pid; $i++)
 	usleep(10000);
 }
 ok(defined $pid, 'the collector has counted the storages');
+NvmTest::wait_stopped($pid);
 $node->safe_psql('postgres', $make);
 NvmTest::continue_process($pid);
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps are not collected';

@@ -94,7 +94,8 @@ SQL
 	$ender->sql('SELECT 1');
 	NvmTest::continue_process($keeper);
 	$_->drop foreach $ender, $dropper;
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.relations WHERE relation IS NULL'), '0',
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps are not collected';
+	ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.relations WHERE relation IS NULL'),
 		'DROP beside the collector: no storage is left behind');
 	$node->check_clean('DROP beside the collector');
 }
