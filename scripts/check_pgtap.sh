@@ -32,6 +32,7 @@ cat >>"$data/postgresql.conf" <<-CONF
 	unix_socket_directories = '$sockets'
 	port = $port
 	fsync = off
+	autovacuum = off
 CONF
 "$bin/pg_ctl" -D "$data" -l "$data.log" -w start >/dev/null
 export PGHOST=$sockets PGPORT=$port PGUSER=postgres PGDATABASE=postgres
