@@ -89,12 +89,13 @@ sub same
 
 # ---- tablesync, and a subscriber that dies when the first table is copied.  (A
 # little later, between the drop of a worker's slot at the publisher and the
-# commit that says so, PostgreSQL itself would not recover from it.)
-$sub->set_conf('nvm.failpoint' => "'commit-prepared:crash'");
+# commit that says so, PostgreSQL itself would not recover from it: so no other
+# worker is at another table.)
+$sub->set_conf('nvm.failpoint' => "'commit-prepared:crash'", max_sync_workers_per_subscription => 1);
 $sub->reload;
 $sub->psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$publisher application_name=s' PUBLICATION p");
 $sub->wait_crashed;
-$sub->set_conf('nvm.failpoint' => "''");
+$sub->set_conf('nvm.failpoint' => "''", max_sync_workers_per_subscription => 2);
 $sub->power_failure(seed => 1);
 $sub->start;
 $sub->wait_for_subscription_sync($pub, 's');

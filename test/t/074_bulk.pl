@@ -50,31 +50,36 @@ sub run
 
 	foreach my $sql (@sql)
 	{
+		my $file = $node->basedir . '/peak';
+		my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 		my $watch = fork();
 		die "fork: $!" unless defined $watch;
 		if ($watch == 0)
 		{
-			my $file = $node->basedir . '/peak';
+			my $most = 0;
 			for (;;)
 			{
 				my $now = eval { private_mb() } // 0;
-				if ($now > $peak)
+				if ($now > $most)
 				{
-					$peak = $now;
-					open(my $fh, '>', $file) or POSIX::_exit(1);
-					print $fh $peak;
+					$most = $now;
+					open(my $fh, '>', "$file.new") or POSIX::_exit(1);
+					print $fh $most;
 					close $fh;
+					rename("$file.new", $file) or POSIX::_exit(1);
 				}
 				select(undef, undef, undef, 0.02);
 			}
 		}
+		# it watches before there is something to see
+		select(undef, undef, undef, 0.002) while !-e $file && time() < $end;
 		$session->sql($sql);
 		kill('KILL', $watch);
 		waitpid($watch, 0);
-		my $seen = -s $node->basedir . '/peak' ? slurp_file($node->basedir . '/peak') : 0;
+		my $seen = -e $file ? slurp_file($file) : 0;
 		$peak = $seen if $seen > $peak;
+		unlink $file;
 	}
-	unlink $node->basedir . '/peak';
 	# VACUUM lists dead rows in maintenance_work_mem
 	cmp_ok($peak, '<', $name eq 'VACUUM' ? $limit + 64 : $limit, "$name: the backend needs $peak MB of its own");
 	cmp_ok($peak, '>', 0, "$name: it was looked at");

@@ -93,6 +93,7 @@ $node->restart;
 cmp_ok($node->safe_psql('postgres', q{SELECT looked FROM index_only('id')}), '>', 0, 'after a restart they are');
 is(looks(50), 0, 'and soon not any more');
 $node->restart;
+$node->safe_psql('postgres', 'CALL pass_time()');
 $node->safe_psql('postgres', 'VACUUM t');
 is(looks(1), 0, 'VACUUM alone sees to that, too');
 $node->safe_psql('postgres', "UPDATE t SET pad = pad || 'y'");
