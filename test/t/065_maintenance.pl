@@ -150,6 +150,9 @@ my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 usleep(10_000) while slurp_file($node->logfile) !~ /automatic vacuum of table "postgres\.public\.o"/ && time() < $end;
 like(slurp_file($node->logfile), qr/automatic vacuum of table "postgres\.public\.o"/, 'log_autovacuum_min_duration');
 $node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = off; SELECT pg_reload_conf()');
+# which lets a worker go on that is at work
+$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'))
+  or die 'autovacuum does not end';
 
 # ---- counters
 $node->safe_psql('postgres', <<SQL);
