@@ -85,26 +85,6 @@ SQL
 	return;
 }
 
-# How often the server has opened for sessions; a session that gets in proves
-# nothing, the server may be about to fall.
-sub times_opened
-{
-	my @opened = $node->log_since_start =~ /database system is ready to accept connections/g;
-	return scalar @opened;
-}
-
-sub wait_restarted
-{
-	my ($before) = @_;
-	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
-	while (time() < $end)
-	{
-		return if times_opened() > $before && ($node->psql('postgres', 'SELECT 1'))[0] == 0;
-		usleep(50_000);
-	}
-	die 'the server did not come back';
-}
-
 start();
 $node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
@@ -193,10 +173,10 @@ foreach my $try (1 .. (NvmTest::is_long() ? 10 : 2))
 	$leader->stop_at('msync-begin', <<SQL);
 DO \$\$BEGIN FOR i IN 1 .. 100000 LOOP INSERT INTO lone VALUES (200); COMMIT; END LOOP; END\$\$
 SQL
-	my $opened = times_opened();
+	my $opened = $node->times_opened;
 	kill('KILL', $leader->pid);
 	$load->finish;
-	wait_restarted($opened);
+	$node->wait_reopened($opened);
 	like($node->log_since_start, qr/terminated by signal 9/, 'the leader was killed');
 	check_load($load, 'leader killed');
 	$leader->drop;
@@ -206,10 +186,10 @@ SQL
 {
 	my $load = load();
 	$load->wait_acknowledged(30);
-	my $opened = times_opened();
+	my $opened = $node->times_opened;
 	touch_file('fail');
 	$load->finish;
-	wait_restarted($opened);
+	$node->wait_reopened($opened);
 	like($node->log_since_start, qr/PANIC:  could not write back the persistent pool: Input\/output error/, 'a failing sync is a PANIC');
 	ok(!-e "$dir/fail", 'it failed once');
 	check_load($load, 'failed sync');
@@ -250,9 +230,9 @@ SQL
 	# idle it is also before it has begun
 	$node->poll_query_until('postgres', "SELECT query ~ '301' AND (wait_event IS NOT DISTINCT FROM 'nvm_pmem' OR state = 'idle') $state") or die 'it does nothing';
 	is($node->safe_psql('postgres', "SELECT state, wait_event $state"), 'active|nvm_pmem', 'nothing is acknowledged before the outcome is known');
-	my $opened = times_opened();
+	my $opened = $node->times_opened;
 	unlink "$dir/hold";
-	wait_restarted($opened);
+	$node->wait_reopened($opened);
 	like($node->log_since_start, qr/PANIC:  could not write back the persistent pool: Input\/output error/, 'a failing fsync is a PANIC');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM lone WHERE n = 300'), '1', 'what was acknowledged before');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM big'), '0', 'the growing transaction has not committed');
