@@ -289,6 +289,17 @@ ddl_moves(AlterTableStmt *stmt)
 }
 
 /*
+ * May the transaction do anything else after this command?  What the extended
+ * protocol brings is not known before the Sync, by which the transaction ends.
+ */
+static bool
+ddl_goes_on(ProcessUtilityContext context, DestReceiver *dest)
+{
+	return context != PROCESS_UTILITY_TOPLEVEL || IsTransactionBlock() ||
+		(dest->mydest != DestRemote && dest->mydest != DestDebug);
+}
+
+/*
  * The same for a command after which access methods and storages of indexes
  * may have to be put right.
  */
@@ -330,7 +341,7 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
-	nvm_ddl_settle_indexes(&w, context != PROCESS_UTILITY_TOPLEVEL || IsTransactionBlock());
+	nvm_ddl_settle_indexes(&w, ddl_goes_on(context, dest));
 }
 
 /*

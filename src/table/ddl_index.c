@@ -24,8 +24,8 @@
  *		What is inserted after that gets TIDs that are free in the old storage
  *		too; if the transaction aborts they are given away again, and the
  *		entries would lead there.  (So it is with heap tables.)  So where the
- *		transaction goes on the indexes are built anew, of whatever method: an
- *		abort takes them away with the entries.
+ *		transaction goes on, or may do so (extended protocol), the indexes are
+ *		built anew, of whatever method: an abort takes them away with the entries.
  *	ADD PRIMARY KEY | UNIQUE USING INDEX along with anything else
  *		wants an index of btree (ddl_index_method.c), and may rewrite the table
  *		or make the index anew.  The index is btree's until the end.
@@ -620,8 +620,8 @@ nvm_ddl_watch_end(NvmIndexWatch *w)
 }
 
 /*
- * It has ended without an error, in the current transaction, which goes_on, or
- * has nothing more to do.
+ * It has ended without an error, in the current transaction, which goes_on (it
+ * may), or has nothing more to do.
  */
 void
 nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
