@@ -319,6 +319,7 @@ ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
 	PG_TRY();
 	{
 		attaching = moving = rewriting = false;
+		nvm_ddl_lock_tables(pstmt->utilityStmt);
 		if (IsA(pstmt->utilityStmt, AlterTableStmt))
 		{
 			AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;

@@ -143,8 +143,8 @@ convert_match(Relation ptable, Oid parentid, Relation table, List *taken)
 /*
  * Is it an index of ours?  It is not locked yet.
  */
-static bool
-is_ours(Oid indexid)
+bool
+nvm_ddl_is_index_of_ours(Oid indexid)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(indexid));
 	Form_pg_class form;
@@ -183,7 +183,7 @@ nvm_ddl_attach_index(AlterTableStmt *stmt)
 	indexid = RangeVarGetRelid(castNode(PartitionCmd, cmd->def)->name, NoLock, true);
 	if (!OidIsValid(parentid) || !OidIsValid(indexid) ||
 		get_rel_relkind(parentid) != RELKIND_PARTITIONED_INDEX ||
-		!is_ours(indexid) ||
+		!nvm_ddl_is_index_of_ours(indexid) ||
 		!NvmOwnsRelation(parentid) || !NvmOwnsRelation(indexid))
 		return;
 	ptableid = IndexGetRelation(parentid, true);

@@ -81,6 +81,7 @@ extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
 extern void nvm_ddl_watch_move(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
+extern void nvm_ddl_lock_tables(Node *stmt);
 extern void nvm_ddl_convert_index(Oid indexid);
 extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
@@ -95,6 +96,7 @@ extern void nvm_ddl_swapped_table(Oid relid);
 
 /* ---- ddl_partition.c ---- */
 
+extern bool nvm_ddl_is_index_of_ours(Oid indexid);
 extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
 extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
 extern void nvm_ddl_created_partitioned_index(Oid indexid);
