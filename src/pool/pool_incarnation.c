@@ -83,6 +83,31 @@ nvm_control_read(ControlFileData *control)
 }
 
 /*
+ * Make durable what nvm_control_read has read: who wrote it may have been
+ * killed before he did.  Returns false after refusing the pool.
+ */
+static bool
+control_sync(void)
+{
+	int			fd = open(XLOG_CONTROL_FILE, O_RDWR | O_CLOEXEC);
+	bool		ok = fd >= 0 && pg_fsync(fd) == 0;
+
+	if (fd >= 0)
+	{
+		int			save_errno = errno;
+
+		close(fd);
+		errno = save_errno;
+	}
+	if (!ok)
+		return nvm_refuse(ERRCODE_IO_ERROR,
+						  "Check the device that holds the data directory.",
+						  "could not fsync \"%s\" before the NVM pool refers to it: %m",
+						  XLOG_CONTROL_FILE);
+	return true;
+}
+
+/*
  * The valid record of the higher sequence, if there is one.
  */
 static bool
@@ -382,6 +407,8 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 		return nvm_refuse(ERRCODE_INTERNAL_ERROR, "Restart the server.",
 						  "could not generate a random number for NVM pool \"%s\"",
 						  nvm_pool_path);
+	if (!control_sync())
+		return false;
 	if (rec.magic == 0 && !incarnation_create(&rec, h))
 		return false;
 

@@ -2,7 +2,8 @@
  *
  * nvm_sync.c
  *	  Preloaded library (LD_PRELOAD) that stands between a server and the
- *	  fdatasync() and fsync() of its pool, for t/057_group_commit.pl.
+ *	  fdatasync() and fsync() of its pool, for t/057_group_commit.pl,
+ *	  t/083_failed_sync.pl and t/083_unsynced_control.pl.
  *
  * Files in directory $NVM_SYNC_DIR say what happens to a sync of a file whose
  * name ends in "/pool":
@@ -16,6 +17,16 @@
  *	hold	fsync(), which the pool asks for when its file grows, makes the file
  *			"held", waits until this one is removed, and fails likewise
  *
+ *	device	a medium beside the page cache: "durable" is what was written back,
+ *			"cached" the file as of the last sync.  A sync writes the pages that
+ *			have changed since, one that fails ("fail") has marked them clean
+ *			as well, and posix_fadvise(POSIX_FADV_DONTNEED) reads everything
+ *			from the medium; all this of the first DEVICE_SIZE bytes
+ *
+ *	control	fsync() of a file whose name ends in "/pg_control" copies it to
+ *			"pg_control"
+ *	killed	and before it has done anything kills the process
+ *
  * Each fdatasync() appends a byte to the file "calls" and lasts NVM_SYNC_USEC longer.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -26,12 +37,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define DEVICE_SIZE		((off_t) 8 * 1024 * 1024)
 
 static const char *dir;
 static char path[2][PATH_MAX];
@@ -44,7 +59,7 @@ name_of(int which, const char *name)
 }
 
 static int
-is_pool(int fd)
+has_name(int fd, const char *name)
 {
 	char		link[64];
 	char		target[PATH_MAX];
@@ -52,29 +67,108 @@ is_pool(int fd)
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	len = readlink(link, target, sizeof(target));
-	return len >= 5 && memcmp(target + len - 5, "/pool", 5) == 0;
+	return len >= (ssize_t) strlen(name) &&
+		memcmp(target + len - strlen(name), name, strlen(name)) == 0;
+}
+
+static int
+is_pool(int fd)
+{
+	return has_name(fd, "/pool");
 }
 
 /*
  * Dies if it cannot be done: a test without its image would prove nothing.
  */
 static void
-make_image(int fd)
+make_image(int fd, const char *name, off_t most)
 {
-	int			out = open(name_of(0, "durable.new"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int			out = open(name_of(0, "image.new"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	struct stat st;
 	off_t		offset = 0;
 
 	if (out < 0 || fstat(fd, &st) != 0)
 		abort();
-	while (offset < st.st_size)
+	if (st.st_size < most)
+		most = st.st_size;
+	while (offset < most)
 	{
-		if (sendfile(out, fd, &offset, (size_t) (st.st_size - offset)) <= 0)
+		if (sendfile(out, fd, &offset, (size_t) (most - offset)) <= 0)
 			abort();
 	}
 	close(out);
-	if (rename(name_of(0, "durable.new"), name_of(1, "durable")) != 0)
+	if (rename(name_of(0, "image.new"), name_of(1, name)) != 0)
 		abort();
+}
+
+static char *
+map(int fd)
+{
+	char	   *p = mmap(NULL, (size_t) DEVICE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		abort();
+	return p;
+}
+
+/*
+ * What a sync, one that fails, or the dropping of the page cache does.
+ */
+static void
+use_device(int fd, int write_back, int drop)
+{
+	int			durable = open(name_of(0, "durable"), O_RDWR);
+	int			cached = open(name_of(1, "cached"), O_RDWR);
+	char	   *file;
+	char	   *medium;
+	char	   *last;
+
+	if (durable < 0 || cached < 0)
+	{
+		make_image(fd, "durable", DEVICE_SIZE);
+		make_image(fd, "cached", DEVICE_SIZE);
+		return;
+	}
+	file = map(fd);
+	medium = map(durable);
+	last = map(cached);
+	for (off_t page = 0; page < DEVICE_SIZE; page += 4096)
+	{
+		char		now[4096];
+
+		memcpy(now, file + page, sizeof(now));
+		if (memcmp(now, last + page, sizeof(now)) != 0)
+		{
+			if (write_back)
+				memcpy(medium + page, now, sizeof(now));
+			if (!drop)
+				memcpy(last + page, now, sizeof(now));
+		}
+		else if (drop && memcmp(now, medium + page, sizeof(now)) != 0)
+		{
+			memcpy(file + page, medium + page, sizeof(now));
+			memcpy(last + page, medium + page, sizeof(now));
+		}
+	}
+	munmap(file, (size_t) DEVICE_SIZE);
+	munmap(medium, (size_t) DEVICE_SIZE);
+	munmap(last, (size_t) DEVICE_SIZE);
+	close(durable);
+	close(cached);
+}
+
+int
+posix_fadvise(int fd, off_t offset, off_t len, int advice)
+{
+	static int	(*real) (int, off_t, off_t, int);
+
+	if (real == NULL)
+		real = (int (*) (int, off_t, off_t, int)) dlsym(RTLD_NEXT, "posix_fadvise");
+	dir = getenv("NVM_SYNC_DIR");
+	if (dir != NULL && is_pool(fd) && advice == POSIX_FADV_DONTNEED &&
+		access(name_of(0, "device"), F_OK) == 0)
+		use_device(fd, 0, 1);
+	return real(fd, offset, len, advice);
 }
 
 int
@@ -96,11 +190,15 @@ fdatasync(int fd)
 	close(calls);
 	if (unlink(name_of(0, "fail")) == 0)
 	{
+		if (access(name_of(0, "device"), F_OK) == 0)
+			use_device(fd, 0, 0);
 		errno = EIO;
 		return -1;
 	}
+	if (access(name_of(0, "device"), F_OK) == 0)
+		use_device(fd, 1, 0);
 	if (access(name_of(0, "image"), F_OK) == 0)
-		make_image(fd);
+		make_image(fd, "durable", LONG_MAX);
 	if (usec != NULL)
 		usleep((useconds_t) atoi(usec));
 	return real(fd);
@@ -115,6 +213,13 @@ fsync(int fd)
 	if (real == NULL)
 		real = (int (*) (int)) dlsym(RTLD_NEXT, "fsync");
 	dir = getenv("NVM_SYNC_DIR");
+	if (dir != NULL && has_name(fd, "/pg_control"))
+	{
+		if (access(name_of(0, "killed"), F_OK) == 0)
+			raise(SIGKILL);
+		if (access(name_of(0, "control"), F_OK) == 0)
+			make_image(fd, "pg_control", LONG_MAX);
+	}
 	if (dir == NULL || !is_pool(fd) || access(name_of(0, "hold"), F_OK) != 0)
 		return real(fd);
 
