@@ -176,6 +176,20 @@ nvm_pmem_fsync(int fd)
 }
 
 /*
+ * See nvm_pmem.h.  With another method than msync a sync would only take time:
+ * on DAX it writes back each page that was ever stored to.
+ */
+bool
+nvm_pmem_believe(const char *path, int fd)
+{
+	NvmPersistMethod method;
+	const char *errdetail;
+
+	return !choose_method(path, fd, &method, &errdetail) ||
+		nvm_msync_believe(path, fd, method == NVM_PERSIST_MSYNC);
+}
+
+/*
  * Map the pool.  See nvm_pmem.h for the contract.
  */
 void *
@@ -205,7 +219,7 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 	}
 
 	if (method == NVM_PERSIST_MSYNC)
-		nvm_msync_attach(map_base, max_size, fd);
+		nvm_msync_attach(path, map_base, max_size, fd);
 
 	/*
 	 * Another method does not keep the durable image of a simulated pool, and

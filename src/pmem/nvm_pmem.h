@@ -40,6 +40,14 @@ extern int	nvm_pmem_num_lwlocks(void);
 extern void nvm_pmem_shmem_startup(void);
 
 /*
+ * Before anything is read from pool file `path`, open as fd and not mapped: if a
+ * sync of it has failed, drop what the page cache has of it and the device may
+ * not have.  Returns false, with errno set, if it cannot be written back
+ * still.
+ */
+extern bool nvm_pmem_believe(const char *path, int fd);
+
+/*
  * Map file descriptor fd, whose file is pool file `path`, of current length
  * `filesize`, over max_size bytes of address space (beyond the end of the file
  * an access is SIGBUS until the file has been extended).  Resolves AUTO.

@@ -18,7 +18,8 @@ extern void nvm_libpmem_drain(void);
 extern bool nvm_libpmem_file_is_pmem(const char *dir);
 
 /* pmem_msync.c: one fdatasync for the drains of many */
-extern void nvm_msync_attach(char *base, uint64 max_size, int fd);
+extern void nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd);
+extern bool nvm_msync_believe(const char *path, int fd, bool mine);
 extern void nvm_msync_flush(const void *addr, Size len);
 extern void nvm_msync_drain(void);
 extern void nvm_msync_fsync(int fd);

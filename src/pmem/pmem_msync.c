@@ -11,8 +11,8 @@
  * until it begins.  README.md, "Group commit", has the invariants.
  *
  * An error is a PANIC of whoever made the sync, before anybody is told that it
- * has ended: the kernel may have dropped the pages and marked them clean, so
- * trying again proves nothing.
+ * has ended: the kernel has marked the pages clean, so trying again proves
+ * nothing.  The next start reads the file from the device.
  *
  * No palloc and no ereport below PANIC, so it can be called in a critical
  * section; interrupts do not end the wait.
@@ -23,7 +23,9 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "access/xlog.h"
@@ -36,6 +38,15 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
+
+/* stands beside the pool file when a sync of it has failed */
+#define FAILED_SUFFIX		".sync_failed"
+
+/* how often an open tries to sync the file when that fails */
+#define BELIEVE_ATTEMPTS	3
+
+/* of the file, looked at at once by write_cached */
+#define CACHED_WINDOW		((uint64) 64 * 1024 * 1024)
 
 /* a window of nvm_msync_read_ahead */
 #define READ_AHEAD			((uint64) 256 * 1024)
@@ -54,6 +65,7 @@ static MsyncShared *msync_shared = NULL;
 static char *msync_base;
 static uint64 msync_max_size;
 static int	msync_fd = -1;
+static char msync_failed_path[MAXPGPATH];
 
 /* is anything flushed that is not known to be durable, and its ticket */
 static bool msync_pending = false;
@@ -108,8 +120,9 @@ nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined)
  * makes larger folios as it goes on; who reads ahead says so.
  */
 void
-nvm_msync_attach(char *base, uint64 max_size, int fd)
+nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd)
 {
+	snprintf(msync_failed_path, sizeof(msync_failed_path), "%s" FAILED_SUFFIX, path);
 	msync_base = base;
 	msync_max_size = max_size;
 	msync_fd = fd;
@@ -155,6 +168,34 @@ nvm_msync_flush(const void *addr, Size len)
 	msync_pending = true;
 }
 
+static int
+try_sync(int fd, bool whole)
+{
+	int			rc;
+
+	do
+	{
+		rc = whole ? fsync(fd) : fdatasync(fd);
+	} while (rc != 0 && errno == EINTR);
+	return rc;
+}
+
+/*
+ * Note, for the next start, that the page cache may have what the device has
+ * not.  It need not be durable: the page cache is not.  Keeps errno.
+ */
+static bool
+note_failure(const char *path)
+{
+	int			save_errno = errno;
+	int			fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+
+	if (fd >= 0)
+		close(fd);
+	errno = save_errno;
+	return fd >= 0;
+}
+
 /*
  * Write everything that is dirty in the file, and with `whole` what the file
  * system says of it.  PANICs on an error, which the kernel tells one caller: all
@@ -166,18 +207,22 @@ sync_file(int fd, bool whole)
 	int			rc;
 
 	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_SYNC);
-	do
-	{
-		rc = whole ? fsync(fd) : fdatasync(fd);
-	} while (rc != 0 && errno == EINTR);
+	rc = try_sync(fd, whole);
 	pgstat_report_wait_end();
 
 	if (rc != 0)
+	{
+		bool		noted = note_failure(msync_failed_path);
+
 		ereport(PANIC,
 				(errcode_for_file_access(),
 				 errmsg("could not write back the persistent pool: %m"),
 				 errdetail("What was written there may or may not be durable, and asking again would not tell."),
-				 errhint("Look at the kernel's log for errors of the device. The server recovers from what is on the device when it restarts.")));
+				 noted ?
+				 errhint("Look at the kernel's log for errors of the device. The server recovers from what is on the device when it restarts.") :
+				 errhint("Look at the kernel's log for errors of the device. Unmount the pool's file system before the server is used again: file \"%s\" could not be created.",
+						 msync_failed_path)));
+	}
 }
 
 /*
@@ -252,4 +297,75 @@ nvm_msync_fsync(int fd)
 	sync_file(fd, true);
 	if (MyProc != NULL)
 		LWLockRelease(msync_shared->lock);
+}
+
+/*
+ * Make dirty what the page cache has of the file, and sync it.  Returns false
+ * with errno set.
+ */
+static bool
+write_cached(int fd)
+{
+	static unsigned char resident[CACHED_WINDOW / 4096];
+	uint64		page_size = (uint64) sysconf(_SC_PAGESIZE);
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return false;
+	for (uint64 at = 0; at < (uint64) st.st_size; at += CACHED_WINDOW)
+	{
+		uint64		size = Min(CACHED_WINDOW, (uint64) st.st_size - at);
+		char	   *window = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t) at);
+
+		if (window == MAP_FAILED)
+			return false;
+		if (mincore(window, size, resident) != 0)
+			memset(resident, 1, sizeof(resident));
+		for (uint64 i = 0; i < size; i += page_size)
+		{
+			if ((resident[i / page_size] & 1) != 0)
+				__atomic_fetch_or((uint8 *) window + i, 0, __ATOMIC_RELAXED);
+		}
+		(void) munmap(window, size);
+	}
+	return try_sync(fd, false) == 0;
+}
+
+/*
+ * See nvm_pmem.h.  mine: the file is synced by this method.
+ */
+bool
+nvm_msync_believe(const char *path, int fd, bool mine)
+{
+	char		mark[MAXPGPATH];
+	bool		failed;
+
+	snprintf(mark, sizeof(mark), "%s" FAILED_SUFFIX, path);
+	failed = access(mark, F_OK) == 0;
+	if (!failed && !mine)
+		return true;
+
+	for (int i = 0; i < BELIEVE_ATTEMPTS; i++)
+	{
+		/* the kernel's own write-back may have failed, which nobody was told */
+		if (try_sync(fd, false) != 0)
+		{
+			(void) note_failure(mark);
+			failed = true;
+			continue;
+		}
+		if (!failed)
+			return true;
+
+		/* what stays in spite of that is written */
+		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		if (!write_cached(fd))
+			continue;
+		(void) unlink(mark);
+		ereport(LOG,
+				(errmsg("a sync of NVM pool \"%s\" has failed, it is read from the device again",
+						path)));
+		return true;
+	}
+	return false;
 }

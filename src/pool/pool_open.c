@@ -151,6 +151,25 @@ nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 }
 
 /*
+ * Let go of the mapping of the last run, if there is one, and make sure that
+ * what is read from the file from now on is on the device.
+ */
+static bool
+believe_file(void)
+{
+	if (pool_mapped)
+	{
+		nvm_pmem_unmap();
+		pool_mapped = false;
+	}
+	if (nvm_pmem_believe(nvm_pool_path, nvm_pool_fd))
+		return true;
+	return nvm_refuse(ERRCODE_IO_ERROR,
+					  "Look at the kernel's log for errors of the device.",
+					  "could not write back NVM pool \"%s\": %m", nvm_pool_path);
+}
+
+/*
  * Is the data directory in a state in which the pool cannot be its own?  What
  * replays WAL of another server, or of another time, goes a way on which the
  * pool does not come along; that stays so when the files are gone that tell of
@@ -264,11 +283,6 @@ map_and_scan(const NvmPoolHeader *h)
 						  "NVM pool \"%s\" has %llu MB, more than nvm.pool_max_size (%d MB)",
 						  nvm_pool_path, (unsigned long long) (bytes / (1024 * 1024)),
 						  nvm_pool_max_size);
-	if (pool_mapped)
-	{
-		nvm_pmem_unmap();
-		pool_mapped = false;
-	}
 	nvm_pool_base = nvm_pmem_map(nvm_pool_path, nvm_pool_fd, bytes, max_bytes,
 								 &medium_is_volatile, &errdetail);
 	if (nvm_pool_base == NULL)
@@ -328,6 +342,7 @@ open_pool(void)
 		!nvm_incarnation_read(&rec, &known) ||
 		!check_data_directory(&rec, known) ||
 		!nvm_file_open(known, &created) ||
+		!believe_file() ||
 		!nvm_header_read(&header, &copy_damaged) ||
 		!nvm_header_acceptable(&header, &control) ||
 		!nvm_incarnation_matches(&rec, known, &header) ||
