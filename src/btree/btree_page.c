@@ -130,10 +130,14 @@ nvm_index_forget_marks(void *block)
 {
 	NvmIndexPage *page = (NvmIndexPage *) block;
 
-	if (page->magic != NVM_INDEX_MAGIC || (page->lock == 0 && page->order_inc == 0))
+	if (page->magic != NVM_INDEX_MAGIC)
 		return;
-	page->lock = 0;
-	page->order_inc = 0;
+	if (page->lock != 0 || page->order_inc != 0)
+	{
+		page->lock = 0;
+		page->order_inc = 0;
+	}
+	/* also if it was removed and not flushed */
 	nvm_flush(page, NVM_INDEX_HEADER_SIZE);
 }
 

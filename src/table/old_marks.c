@@ -22,7 +22,9 @@
 
 /*
  * The areas of a block that may be a row's.  What is being written, or was
- * unlinked, is written before it is used again.
+ * unlinked, is written before it is used again.  Where there is no mark it may
+ * be that one was removed and not flushed: by a run of old, or by one of us
+ * that was killed.
  */
 static void
 forget_in_rows(NvmBlock *block)
@@ -37,19 +39,14 @@ forget_in_rows(NvmBlock *block)
 		if (!stub && !nvm_begin_is_version(v->begin) && !nvm_begin_is(v->begin, NVM_STAMP_DEAD))
 			continue;
 		if (v->link != 0)
-		{
 			v->link = 0;
-			nvm_flush(&v->link, sizeof(v->link));
-		}
 		/* a stub of more than a cell has its lock where a version has it */
 		root = stub || (nvm_begin_is_version(v->begin) && NvmVersionCells(v) > 1 &&
 						(v->flags & NVM_VF_ROOT) != 0);
 		if (root && *nvm_lock_word(v) != 0)
-		{
 			*nvm_lock_word(v) = 0;
-			nvm_flush(nvm_lock_word(v), sizeof(uint64));
-		}
 	}
+	nvm_flush(block, NVM_UNIT_SIZE);
 }
 
 static void
