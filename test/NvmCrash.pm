@@ -1166,10 +1166,12 @@ sub run_jobs
 		my $said = -e $r->{file} ? slurp_file($r->{file}) : "the job died: status $?\n";
 		unlink $r->{file};
 		my @problems = split /\n/, $said;
-		my $cut = @problems - 12;
+		# of one that hangs, all that is known
+		my $most = $said =~ /took too long/ ? 200 : 12;
+		my $cut = @problems - $most;
 		if ($cut > 0)
 		{
-			splice(@problems, 12);
+			splice(@problems, $most);
 			push @problems, "and $cut lines more";
 		}
 		push @done, { job => $r->{job}, problems => \@problems };
@@ -1180,14 +1182,39 @@ sub run_jobs
 	return @done;
 }
 
+# Processes of this job, what they wait for, and the end of the server's log.
+sub _what_runs
+{
+	my $mine = NvmTest::pool_base() . "/rig_$$" . '_';
+	my @said;
+
+	foreach my $proc (sort glob '/proc/[0-9]*')
+	{
+		my $pid = basename($proc);
+		my $cmd = eval { slurp_file("$proc/cmdline") } // next;
+		next unless index($cmd, $mine) >= 0 || index(readlink("$proc/cwd") // '', $mine) == 0;
+		my ($state) = (eval { slurp_file("$proc/status") } // '') =~ /^State:\s+(\S)/m;
+		$cmd =~ tr/\0/ /;
+		push @said, substr("$pid " . ($state // '?') . " $cmd", 0, 160);
+		my @stack = grep { /^#/ } split /\n/, qx(gdb -p $pid -batch -ex bt 2>/dev/null);
+		push @said, map { substr($_, 0, 160) } @stack[ 0 .. ($#stack < 11 ? $#stack : 11) ];
+	}
+	foreach my $log (sort glob "$mine*/log")
+	{
+		my @lines = split /\n/, slurp_file($log);
+		push @said, $log, @lines[ (@lines > 8 ? -8 : 0) .. -1 ] if @lines;
+	}
+	return join("\n", @said) . "\n";
+}
+
 sub _run_job
 {
 	my ($job, $file) = @_;
 	my @problems;
 
 	my $ok = eval {
-		local $SIG{ALRM} = sub { die "took too long\n" };
-		alarm(300);
+		local $SIG{ALRM} = sub { die "took too long\n" . _what_runs() };
+		alarm($ENV{NVM_CRASH_SECONDS} || 300);
 		@problems = $job->{code}->();
 		alarm(0);
 		1;
