@@ -77,8 +77,7 @@ is(count('u WHERE id = 11 AND v = 1'), 1, 'the other one takes his back');
 # so many versions with one key that they fill leaves; none can go yet
 my $old = $node->session('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u');
 $node->safe_psql('postgres', "DO \$\$ BEGIN FOR i IN 1..1500 LOOP UPDATE u SET n = i WHERE id = 3; END LOOP; END \$\$");
-asleep($a, 'btree-checked', "INSERT INTO u VALUES (3, 8, 0)");
-$a->sql('SELECT 1');
+$a->sql("INSERT INTO u VALUES (3, 8, 0)");
 is(count('u WHERE id = 3'), 1, 'a row behind leaves of its dead versions is found');
 $node->safe_psql('postgres', 'DELETE FROM u WHERE id = 3');
 asleep($a, 'btree-checked', "INSERT INTO u VALUES (3, 1, 0)");
