@@ -2,7 +2,7 @@
 # All tests, on temporary servers made from a private copy of PostgreSQL.
 #
 # usage: check.sh [--long] [--keep] [TIER...]
-#	--long	more crash images and longer runs, about an hour on two processors;
+#	--long	more crash images and longer runs, an hour or two on two processors;
 #			says what it is at, and keeps the logs also if all is well
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
