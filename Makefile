@@ -17,10 +17,12 @@
 #	make bench                      contrib_bench/run with its default workloads
 #	make check-matrix               build, regress, isolation and TAP tests on servers
 #	                                of 15, 17 and 18, built from Debian's sources
+#	make check-minor                a pool written under one minor version opens under
+#	                                another
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 
-DRIVER_GOALS = check check-long check-core check-matrix demo bench check-headers lint
+DRIVER_GOALS = check check-long check-core check-matrix check-minor demo bench check-headers lint
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -50,6 +52,9 @@ demo:
 
 bench:
 	contrib_bench/run
+
+check-minor:
+	scripts/check_minor.sh
 
 check-headers:
 	scripts/check_headers.sh
