@@ -9,7 +9,8 @@
  *	pool.durable	what the medium is known to hold; same size and offsets
  *	pool.lines		one word per line: which capture the durable image holds
  *	pool.captures	areas of captures: flushed, but not fenced yet
- *	pool.simctl		NvmSimControl, then the headers of the areas
+ *	pool.simctl		NvmSimControl: the headers of the areas, and counts of flushes
+ *					and fences
  *
  * A word of pool.lines is the counter of the capture that was last published
  * to this line (0: none), or, while some process copies it, NVM_SIM_LOCK and
@@ -26,7 +27,7 @@
 #include <stdint.h>
 
 #define NVM_SIM_MAGIC			UINT64_C(0x314D49534D564E)	/* "NVMSIM1" */
-#define NVM_SIM_VERSION			1
+#define NVM_SIM_VERSION			2
 
 #define NVM_SIM_DURABLE			".durable"
 #define NVM_SIM_LINES			".lines"
@@ -38,6 +39,11 @@
 
 #define NVM_SIM_AREAS			1024
 #define NVM_SIM_ENTRIES			UINT64_C(262144)
+
+/* rows of the two tables of counts */
+#define NVM_SIM_STEPS			512
+#define NVM_SIM_SITES			1024
+#define NVM_SIM_STEP_NAME		48
 
 /* words of pool.lines */
 #define NVM_SIM_LOCK			(UINT64_C(1) << 63)
@@ -69,7 +75,43 @@ typedef struct NvmSimArea
 } NvmSimArea;
 
 /*
- * Start of pool.simctl
+ * What was captured, of one fence or one place that flushes.  A line is clean
+ * if, when it was flushed, the durable image held the same; it is repeated if
+ * the same process had captured it since its last fence.
+ */
+typedef struct NvmSimCount
+{
+	uint64_t	calls;
+	uint64_t	empty;			/* of a fence: nothing was captured before it */
+	uint64_t	idle;			/* something was, but all of it clean */
+	uint64_t	lines;
+	uint64_t	clean;
+	uint64_t	repeated;
+} NvmSimCount;
+
+/*
+ * A fence, by its name.  The same name may have two rows, if two processes met
+ * it at once.
+ */
+typedef struct NvmSimStep
+{
+	uint64_t	taken;
+	char		name[NVM_SIM_STEP_NAME];
+	NvmSimCount count;
+} NvmSimStep;
+
+/*
+ * A call of nvm_flush, by the address it returns to, from the start of the
+ * library; 0 = free.
+ */
+typedef struct NvmSimSite
+{
+	uint64_t	place;
+	NvmSimCount count;
+} NvmSimSite;
+
+/*
+ * The file pool.simctl
  */
 typedef struct NvmSimControl
 {
@@ -85,6 +127,8 @@ typedef struct NvmSimControl
 								 * want of room */
 	uint64_t	reserved2[6];
 	NvmSimArea	area[NVM_SIM_AREAS];
+	NvmSimStep	step[NVM_SIM_STEPS];
+	NvmSimSite	site[NVM_SIM_SITES];
 } NvmSimControl;
 
 #endif							/* MEDIA_SIM_H */

@@ -265,12 +265,12 @@ nvm_pmem_grown(uint64 new_size)
 }
 
 static pg_noinline void
-flush_other(const void *addr, Size len)
+flush_other(const void *addr, Size len, const void *caller)
 {
 	if (nvm_persist_in_force == NVM_PERSIST_MSYNC)
 		nvm_msync_flush(addr, len);
 	else if (nvm_persist_in_force == NVM_PERSIST_SIMULATE)
-		nvm_simulate_flush(addr, len);
+		nvm_simulate_flush(addr, len, caller);
 }
 
 /*
@@ -284,7 +284,7 @@ nvm_flush(const void *addr, Size len)
 	if (likely(nvm_persist_in_force == NVM_PERSIST_PMEM))
 		nvm_libpmem_flush(addr, len);
 	else
-		flush_other(addr, len);
+		flush_other(addr, len, __builtin_return_address(0));
 }
 
 /*
@@ -308,7 +308,7 @@ emulate_delay(int nanoseconds)
 }
 
 static pg_noinline void
-drain_other(void)
+drain_other(const char *name)
 {
 	switch (nvm_persist_in_force)
 	{
@@ -319,7 +319,7 @@ drain_other(void)
 			nvm_msync_drain();
 			break;
 		case NVM_PERSIST_SIMULATE:
-			nvm_simulate_drain();
+			nvm_simulate_drain(name);
 			break;
 		case NVM_PERSIST_AUTO:
 			return;				/* no pool */
@@ -341,5 +341,5 @@ nvm_drain(const char *name)
 	if (likely(drain_is_simple))
 		nvm_libpmem_drain();
 	else
-		drain_other();
+		drain_other(name);
 }

@@ -125,10 +125,11 @@ extern void nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined);
 /*
  * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.
  * Actions: crash (SIGKILL every process of the server at once, then
- * ourselves), panic, error, sleep=MS, off.
+ * ourselves), power (the same, with all WAL), panic, error, sleep=MS, stop, off.
+ * nvm_failpoint_hit is called by a test's library, too.
  */
 extern bool nvm_failpoint_armed;
-extern void nvm_failpoint_hit(const char *name);
+extern PGDLLEXPORT void nvm_failpoint_hit(const char *name);
 
 #define NVM_FAILPOINT(name) \
 	do { \

@@ -12,6 +12,8 @@
 
 #include "pmem/nvm_pmem.h"
 
+struct NvmSimControl;
+
 /* pmem_libpmem.c: user-space flush, the only caller of libpmem */
 extern void nvm_libpmem_flush(const void *addr, Size len);
 extern void nvm_libpmem_drain(void);
@@ -30,9 +32,15 @@ extern bool nvm_simulate_attach(const char *path, int fd, char *base,
 								const char **errdetail);
 extern void nvm_simulate_detach(void);
 extern bool nvm_simulate_grown(uint64 new_size);
-extern void nvm_simulate_flush(const void *addr, Size len);
-extern void nvm_simulate_drain(void);
+extern void nvm_simulate_flush(const void *addr, Size len, const void *caller);
+extern void nvm_simulate_drain(const char *name);
 extern void nvm_simulate_discard(const char *path);
+
+/* pmem_sim_counts.c: which flushes and fences had something to do */
+extern void nvm_sim_counts_attach(struct NvmSimControl *control);
+extern void nvm_sim_count_flush(const void *caller, uint64 lines, uint64 clean,
+								uint64 repeated);
+extern void nvm_sim_count_drain(const char *name);
 
 /* pmem_probe.c: what kind of memory is this? */
 extern bool nvm_probe_is_tmpfs(int fd);

@@ -8,7 +8,7 @@
  *		name:action[:when]
  *
  * name		the literal given to nvm_drain or NVM_FAILPOINT, or * for each
- * action	crash, panic, error, sleep=MILLISECONDS, stop (until SIGCONT), off
+ * action	crash, power, panic, error, sleep=MILLISECONDS, stop (until SIGCONT), off
  * when		N: on the Nth hit in this process only; N%: with that probability
  *			on each hit; absent: on each hit
  *
@@ -27,13 +27,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "common/pg_prng.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/pmem_backend.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 
@@ -44,6 +48,7 @@ typedef enum FailpointAction
 {
 	FAILPOINT_OFF,
 	FAILPOINT_CRASH,
+	FAILPOINT_POWER,
 	FAILPOINT_PANIC,
 	FAILPOINT_ERROR,
 	FAILPOINT_SLEEP,
@@ -132,6 +137,8 @@ parse_failpoint(char *element, Failpoint *fp)
 
 	if (strcmp(action, "crash") == 0)
 		fp->action = FAILPOINT_CRASH;
+	else if (strcmp(action, "power") == 0)
+		fp->action = FAILPOINT_POWER;
 	else if (strcmp(action, "panic") == 0)
 		fp->action = FAILPOINT_PANIC;
 	else if (strcmp(action, "error") == 0)
@@ -150,7 +157,7 @@ parse_failpoint(char *element, Failpoint *fp)
 		fp->sleep_ms = (int) number;
 	}
 	else
-		return "The action must be crash, panic, error, sleep=MILLISECONDS, stop or off.";
+		return "The action must be crash, power, panic, error, sleep=MILLISECONDS, stop or off.";
 
 	if (when == NULL)
 		return NULL;
@@ -266,7 +273,7 @@ nvm_failpoint_define_settings(void)
 
 	DefineCustomStringVariable("nvm.failpoint",
 							   "Places where the server is to fail, for tests.",
-							   "A list of name:action[:when]; actions are crash, panic, error, sleep=MILLISECONDS, stop and off.",
+							   "A list of name:action[:when]; actions are crash, power, panic, error, sleep=MILLISECONDS, stop and off.",
 							   &nvm_failpoint,
 							   "",
 							   PGC_SUSET, GUC_NOT_IN_SAMPLE,
@@ -363,15 +370,11 @@ crash_stop_children(pid_t parent)
 }
 
 /*
- * End the whole server at once: stop everybody first, so that nobody
- * acknowledges anything while others are already gone, then kill.  Does not
- * return.
+ * Stop every process of the server but this one.
  */
 static void
-crash_server(void)
+crash_stop_all(void)
 {
-	int			i;
-
 	crash_npids = 0;
 	if (IsUnderPostmaster || IsPostmasterEnvironment)
 	{
@@ -380,17 +383,66 @@ crash_server(void)
 		/* the postmaster first: from here on there are no new processes */
 		crash_stop(parent);
 		if (ProcGlobal != NULL && ProcGlobal->allProcs != NULL)
-			for (i = 0; i < (int) ProcGlobal->allProcCount; i++)
+			for (int i = 0; i < (int) ProcGlobal->allProcCount; i++)
 				crash_stop(ProcGlobal->allProcs[i].pid);
 		while (crash_stop_children(parent) > 0)
 			;
 	}
+}
 
-	for (i = 0; i < crash_npids; i++)
+/*
+ * Kill those who were stopped, and ourselves.  Also a signal handler.
+ */
+static void
+crash_kill_all(int signo)
+{
+	for (int i = 0; i < crash_npids; i++)
 		(void) kill(crash_pids[i], SIGKILL);
 	(void) kill(MyProcPid, SIGKILL);
 	for (;;)
 		pause();
+}
+
+/*
+ * End the whole server at once: stop everybody first, so that nobody
+ * acknowledges anything while others are already gone, then kill.  Does not
+ * return.
+ */
+static void
+crash_server(void)
+{
+	crash_stop_all();
+	crash_kill_all(0);
+}
+
+/*
+ * Write the WAL that is in the buffers, as any process might have done at any
+ * moment.  All others are stopped: what one of them is about to insert, or has
+ * the lock for, would be waited for in vain, so the wait is short.
+ */
+static void
+crash_write_wal(void)
+{
+	static const struct itimerval patience = {{0, 0}, {1, 0}};
+	struct sigaction act;
+	sigset_t	mask;
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+
+	/* also if it PANICs: nobody shall stay behind, stopped */
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = crash_kill_all;
+	(void) sigaction(SIGALRM, &act, NULL);
+	(void) sigaction(SIGABRT, &act, NULL);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGALRM);
+	(void) sigprocmask(SIG_UNBLOCK, &mask, NULL);
+	(void) setitimer(ITIMER_REAL, &patience, NULL);
+
+	/* where a page's first record would begin, nothing may have been inserted */
+	if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD ||
+		XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
+		end -= end % XLOG_BLCKSZ;
+	XLogFlush(end);
 }
 
 /* ----------
@@ -403,14 +455,42 @@ crash_server(void)
  * and may have a client to talk to.
  */
 static void
-log_hit(const char *name)
+log_hit(const char *name, const char *more)
 {
-	char		line[FAILPOINT_MAX_NAME + 64];
+	char		line[FAILPOINT_MAX_NAME + 128];
 
-	snprintf(line, sizeof(line), "LOG:  failpoint %s hit, pid %d\n",
-			 name, MyProcPid);
+	snprintf(line, sizeof(line), "LOG:  failpoint %s hit, pid %d%s\n",
+			 name, MyProcPid, more);
 	if (write(STDERR_FILENO, line, strlen(line)) < 0)
 		return;
+}
+
+/*
+ * As crash_server, for who will pair what is left with any WAL that could be:
+ * says how far the WAL had been flushed, and leaves all of it behind.
+ */
+static void
+lose_power(const char *name)
+{
+	char		more[64] = "";
+
+	/* what others would do from here on has not happened */
+	nvm_failpoint_armed = false;
+	failpoint_list = NULL;
+	crash_stop_all();
+	if (IsUnderPostmaster && MyProc != NULL && !RecoveryInProgress())
+	{
+		XLogRecPtr	flushed;
+
+		/* a process that is stopped may still be on its way to a halt */
+		pg_usleep(2000);
+		flushed = GetFlushRecPtr(NULL);
+		snprintf(more, sizeof(more), ", WAL flushed to %X/%X", LSN_FORMAT_ARGS(flushed));
+	}
+	log_hit(name, more);
+	if (more[0] != '\0' && !LWLockHeldByMe(WALWriteLock))
+		crash_write_wal();
+	crash_kill_all(0);
 }
 
 /*
@@ -443,8 +523,11 @@ fire(Failpoint *fp, const char *name)
 	switch (fp->action)
 	{
 		case FAILPOINT_CRASH:
-			log_hit(name);
+			log_hit(name, "");
 			crash_server();
+			break;
+		case FAILPOINT_POWER:
+			lose_power(name);
 			break;
 		case FAILPOINT_PANIC:
 			ereport(PANIC,
@@ -457,11 +540,11 @@ fire(Failpoint *fp, const char *name)
 					 errmsg("failpoint %s hit", name)));
 			break;
 		case FAILPOINT_SLEEP:
-			log_hit(name);
+			log_hit(name, "");
 			sleep_through(fp->sleep_ms);
 			break;
 		case FAILPOINT_STOP:
-			log_hit(name);
+			log_hit(name, "");
 			(void) kill(MyProcPid, SIGSTOP);
 			break;
 		case FAILPOINT_OFF:

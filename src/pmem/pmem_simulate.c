@@ -38,6 +38,8 @@
 /* an area that held so many captures gives its memory back */
 #define PUNCH_ENTRIES		65536
 #define YIELDS_BEFORE_CHECK 1000
+/* captures looked at to see whether a line is repeated */
+#define LOOK_BACK			64
 
 /* the four files; durable, lines and control stay open, see attach */
 static int	sim_durable_fd = -1;
@@ -260,15 +262,40 @@ claim_area(void)
 }
 
 /*
- * Capture the lines of [addr, addr + len).
+ * For the counts: does the medium hold the line as it is, and have I captured it
+ * since my last fence?  Nothing depends on the answers.
+ */
+static bool
+line_is_clean(uint64 line)
+{
+	return memcmp(sim_durable + line * NVM_SIM_LINE,
+				  sim_working + line * NVM_SIM_LINE, NVM_SIM_LINE) == 0;
+}
+
+static bool
+line_is_captured(uint64 line)
+{
+	uint64		count = sim_ctl->area[sim_area].count;
+
+	for (int i = 1; i <= LOOK_BACK && (uint64) i <= count; i++)
+		if (sim_entry(sim_area, count - i)->line == line)
+			return true;
+	return false;
+}
+
+/*
+ * Capture the lines of [addr, addr + len), for `caller`.
  */
 void
-nvm_simulate_flush(const void *addr, Size len)
+nvm_simulate_flush(const void *addr, Size len, const void *caller)
 {
 	NvmSimArea *header;
 	uint64		offset;
 	uint64		line;
 	uint64		last;
+	uint64		lines = 0;
+	uint64		clean = 0;
+	uint64		repeated = 0;
 
 	if (len == 0 || (const char *) addr < sim_working ||
 		(const char *) addr >= sim_working + sim_max_size)
@@ -291,6 +318,9 @@ nvm_simulate_flush(const void *addr, Size len)
 									(int64) header->count);
 			publish_area(sim_area);
 		}
+		lines++;
+		clean += line_is_clean(line);
+		repeated += line_is_captured(line);
 		capture = sim_entry(sim_area, header->count);
 		capture->line = line;
 		/* a full barrier: what is read below is no older than the counter */
@@ -299,14 +329,16 @@ nvm_simulate_flush(const void *addr, Size len)
 		pg_write_barrier();
 		pg_atomic_write_u64(AtomicWord(&header->count), header->count + 1);
 	}
+	nvm_sim_count_flush(caller, lines, clean, repeated);
 }
 
 /*
- * Publish what this process has captured.
+ * Publish what this process has captured; the fence has that name.
  */
 void
-nvm_simulate_drain(void)
+nvm_simulate_drain(const char *name)
 {
+	nvm_sim_count_drain(name);
 	if (sim_area_pid == MyProcPid)
 		publish_area(sim_area);
 }
@@ -516,6 +548,7 @@ nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
 	}
 	pg_memory_barrier();
 	sim_ctl->magic = NVM_SIM_MAGIC;
+	nvm_sim_counts_attach(sim_ctl);
 	return true;
 }
 
@@ -533,6 +566,7 @@ close_if_open(int *fd)
 void
 nvm_simulate_detach(void)
 {
+	nvm_sim_counts_attach(NULL);
 	if (sim_ctl)
 		(void) munmap(sim_ctl, sizeof(NvmSimControl));
 	if (sim_durable)

@@ -15,6 +15,7 @@
  *-------------------------------------------------------------------------
  */
 #include "../../src/pmem/pmem_simulate.c"
+#include "../../src/pmem/pmem_sim_counts.c"
 
 #include <stdarg.h>
 #include <sys/prctl.h>
@@ -161,7 +162,7 @@ store(uint64 line, int word, uint64 value)
 static void
 flush_line(uint64 line)
 {
-	nvm_simulate_flush(pool + line * NVM_SIM_LINE, NVM_SIM_LINE);
+	nvm_simulate_flush(pool + line * NVM_SIM_LINE, NVM_SIM_LINE, __func__);
 }
 
 static void
@@ -262,24 +263,24 @@ test_capture_and_publish(void)
 	flush_line(100);
 	check(durable_at(100, 0) == 0, "a flush is not durable");
 	store(100, 0, 2);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(100, 0) == 1, "a fence makes durable what was flushed, got %llu",
 		  (unsigned long long) durable_at(100, 0));
 	flush_line(100);
 	store(100, 0, 3);
 	flush_line(100);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(100, 0) == 3, "the later of two captures");
 
 	/* a range that begins and ends inside lines */
 	memset(pool + 64 * 200 + 60, 7, 72);
-	nvm_simulate_flush(pool + 64 * 200 + 60, 72);
-	nvm_simulate_drain();
+	nvm_simulate_flush(pool + 64 * 200 + 60, 72, __func__);
+	nvm_simulate_drain("test-fence");
 	check(memcmp(sim_durable + 64 * 199, pool + 64 * 199, 64 * 5) == 0, "range");
 
 	/* outside the pool: ignored */
-	nvm_simulate_flush(&pool_fd, sizeof(pool_fd));
-	nvm_simulate_drain();
+	nvm_simulate_flush(&pool_fd, sizeof(pool_fd), __func__);
+	nvm_simulate_drain("test-fence");
 	passed("capture and publish");
 }
 
@@ -290,11 +291,11 @@ test_early_publish(void)
 
 	new_pool();
 	memset(pool, 1, lines * NVM_SIM_LINE);
-	nvm_simulate_flush(pool, lines * NVM_SIM_LINE);
+	nvm_simulate_flush(pool, lines * NVM_SIM_LINE, __func__);
 	check(sim_ctl->early == NVM_SIM_ENTRIES, "early %llu",
 		  (unsigned long long) sim_ctl->early);
 	check(sim_ctl->area[sim_area].count == 10, "the rest is captured");
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(memcmp(pool, sim_durable, lines * NVM_SIM_LINE) == 0, "all durable");
 	passed("a full capture area is published early");
 }
@@ -307,7 +308,7 @@ test_growth(void)
 	check(nvm_simulate_grown(POOL_SIZE + 4 * MB), "grown");
 	store(POOL_SIZE / 64 + 1000, 0, 5);
 	flush_line(POOL_SIZE / 64 + 1000);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(POOL_SIZE / 64 + 1000, 0) == 5, "durable in the new part");
 	passed("growth");
 }
@@ -333,13 +334,13 @@ test_no_going_back(void)
 		flush_line(10);
 		check(write(pipe_from[1], &c, 1) == 1, "write");
 		check(read(pipe_to[0], &c, 1) == 1, "read");
-		nvm_simulate_drain();
+		nvm_simulate_drain("test-fence");
 		_exit(0);
 	}
 	check(read(pipe_from[0], &c, 1) == 1, "read");
 	store(10, 1, 2);
 	flush_line(10);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(10, 0) == 1 && durable_at(10, 1) == 2, "the other's store too");
 	check(write(pipe_to[1], &c, 1) == 1, "write");
 	reap(pid);
@@ -377,7 +378,7 @@ test_dead_publisher(void)
 	check(durable_at(20, 7) == 0, "half a line");
 	store(20, 1, 6);
 	flush_line(20);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(20, 0) == 5 && durable_at(20, 1) == 6 &&
 		  durable_at(20, 7) == 5, "another process took over");
 
@@ -417,7 +418,7 @@ test_reopen(void)
 	/* counters go on, and the word of the line is no obstacle */
 	store(30, 0, 4);
 	flush_line(30);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 	check(durable_at(30, 0) == 4, "after a restart");
 	passed("reopen");
 }
@@ -452,7 +453,7 @@ test_concurrent_line(void)
 		for (;;)
 		{
 			flush_line(51);
-			nvm_simulate_drain();
+			nvm_simulate_drain("test-fence");
 		}
 	}
 	clock_gettime(CLOCK_MONOTONIC, &start);
@@ -462,7 +463,7 @@ test_concurrent_line(void)
 
 		store(51, 2, v);
 		flush_line(51);
-		nvm_simulate_drain();
+		nvm_simulate_drain("test-fence");
 		check(durable_at(51, 2) >= v, "published %llu, then gone",
 			  (unsigned long long) v);
 
@@ -472,7 +473,7 @@ test_concurrent_line(void)
 			  capture->content[0] >= capture->content[4] &&
 			  capture->content[4] >= capture->content[7] &&
 			  capture->content[7] + 1 >= capture->content[0], "a line in disorder");
-		nvm_simulate_drain();
+		nvm_simulate_drain("test-fence");
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		if (now.tv_sec - start.tv_sec >= 2)
 			break;
@@ -501,7 +502,7 @@ test_builder_choices(void)
 	for (i = 0; i < 8; i++)
 		store(40, i, 1);
 	flush_line(40);
-	nvm_simulate_drain();
+	nvm_simulate_drain("test-fence");
 
 	/* captured twice by somebody who dies before his fence */
 	pid = start_child();
@@ -630,16 +631,16 @@ write_forever(int i, volatile uint64 *acked)
 		flush_line(DATA_LINE(i));
 		store(SHARED_LINE, i, v);
 		flush_line(SHARED_LINE);
-		nvm_simulate_drain();
+		nvm_simulate_drain("test-fence");
 		store(POINTER_LINE(i), 0, v);
 		store(PAIR_LINE(i), 0, v);
 		store(PAIR_LINE(i), 5, v);
 		flush_line(PAIR_LINE(i));
-		nvm_simulate_flush(word_at(POINTER_LINE(i), 0), 8);
+		nvm_simulate_flush(word_at(POINTER_LINE(i), 0), 8, __func__);
 		/* somebody else's line, as a helper would */
 		flush_line(DATA_LINE((i + 1) % WRITERS));
 		flush_line(PAIR_LINE((i + 1) % WRITERS));
-		nvm_simulate_drain();
+		nvm_simulate_drain("test-fence");
 		acked[i] = v;
 	}
 }
