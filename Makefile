@@ -114,12 +114,14 @@ installcheck: test-tools
 test-tools:
 	$(MAKE) -C test/crashimage
 	$(MAKE) -C test/tools
+	$(MAKE) -C test/powerfail
 
 clean: clean-tools
 clean-tools:
 	$(MAKE) -C test/media clean
 	if test -f test/crashimage/Makefile; then $(MAKE) -C test/crashimage clean; fi
 	if test -f test/tools/Makefile; then $(MAKE) -C test/tools clean; fi
+	if test -f test/powerfail/Makefile; then $(MAKE) -C test/powerfail clean; fi
 .PHONY: test-tools clean-tools
 
 endif

@@ -57,6 +57,7 @@ use Cwd qw(abs_path);
 use File::Basename;
 use NvmCrash;
 use NvmCrashBtree;
+use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -68,6 +69,7 @@ use Test::More;
 *ddl       = \&NvmCrash::txn_ddl;
 *ddl_abort = \&NvmCrash::txn_ddl_abort;
 *prepared  = \&NvmCrash::txn_prepared;
+*drawn     = \&NvmCrash::txn_drawn;
 
 # Names that no scenario reaches, and why.
 our %unreachable = (
@@ -118,7 +120,7 @@ sub left_open
 sub asleep
 {
 	my ($arm, $place, $hit) = @_;
-	my $ms = $arm =~ /:(?:crash|panic)/ ? 5000 : 1500;
+	my $ms = $arm =~ /:(?:crash|power|panic)/ ? 5000 : 1500;
 	return "SET nvm.failpoint = '$place:sleep=$ms:$hit';\n";
 }
 
@@ -178,6 +180,30 @@ sub all
 		},
 		{   name     => 'mixed',
 			sessions => sub { return one($_[0], mixed(1, 1), nvm(1, 2), mixed(1, 3)); },
+		},
+		{   # numbers of a sequence in nvm data alone, of a record that somebody else has
+			# inserted, and nobody flushed
+			name     => 'sequence',
+			# the first ones may write WAL: catalog pages are pruned
+			before   => nvm(1, 1),
+			sessions => sub {
+				return one(nvm(1, 2), "BEGIN;\nSELECT nextval('seq') \\g /dev/null\nROLLBACK;\n",
+					$_[0], drawn(1, 3), nvm(1, 4), drawn(1, 5));
+			},
+		},
+		{   # rows that are written over the cells of several smaller ones, which the
+			# writer frees himself
+			name   => 'larger',
+			before => $NvmTest::pass_time
+			  . "CREATE TABLE grown (id int, pad text) USING nvm;\n"
+			  . "INSERT INTO grown SELECT i, repeat('s', 250) FROM generate_series(1, 200) i;\n"
+			  . "DELETE FROM grown WHERE id % 20 > 2;\nVACUUM grown;\nCALL pass_time();\n",
+			sessions => sub {
+				return one($_[0], "BEGIN;\nINSERT INTO ack (client, n) VALUES (1, 1);\n",
+					"INSERT INTO grown SELECT 1000 + i, repeat('l', 1500) FROM generate_series(1, 20) i;\n",
+					"COMMIT;\n\\echo ack 1 1\n",
+					nvm(1, 2));
+			},
 		},
 		{   # the commit record must be durable all the same
 			name     => 'mixed-async',
@@ -517,13 +543,14 @@ sub run
 		$rig->wait_restarted or push @problems, 'test: the server did not start anew';
 	}
 	# a place that is reached when a session ends is reached after its client has gone
-	my ($name) = $failpoint =~ /([a-z0-9-]+):crash/;
+	my ($name) = $failpoint =~ /([a-z0-9-]+):(?:crash|power)/;
 	if (defined $name && $rig->wait_dead(15))
 	{
 		my $log = $rig->log_since_start;
 
-		$died = $log =~ /failpoint $name hit, pid \d+$/m;
+		$died = $log =~ /failpoint $name hit, pid \d+(?:, WAL .*)?$/m;
 		push @problems, "the server's log has: $1" while $log =~ /^(.*(?:PANIC:|TRAP:|terminated by signal).*)$/mg;
+		$rig->note_power_failure;
 	}
 	return ($died, @problems);
 }
@@ -536,7 +563,8 @@ sub run
 
 Runs each scenario without a crash.  Returns a hash reference: scenario => {
 name => number of hits in the process that had most of them }, and the problems
-that came up as tests.  scenarios: others than those of this module.  needed: names, as
+that came up as tests.  scenarios: others than those of this module; ran: a sub that
+is called with each rig, whose server is dead, and its scenario.  needed: names, as
 a hash reference, that are to be reached; all run again if one is not, twice at most.
 
 =back
@@ -548,6 +576,7 @@ sub discover
 	my ($base, %options) = @_;
 	my $only = delete $options{only};
 	my $scenarios = delete $options{scenarios};
+	my $ran = delete $options{ran};
 	my $needed = delete $options{needed} // {};
 	my %reached;
 	my @work;
@@ -575,6 +604,7 @@ sub discover
 				}
 				close $fh;
 				$rig->crash if $rig->{pid};
+				$ran->($rig, $s) if $ran;
 				$rig->start or return (@problems, 'test: no start: ' . $rig->log_since_start);
 				push @problems, $rig->grow_up if $s->{newborn};
 				push @problems, $rig->verify(collect => 1);

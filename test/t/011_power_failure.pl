@@ -12,6 +12,7 @@ use warnings;
 
 use NvmCrash;
 use NvmCrashScenarios;
+use NvmPowerFail;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -69,46 +70,6 @@ sub lose_power
 		$scenario{$s}, $name, 'crash', $nth, power => $salt);
 
 	return @problems if @problems;
-	foreach my $i (1 .. $images)
-	{
-		my $seed = $salt + $i;
-		my $copy = $rig->after_crash;
-		my $what = "image $seed";
-
-		# only what is known to be durable; else any choice
-		$copy->make_image($seed, from => $rig, $i == 1 ? (mode => 'durable') : ());
-		# one image of a crash loses power a second time
-		my $twice = $i == 2;
-		$copy->{simulate} = $twice;
-		push @problems, map { "$what: $_" } after_power_failure($copy, $seed, $twice);
-		if (@problems && $ENV{NVM_CRASH_KEEP})
-		{
-			$copy->{keep} = $rig->{keep} = 1;
-			push @problems, "kept: crashed $rig->{home}, restarted $copy->{home}";
-		}
-		last if @problems > 20;
-	}
-	return @problems;
-}
-
-sub after_power_failure
-{
-	my ($rig, $seed, $twice) = @_;
-	my @problems;
-
-	$rig->start or return 'no start: ' . $rig->log_since_start;
-	push @problems, $rig->verify;
-	if ($twice || $seed % 5 == 0)
-	{
-		my $digest = $rig->{digest};
-		$rig->crash;
-		$rig->make_image($seed + 1) if $twice;
-		$rig->start or return (@problems, 'no second start: ' . $rig->log_since_start);
-		push @problems, map { "restarted: $_" } $rig->verify;
-		push @problems, 'a restart changed the contents: ', $digest, $rig->{digest}
-		  if ($digest // '') ne ($rig->{digest} // '');
-	}
-	push @problems, $rig->write_on(90);
-	push @problems, map { "after more work: $_" } $rig->verify(collect => 1);
-	return @problems;
+	# one image of a crash loses power a second time
+	return NvmPowerFail::images($rig, $salt, [ ('durable', 'twice', ('any') x $images)[ 0 .. $images - 1 ] ]);
 }

@@ -12,6 +12,7 @@ use warnings;
 use NvmCrash;
 use NvmCrashBtree;
 use NvmCrashScenarios;
+use NvmPowerFail;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -117,42 +118,6 @@ sub lose_power
 		$scenario{$s}, $name, 'crash', $nth, power => $salt);
 
 	return @problems if @problems;
-	foreach my $i (1 .. $images)
-	{
-		my $seed = $salt + $i;
-		my $copy = $rig->after_crash;
-
-		# any choice, only what is known to be durable, and power lost again
-		$copy->make_image($seed, from => $rig, $i == 2 ? (mode => 'durable') : ());
-		$copy->{simulate} = $i == 3;
-		push @problems, map { "image $seed: $_" } after_power_failure($copy, $seed, $i == 3);
-		if (@problems && $ENV{NVM_CRASH_KEEP})
-		{
-			$copy->{keep} = $rig->{keep} = 1;
-			push @problems, "kept: crashed $rig->{home}, restarted $copy->{home}";
-		}
-		last if @problems > 20;
-	}
-	return @problems;
-}
-
-sub after_power_failure
-{
-	my ($rig, $seed, $twice) = @_;
-	my @problems;
-
-	$rig->start or return 'no start: ' . $rig->log_since_start;
-	push @problems, $rig->verify;
-	if ($twice)
-	{
-		my $digest = $rig->{digest};
-		$rig->crash;
-		$rig->make_image($seed + 1);
-		$rig->start or return (@problems, 'no second start: ' . $rig->log_since_start);
-		push @problems, map { "restarted: $_" } $rig->verify;
-		push @problems, changed($digest, $rig);
-	}
-	push @problems, NvmCrashBtree::write_on($rig, 90);
-	push @problems, map { "after more work: $_" } $rig->verify(collect => 1);
-	return @problems;
+	return NvmPowerFail::images($rig, $salt, [ ('any', 'durable', 'twice', ('any') x $images)[ 0 .. $images - 1 ] ],
+		write_on => \&NvmCrashBtree::write_on);
 }
