@@ -7,8 +7,9 @@
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
 #			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests.
-#			core: PostgreSQL's own suites (core_suites.sh); by default only
-#			with --long
+#			core: PostgreSQL's own suites (core_suites.sh), and powerfail:
+#			the proof by loss of power (test/powerfail/run, which has its
+#			options); by default only with --long
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
@@ -24,14 +25,17 @@ for arg; do
 		--keep) keep=1 ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core " in *" $arg "*) ;; *) echo "no tier $arg; there are: $all_tiers core" >&2; exit 2 ;; esac
+			case " $all_tiers core powerfail " in
+				*" $arg "*) ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail" >&2; exit 2 ;;
+			esac
 			tiers="$tiers $arg"
 			;;
 	esac
 done
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
-	[ "$long" = 0 ] || tiers="$tiers core"
+	[ "$long" = 0 ] || tiers="$tiers core powerfail"
 fi
 top=$(cd "$(dirname "$0")/.." && pwd)
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -143,6 +147,7 @@ outer() {
 	inner_pid=
 	# new lists of exceptions, asked for with core_suites.sh --accept
 	[ -z "${NVM_CORE_ACCEPT:-}" ] || cp "$work/log/core.d"/[0-9]*-* "$NVM_CORE_ACCEPT/"
+	[ -z "${NVM_POWERFAIL_REPORT:-}" ] || cp "$work/log/powerfail.d/report.md" "$NVM_POWERFAIL_REPORT"
 	exit $failed
 }
 
@@ -307,6 +312,26 @@ tap_progress() {		# each file as it ends, to who watches a long run
 	fi
 }
 
+# test/powerfail/run has the options; a long run of all tiers has these
+tier_powerfail() {
+	local status
+	: "${NVM_POWERFAIL:=--images 600 --minutes 20}"
+	export NVM_POWERFAIL="$NVM_POWERFAIL --report $work/log/powerfail.d/report.md"
+	timeout "${NVM_POWERFAIL_LIMIT:-14400}" \
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=-v PROVE_TESTS=test/powerfail/driver.pl 2>&1 3>&- |
+		tee "$log" | powerfail_progress
+	status=${PIPESTATUS[0]}
+	count_prove "$status"
+}
+
+powerfail_progress() {	# each crash as it is explored
+	if [ "$long" = 0 ]; then
+		sed -un -e '/^\(not \)\{0,1\}ok /p' -e '/^#/p' >&3
+	else
+		cat >/dev/null
+	fi
+}
+
 # core_suites.sh counts for itself
 tier_core() {
 	NVM_CORE_WORK=$work/core timeout 5400 scripts/core_suites.sh --inner >"$log" 2>&1
@@ -337,7 +362,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do
