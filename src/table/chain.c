@@ -78,6 +78,7 @@ search_from_newest(NvmRelState *state, uint64 root, uint64 newest,
 {
 	uint64		cur = NVM_REF_TID(newest);
 	uint16		inc = (uint16) NvmPool->incarnation;
+	NvmChainGuard guard = {0};
 
 	*complete = false;
 	for (;;)
@@ -106,6 +107,7 @@ search_from_newest(NvmRelState *state, uint64 root, uint64 newest,
 			*complete = true;	/* the caller has looked at the root */
 			return NULL;
 		}
+		nvm_chain_guard(state, &guard, cur);
 	}
 }
 
@@ -138,6 +140,7 @@ search_chain(Relation rel, NvmRelState *state, uint64 root, Snapshot snapshot,
 {
 	uint64		cur = root;
 	uint64		begin;
+	NvmChainGuard guard = {0};
 
 	if (all_dead)
 		*all_dead = false;
@@ -191,6 +194,7 @@ search_chain(Relation rel, NvmRelState *state, uint64 root, Snapshot snapshot,
 			return NULL;
 		}
 		cur = NVM_REF_TID(next);
+		nvm_chain_guard(state, &guard, cur);
 	}
 }
 
@@ -209,9 +213,9 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 }
 
 NvmVersion *
-nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
+nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *pos)
 {
-	uint64		cur = *pos;
+	uint64		cur = pos->ref;
 	NvmVersion *v;
 
 	if (cur == 0)
@@ -226,7 +230,7 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 			return NULL;
 		if (nvm_begin_is_version(begin))
 		{
-			*pos = root;
+			pos->ref = root;
 			return v;
 		}
 	}
@@ -244,9 +248,10 @@ nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos)
 		v = nvm_ref_version(state, cur);
 		if (!same_row(v, root))
 			return NULL;
+		nvm_chain_guard(state, &pos->guard, cur);
 		if (nvm_begin_is_version(nvm_load(&v->begin)))
 		{
-			*pos = cur;
+			pos->ref = cur;
 			return v;
 		}
 		/* RETIRED: unlinked meanwhile, or before a crash: go through it */
@@ -319,12 +324,15 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 static int
 retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp stamp)
 {
+	NvmChainGuard guard = {0};
 	int			n = 0;
 
 	while (ref != 0 && ref != stop)
 	{
 		NvmVersion *v = nvm_ref_version(state, ref);
 		uint64		after = next_in_row(v);
+
+		nvm_chain_guard(state, &guard, ref);
 
 		if (!same_row(v, root))
 			break;
@@ -350,6 +358,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	uint64		first;
 	uint64		cur;
 	uint64		ref;
+	NvmChainGuard guard = {0};
 
 	if (stamp == 0)
 		return true;
@@ -380,6 +389,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 			nvm_row_is_locked(rootv))
 			break;
 		cur = next_in_row(v);
+		nvm_chain_guard(state, &guard, cur);
 	}
 	if (cur == first && first != 0)
 		return true;

@@ -217,13 +217,13 @@ nvm_build_row(NvmIndexBuild *build, uint64 root, IndexBuildCallback callback,
 
 	if (snapshot == SnapshotAny)
 	{
-		uint64		pos = 0;
+		NvmChainPos pos = {0};
 
 		while ((v = nvm_chain_next(scan->state, root, &pos)) != NULL)
 		{
 			bool		alive;
 
-			if (!nvm_build_wants(build, v, pos, &alive))
+			if (!nvm_build_wants(build, v, pos.ref, &alive))
 				continue;
 
 			/*
@@ -231,8 +231,8 @@ nvm_build_row(NvmIndexBuild *build, uint64 root, IndexBuildCallback callback,
 			 * the server each time.
 			 */
 			if (build->anyvisible && !nvm_version_is_sound(v))
-				nvm_version_damaged(build->rel, NVM_REF_BLOCK(pos), NVM_REF_OFFSET(pos));
-			if (nvm_build_form(build, v, pos))
+				nvm_version_damaged(build->rel, NVM_REF_BLOCK(pos.ref), NVM_REF_OFFSET(pos.ref));
+			if (nvm_build_form(build, v, pos.ref))
 				callback(build->index, &roottid, build->values, build->isnull,
 						 alive, callback_state);
 		}

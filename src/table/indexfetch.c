@@ -37,7 +37,7 @@ typedef struct NvmIndexFetch
 	Oid			relid;
 	/* where call_again goes on */
 	uint64		root;
-	uint64		pos;
+	NvmChainPos pos;
 } NvmIndexFetch;
 
 IndexFetchTableData *
@@ -76,7 +76,7 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 	{
 		fetch->root = NVM_REF_MAKE(ItemPointerGetBlockNumber(tid),
 								   ItemPointerGetOffsetNumber(tid), 0);
-		fetch->pos = 0;
+		memset(&fetch->pos, 0, sizeof(fetch->pos));
 	}
 
 	nvm_read_enter();
@@ -84,7 +84,7 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 	{
 		if (!nvm_version_visible(fetch->head.base.rel, v, snapshot))
 			continue;
-		ItemPointerSet(tid, NVM_REF_BLOCK(fetch->pos), NVM_REF_OFFSET(fetch->pos));
+		ItemPointerSet(tid, NVM_REF_BLOCK(fetch->pos.ref), NVM_REF_OFFSET(fetch->pos.ref));
 		break;
 	}
 	nvm_read_leave();
@@ -270,7 +270,7 @@ nvm_advance_conflict_xid(Relation rel, NvmRelState *state, uint64 root,
 						 TransactionId *conflict)
 {
 	struct GlobalVisState *vistest = GlobalVisTestFor(rel);
-	uint64		pos = 0;
+	NvmChainPos pos = {0};
 	NvmVersion *v;
 
 	while ((v = nvm_chain_next(state, root, &pos)) != NULL)

@@ -135,6 +135,38 @@ nvm_ref_version(NvmRelState *state, uint64 ref)
 }
 
 
+/*
+ * Guard of a walk along next or link, which may lead in a circle where they are
+ * damaged: zeroed before the walk, and told of each step.  Chains are short,
+ * mostly, so that the first steps are not looked at.
+ */
+#define NVM_CHAIN_UNGUARDED		1023
+
+typedef struct NvmChainGuard
+{
+	uint64		steps;
+	uint64		limit;			/* steps at which `met` is replaced */
+	uint64		met;			/* a TID that the walk has come through, or 0 */
+} NvmChainGuard;
+
+extern bool nvm_chain_circles_slow(NvmChainGuard *guard, uint64 ref);
+extern void nvm_chain_damaged(NvmRelState *state, uint64 ref) __attribute__((noreturn));
+
+static inline bool
+nvm_chain_circles(NvmChainGuard *guard, uint64 ref)
+{
+	return unlikely(++guard->steps > NVM_CHAIN_UNGUARDED) &&
+		nvm_chain_circles_slow(guard, NVM_REF_TID(ref));
+}
+
+/* the same with an ERROR */
+static inline void
+nvm_chain_guard(NvmRelState *state, NvmChainGuard *guard, uint64 ref)
+{
+	if (unlikely(nvm_chain_circles(guard, ref)))
+		nvm_chain_damaged(state, ref);
+}
+
 #define NvmVersionTuple(v)		((HeapTupleHeader) &(v)->tuple)
 #define NvmVersionCells(v)		NVM_NEXT_CELLS(NVM_REF_HI((v)->next))
 
@@ -188,6 +220,10 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
  * keep something else where a version has its xids */
 extern bool nvm_version_is_sound(const NvmVersion *v);
 extern void nvm_version_damaged(Relation rel, uint32 blk, uint32 off) __attribute__((noreturn));
+
+/* of a stamp that cannot be */
+extern bool nvm_version_stays(const NvmVersion *v);
+extern void nvm_stamp_damaged(const NvmVersion *v, const char *which, uint64 stamp) __attribute__((noreturn));
 
 /* ---- visibility (visibility.c) ---- */
 
@@ -258,11 +294,17 @@ extern NvmVersion *nvm_chain_search(Relation rel, NvmRelState *state,
 									ItemPointer tid, bool *all_dead);
 
 /*
- * Walk every version of the row with root `root`, oldest first: *pos is 0 at
- * the first call and becomes the TID (hi 0) of the version returned; NULL at
- * the end.  Skips a stub.  Lock-free.
+ * Walk every version of the row with root `root`, oldest first: *pos is zeroed
+ * before the first call, and pos->ref becomes the TID (hi 0) of the version
+ * returned; NULL at the end.  Skips a stub.  Lock-free.
  */
-extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, uint64 *pos);
+typedef struct NvmChainPos
+{
+	uint64		ref;
+	NvmChainGuard guard;
+} NvmChainPos;
+
+extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *pos);
 
 /*
  * Unlink what is dead to everybody; caller holds the root's row lock and has a

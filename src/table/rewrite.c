@@ -261,14 +261,14 @@ rewrite_scan_index(RewriteState *rw, Relation index)
 	{
 		uint64		root = NVM_REF_MAKE(ItemPointerGetBlockNumber(tid),
 										ItemPointerGetOffsetNumber(tid), 0);
-		uint64		pos = 0;
+		NvmChainPos pos = {0};
 		NvmVersion *v;
 
 		CHECK_FOR_INTERRUPTS();
 		if (scan->xs_recheck)
 			elog(ERROR, "CLUSTER does not support lossy index conditions");
 		while ((v = nvm_chain_next(rw->state, root, &pos)) != NULL)
-			rewrite_version(rw, v, NVM_REF_BLOCK(pos), NVM_REF_OFFSET(pos));
+			rewrite_version(rw, v, NVM_REF_BLOCK(pos.ref), NVM_REF_OFFSET(pos.ref));
 	}
 	index_endscan(scan);
 }

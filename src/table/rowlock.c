@@ -335,6 +335,7 @@ static TM_Result
 check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 			TransactionId *xwait, uint64 *elsewhere)
 {
+	NvmChainGuard guard = {0};
 	bool		first = true;
 
 	*elsewhere = 0;
@@ -359,6 +360,7 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 			*elsewhere = NVM_REF_TID(next);
 			return TM_Ok;
 		}
+		nvm_chain_guard(state, &guard, next);
 		v = nvm_ref_version(state, next);
 	}
 }
@@ -466,6 +468,7 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 {
 	NvmRelState *state = nvm_rel(rel);
 	TransactionId xid = nvm_xact_current_xid();
+	NvmChainGuard guard = {0};
 
 	while (root != 0)
 	{
@@ -520,6 +523,7 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 			continue;
 		}
 		root = next;
+		nvm_chain_guard(state, &guard, root);
 	}
 	return TM_Ok;
 }
@@ -533,6 +537,8 @@ static TM_Result
 find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 			LockWaitPolicy wait_policy, TM_FailureData *tmfd)
 {
+	NvmChainGuard guard = {0};
+
 	for (;;)
 	{
 		NvmRelState *state = nvm_rel(rel);
@@ -587,6 +593,7 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 		}
 
 		/* ended, by us or by who committed: what counts is who made the newest */
+		CHECK_FOR_INTERRUPTS();
 		begin = nvm_load(&v->end);
 		if (begin == 0)
 			continue;
@@ -598,7 +605,7 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 		if (!NVM_REF_IS_VALID(v->next))
 			return TM_Deleted;
 		ItemPointerSet(tid, NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next));
-		CHECK_FOR_INTERRUPTS();
+		nvm_chain_guard(state, &guard, v->next);
 	}
 }
 

@@ -169,6 +169,7 @@ static uint64
 next_root(NvmRelState *state, uint64 root)
 {
 	uint64		cur = root;
+	NvmChainGuard guard = {0};
 
 	for (;;)
 	{
@@ -189,6 +190,7 @@ next_root(NvmRelState *state, uint64 root)
 		cur = NVM_REF_TID(next);
 		if (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT)
 			return cur;
+		nvm_chain_guard(state, &guard, cur);
 	}
 }
 
@@ -202,6 +204,7 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 {
 	NvmRelState *state = &nvm_relstates[item->dir];
 	uint64		root = NVM_REF_MAKE(item->block, item->offset, 0);
+	NvmChainGuard guard = {0};
 
 	if (item->dir == 0 || item->dir >= NVM_MAX_DIRS || state->dir != item->dir)
 		return;
@@ -222,5 +225,6 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 		}
 		LWLockRelease(rlock);
 		root = next;
+		nvm_chain_guard(state, &guard, root);
 	}
 }

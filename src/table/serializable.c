@@ -67,7 +67,7 @@ void
 nvm_ssi_row_slow(Relation rel, NvmRelState *state, uint64 root, NvmVersion *v,
 				 ItemPointer tid, Snapshot snapshot)
 {
-	uint64		pos = 0;
+	NvmChainPos pos = {0};
 
 	if (v != NULL)
 		nvm_ssi_version_slow(rel, v, true, tid, snapshot);

@@ -92,6 +92,7 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	uint32		blk = ItemPointerGetBlockNumber(tid);
 	uint32		off = ItemPointerGetOffsetNumber(tid);
 	uint64		prev_end = 0;
+	NvmChainGuard guard = {0};
 
 	/* stands on versions that the snapshot does not see */
 	nvm_snapshot_bar();
@@ -123,6 +124,7 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 		prev_end = nvm_load(&v->end);
 		next = nvm_load(&v->next);
+		nvm_chain_guard(scan->state, &guard, next);
 		if (NVM_REF_HI(next) & NVM_NEXT_SKIPS)
 		{
 			/* it begins later, and is the same row's */

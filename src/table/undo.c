@@ -163,6 +163,7 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 	uint64		root = NVM_REF_MAKE(blk, off, 0);
 	uint16		skips = 0;
 	bool		changed = false;
+	NvmChainGuard guard = {0};
 	LWLock	   *lock;
 
 	if (nvm_begin_is_version(begin))
@@ -188,7 +189,8 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 			break;
 		w = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 		if (!nvm_begin_is(nvm_load(&w->begin), NVM_STAMP_RETIRED) ||
-			nvm_version_root(w) != root)
+			nvm_version_root(w) != root ||
+			nvm_chain_circles(&guard, next))	/* the checker's, not ours */
 			break;
 		after = nvm_load(&w->next);
 		if (!NVM_REF_IS_VALID(after) || (NVM_REF_HI(after) & NVM_NEXT_OTHER_ROOT))

@@ -175,6 +175,76 @@ nvm_ref_damaged(NvmRelState *state, uint64 ref)
 }
 
 /*
+ * A reader has found a stamp, in begin or end of v, that no transaction has: is v
+ * still an area, so that it is damaged?  If not its cells have been handed out
+ * anew, and it was something else's contents.
+ */
+bool
+nvm_version_stays(const NvmVersion *v)
+{
+	uint64		at = NvmPoolOff(v);
+	uint32		off = at % NVM_UNIT_SIZE / NVM_CELL_SIZE;
+	const NvmBlock *block = NvmPoolPtr(at - at % NVM_UNIT_SIZE);
+
+	return (nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
+}
+
+/*
+ * ERROR for such a version.  which: "begin" or "end".
+ */
+void
+nvm_stamp_damaged(const NvmVersion *v, const char *which, uint64 stamp)
+{
+	uint64		at = NvmPoolOff(v);
+	const NvmBlock *block = NvmPoolPtr(at - at % NVM_UNIT_SIZE);
+	NvmDirEntry *entry = block->dir < NVM_MAX_DIRS ? nvm_dir_entry(block->dir) : NULL;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("nvm relation file %u/%llu is damaged: the %s stamp of row version (%u,%u), %u/%llu, is no transaction's",
+					entry ? entry->database : 0,
+					entry ? (unsigned long long) entry->relnumber : 0,
+					which, block->blkno, (uint32) (at % NVM_UNIT_SIZE / NVM_CELL_SIZE),
+					(uint32) NVM_STAMP_SLOT(stamp), (unsigned long long) NVM_STAMP_COUNTER(stamp)),
+			 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+}
+
+/*
+ * A walk along a chain has come far: see nvm_table.h.  Brent's search: the TID to
+ * compare with is replaced after twice as many steps as the one before.
+ */
+bool
+nvm_chain_circles_slow(NvmChainGuard *guard, uint64 ref)
+{
+	if (guard->steps == NVM_CHAIN_UNGUARDED + 1)
+	{
+		guard->met = 0;
+		guard->limit = guard->steps;
+	}
+	if (ref == guard->met)
+		return true;
+	if (guard->steps == guard->limit)
+	{
+		guard->met = ref;
+		guard->limit *= 2;
+	}
+	return false;
+}
+
+void
+nvm_chain_damaged(NvmRelState *state, uint64 ref)
+{
+	NvmDirEntry *entry = nvm_dir_entry(state->dir);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("nvm relation file %u/%llu is damaged: the versions of a row lead in a circle through (%u,%u)",
+					entry->database, (unsigned long long) entry->relnumber,
+					NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref)),
+			 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+}
+
+/*
  * ERROR for a version that is not sound.
  */
 void

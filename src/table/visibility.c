@@ -53,35 +53,66 @@ committed_hash(NvmStamp stamp)
 }
 
 /*
- * Did the transaction of an unfrozen stamp commit?  Caller knows that xid is
+ * Can an unfrozen stamp of v be a transaction's?  ERROR if it is damaged; false
+ * if v is no area any more.  Asked before anybody waits for it, or believes that
+ * it has committed: else it could be waited for in vain.
+ */
+static bool
+stamp_is_known(NvmVersion *v, const char *which, NvmStamp stamp)
+{
+	if (likely(nvm_stamp_handed_out(stamp)))
+		return true;
+	if (nvm_version_stays(v))
+		nvm_stamp_damaged(v, which, stamp);
+	return false;
+}
+
+/*
+ * Did the transaction of an unfrozen stamp of v commit?  Caller knows that xid is
  * not (or no longer) in progress from its point of view.
  */
 static bool
-stamp_did_commit(NvmStamp stamp, TransactionId xid)
+stamp_did_commit(NvmVersion *v, const char *which, NvmStamp stamp, TransactionId xid)
 {
 	uint32		h = committed_hash(stamp);
 
 	if (committed_cache[h] == stamp)
 		return true;
-	if (!TransactionIdDidCommit(xid))
+	if (!TransactionIdDidCommit(xid) || !stamp_is_known(v, which, stamp))
 		return false;
 	nvm_stamp_ensure_durable(stamp);
 	committed_cache[h] = stamp;
 	return true;
 }
 
+static inline bool
+stamp_is_running(NvmVersion *v, const char *which, NvmStamp stamp, TransactionId xid)
+{
+	return TransactionIdIsInProgress(xid) && stamp_is_known(v, which, stamp);
+}
+
 /*
- * The xid of an end stamp, or Invalid if the pair changed under us.
+ * The xid of an end stamp, or Invalid if the pair changed under us: *gone if
+ * that is no version any more, else the caller reads `end` again.  ERROR if there
+ * is none: he would for ever.
  */
 static inline TransactionId
-read_xend(NvmVersion *v, uint64 end, uint64 begin)
+read_xend(NvmVersion *v, uint64 end, uint64 begin, bool *gone)
 {
 	TransactionId xend = *(volatile uint32 *) &v->tuple.xend;
 
 	pg_read_barrier();
-	if (nvm_load(&v->end) != end || nvm_load(&v->begin) != begin)
+	*gone = nvm_load(&v->begin) != begin;
+	if (*gone || nvm_load(&v->end) != end)
 		return InvalidTransactionId;
-	return nvm_stamp_xid(end, xend);
+	xend = nvm_stamp_xid(end, xend);
+	if (unlikely(!TransactionIdIsValid(xend)))
+	{
+		if (nvm_version_stays(v))
+			nvm_stamp_damaged(v, "end", end);
+		*gone = true;
+	}
+	return xend;
 }
 
 /*
@@ -122,16 +153,17 @@ mvcc_not_ended(Relation rel, NvmVersion *v, uint64 begin, Snapshot snapshot)
 	{
 		uint64		end = nvm_load(&v->end);
 		TransactionId xend;
+		bool		gone;
 
 		if (end == 0)
 			return true;
 		if (nvm_stamp_is_frozen(end))
 			return nvm_stamp_in_gap(end);
 
-		xend = read_xend(v, end, begin);
+		xend = read_xend(v, end, begin, &gone);
 		if (!TransactionIdIsValid(xend))
 		{
-			if (nvm_load(&v->begin) != begin)
+			if (gone)
 				return false;	/* it was dead to everybody: unlinked */
 			continue;
 		}
@@ -142,7 +174,7 @@ mvcc_not_ended(Relation rel, NvmVersion *v, uint64 begin, Snapshot snapshot)
 			conflict_out(rel, xend, snapshot);
 			return true;
 		}
-		return !stamp_did_commit(end, xend);
+		return !stamp_did_commit(v, "end", end, xend);
 	}
 }
 
@@ -174,7 +206,7 @@ visible_mvcc(Relation rel, NvmVersion *v, Snapshot snapshot)
 			conflict_out(rel, xmin, snapshot);
 			return false;
 		}
-		else if (!stamp_did_commit(begin, xmin))
+		else if (!stamp_did_commit(v, "begin", begin, xmin))
 			return false;
 	}
 	return mvcc_not_ended(rel, v, begin, snapshot);
@@ -209,7 +241,7 @@ visible_now(NvmVersion *v, Snapshot dirty)
 			return false;
 		if (TransactionIdIsCurrentTransactionId(xmin))
 			;					/* ours: look at the end */
-		else if (TransactionIdIsInProgress(xmin))
+		else if (stamp_is_running(v, "begin", begin, xmin))
 		{
 			uint64		link = nvm_load(&v->link);
 
@@ -221,7 +253,7 @@ visible_now(NvmVersion *v, Snapshot dirty)
 			dirty->xmin = xmin;
 			return true;
 		}
-		else if (!stamp_did_commit(begin, xmin))
+		else if (!stamp_did_commit(v, "begin", begin, xmin))
 			return false;
 	}
 
@@ -229,27 +261,28 @@ visible_now(NvmVersion *v, Snapshot dirty)
 	{
 		uint64		end = nvm_load(&v->end);
 		TransactionId xend;
+		bool		gone;
 
 		if (end == 0)
 			return true;
 		if (nvm_stamp_is_frozen(end))
 			return nvm_stamp_in_gap(end);
-		xend = read_xend(v, end, begin);
+		xend = read_xend(v, end, begin, &gone);
 		if (!TransactionIdIsValid(xend))
 		{
-			if (nvm_load(&v->begin) != begin)
+			if (gone)
 				return false;
 			continue;
 		}
 		if (TransactionIdIsCurrentTransactionId(xend))
 			return false;
-		if (TransactionIdIsInProgress(xend))
+		if (stamp_is_running(v, "end", end, xend))
 		{
 			if (dirty)
 				dirty->xmax = xend;
 			return true;
 		}
-		return !stamp_did_commit(end, xend);
+		return !stamp_did_commit(v, "end", end, xend);
 	}
 }
 
@@ -322,7 +355,7 @@ nvm_version_satisfies_update(NvmVersion *v, CommandId curcid, TransactionId *xwa
 			if (HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= curcid)
 				return TM_Invisible;
 		}
-		else if (TransactionIdIsInProgress(xmin) || !stamp_did_commit(begin, xmin))
+		else if (TransactionIdIsInProgress(xmin) || !stamp_did_commit(v, "begin", begin, xmin))
 			return TM_Invisible;
 	}
 
@@ -341,9 +374,9 @@ nvm_version_satisfies_update(NvmVersion *v, CommandId curcid, TransactionId *xwa
 		if (TransactionIdIsCurrentTransactionId(xend))
 			return HeapTupleHeaderGetCmax(NvmVersionTuple(v)) >= curcid ?
 				TM_SelfModified : TM_Invisible;
-		if (TransactionIdIsInProgress(xend))
+		if (stamp_is_running(v, "end", end, xend))
 			return TM_BeingModified;
-		if (!stamp_did_commit(end, xend))
+		if (!stamp_did_commit(v, "end", end, xend))
 			return TM_Ok;
 	}
 	if (NVM_REF_IS_VALID(v->next) || (NVM_REF_HI(v->next) & NVM_NEXT_MOVED))
@@ -388,7 +421,7 @@ begin_vacuum_state(NvmVersion *v, uint64 begin, TransactionId *xid)
 			return NVM_VAC_DELETE_IN_PROGRESS;
 		return NVM_VAC_INSERT_IN_PROGRESS;
 	}
-	return stamp_did_commit(begin, xmin) ? NVM_VAC_LIVE : NVM_VAC_DEAD;
+	return stamp_did_commit(v, "begin", begin, xmin) ? NVM_VAC_LIVE : NVM_VAC_DEAD;
 }
 
 /*
@@ -411,6 +444,7 @@ nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
 	{
 		uint64		end = nvm_load(&v->end);
 		TransactionId xend;
+		bool		gone;
 
 		if (end == 0)
 			return NVM_VAC_LIVE;
@@ -421,17 +455,17 @@ nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
 			*xid = FrozenTransactionId;
 			return NVM_VAC_DEAD;
 		}
-		xend = read_xend(v, end, begin);
+		xend = read_xend(v, end, begin, &gone);
 		if (!TransactionIdIsValid(xend))
 		{
-			if (nvm_load(&v->begin) != begin)
+			if (gone)
 				return NVM_VAC_RETIRED;
 			continue;
 		}
 		*xid = xend;
 		if (TransactionIdIsCurrentTransactionId(xend) || TransactionIdIsInProgress(xend))
 			return NVM_VAC_DELETE_IN_PROGRESS;
-		if (!stamp_did_commit(end, xend))
+		if (!stamp_did_commit(v, "end", end, xend))
 			return NVM_VAC_LIVE;
 		if (vistest != NULL && GlobalVisTestIsRemovableXid(vistest, xend))
 			return NVM_VAC_DEAD;
@@ -457,7 +491,7 @@ nvm_version_end_state(NvmVersion *v, TransactionId *xend)
 	*xend = nvm_stamp_xid(end, v->tuple.xend);
 	if (TransactionIdIsCurrentTransactionId(*xend))
 		return NVM_END_OWN;
-	if (TransactionIdIsInProgress(*xend))
+	if (stamp_is_running(v, "end", end, *xend))
 		return NVM_END_IN_PROGRESS;
-	return stamp_did_commit(end, *xend) ? NVM_END_COMMITTED : NVM_END_NONE;
+	return stamp_did_commit(v, "end", end, *xend) ? NVM_END_COMMITTED : NVM_END_NONE;
 }

@@ -129,6 +129,19 @@ nvm_stamp_xid(NvmStamp stamp, TransactionId xid)
 	return xid;
 }
 
+/*
+ * Has this stamp, which is not frozen, been handed out?  One transaction at a
+ * time runs in a slot.
+ */
+static inline bool
+nvm_stamp_handed_out(NvmStamp stamp)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+
+	return slot < pg_atomic_read_u32(&NvmWbl->slots_used) &&
+		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_slots[slot].durable) + 1;
+}
+
 extern bool nvm_stamp_in_gap_slow(NvmStamp stamp);
 
 static inline bool
