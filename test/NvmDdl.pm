@@ -75,6 +75,19 @@ our @kinds = (
 	{ name => 'drop-database', sql => "DROP DATABASE tpl;\n", again => "DROP DATABASE tpl;\n" },
 	{ name => 'drop-owned', sql => "DROP OWNED BY ddl_owner;\n" },
 	{ name => 'drop-extension', sql => "\\connect tpl\nDROP EXTENSION pg_nvm CASCADE;\n" },
+	{ name => 'attach-partition', sql => "ALTER TABLE pt ATTACH PARTITION pn FOR VALUES FROM (1000) TO (2000);\n", quiet => 1 },
+	{ name => 'detach-partition', sql => "ALTER TABLE pt DETACH PARTITION pt_1;\n", quiet => 1 },
+	{ name => 'partition-index', sql => "CREATE INDEX pt_x ON pt (v, id);\n", quiet => 1 },
+	{ name => 'partitions', sql => <<'SQL' },
+BEGIN;
+CREATE TABLE pt_3 PARTITION OF pt FOR VALUES FROM (2000) TO (3000) USING nvm;
+UPDATE pt SET id = id + 2000 WHERE id % 3 = 0;
+DROP TABLE pt_1;
+TRUNCATE pt_2;
+INSERT INTO pt_2 SELECT i, -i FROM generate_series(501, 520) i;
+ALTER TABLE pt ATTACH PARTITION pn FOR VALUES FROM (1000) TO (2000);
+COMMIT;
+SQL
 	{ name => 'much', sql => "BEGIN;\n${much}COMMIT;\n" },
 	{ name => 'much-undone', sql => "BEGIN;\n${much}ROLLBACK;\n" },);
 
@@ -122,6 +135,13 @@ INSERT INTO hd SELECT i, repeat('h', i) FROM generate_series(1, 300) i;
 INSERT INTO hd VALUES (1000, $large);
 CREATE TABLE there (id int PRIMARY KEY) USING nvm TABLESPACE crash_space_2;
 INSERT INTO there VALUES (1);
+CREATE TABLE pt (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
+CREATE TABLE pt_1 PARTITION OF pt FOR VALUES FROM (0) TO (500) USING nvm;
+CREATE TABLE pt_2 PARTITION OF pt FOR VALUES FROM (500) TO (1000) USING nvm;
+CREATE INDEX pt_v ON pt (v);
+INSERT INTO pt SELECT i, -i FROM generate_series(1, 900) i;
+CREATE TABLE pn (id int NOT NULL, v int) USING nvm;
+INSERT INTO pn SELECT i, -i FROM generate_series(1000, 1500) i;
 CREATE MATERIALIZED VIEW dm USING nvm AS SELECT id, v FROM d WHERE id <= 300;
 CREATE UNIQUE INDEX ON dm (id);
 UPDATE d SET v = v - 10000 WHERE id < 100;
@@ -148,7 +168,7 @@ DECLARE
 	t text;
 	i text;
 BEGIN
-	FOR r IN SELECT c.oid::regclass AS rel, relkind, relpersistence, amname, coalesce(spcname, 'default') AS spc,
+	FOR r IN SELECT c.oid::regclass AS rel, relkind, relpersistence, relispartition, amname, coalesce(spcname, 'default') AS spc,
 				(SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS cols
 			 FROM pg_class c LEFT JOIN pg_am a ON a.oid = relam LEFT JOIN pg_tablespace s ON s.oid = reltablespace
 			 WHERE relkind IN ('r', 'm') AND relnamespace = to_regnamespace('ddl_t') ORDER BY relname
@@ -157,7 +177,7 @@ BEGIN
 		EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t WHERE id > 0', r.rel) INTO t;
 		SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off;
 		EXECUTE format('SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) FROM %s t WHERE id > 0', r.rel) INTO i;
-		RETURN NEXT current_database() || ': ' || r.rel || ' ' || concat_ws(' ', r.relkind, r.relpersistence, r.amname, r.spc, r.cols) || ' ' || t;
+		RETURN NEXT current_database() || ': ' || r.rel || ' ' || concat_ws(' ', r.relkind, r.relpersistence, r.relispartition, r.amname, r.spc, r.cols) || ' ' || t;
 		IF t <> i THEN
 			RETURN NEXT 'problem: by index ' || i;
 		END IF;
