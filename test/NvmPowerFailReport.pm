@@ -231,7 +231,10 @@ sub _percent { return $_[1] ? sprintf('%.0f %%', 100 * $_[0] / $_[1]) : ''; }
 
 =pod
 
-=item $report->text(seed, workloads, names, never, seconds)
+=item $report->text(seed, workloads, names, never, wal, seconds)
+
+wal: how many writes of WAL there are in scenarios of transactions of both worlds, and the
+names of these.
 
 All tables, in Markdown.
 
@@ -268,6 +271,11 @@ sub text
 		map { [ $_->[0], scalar keys %{ $crash{ $_->[0] } // {} }, $n{ $_->[0] } // 0, $bad{ $_->[0] } // 0 ] } @{ $p{workloads} });
 	$text .= sprintf("\nPower was lost at %d of %d fences, and at %d of %d other places.\n", @fences - @never, scalar @fences,
 		@others - @never_other, scalar @others);
+	my ($wal_writes, @both_worlds) = @{ $p{wal} // [0] };
+	my %both = map { $_ => 1 } @both_worlds;
+	my %wal_crashed = map { ("$_->[1]/$_->[3]" => 1) } grep { $_->[2] eq 'wal-written' && $both{ $_->[1] } } @images;
+	$text .= sprintf("\nOf transactions that write both worlds it was lost at %d of %d writes of WAL.\n", scalar keys %wal_crashed, $wal_writes)
+	  if $wal_writes;
 	$text .= "\nFences where it never was: " . (join('; ', map { $_ . ($p{never}{$_} ? " ($p{never}{$_})" : '') } @never) || 'none') . ".\n";
 	$text .= "\nOther places where it never was: " . (join(', ', @never_other) || 'none') . ".\n";
 	return $text unless %$fence;

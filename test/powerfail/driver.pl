@@ -20,7 +20,7 @@ use Test::More;
 
 # What is run, by what it is about: scenarios of NvmCrashScenarios and NvmCrashBtree.
 my @workloads = (
-	'nvm-only'   => [qw(nvm sequence abort prune churn middle helper slots)],
+	'nvm-only'   => [qw(nvm sequence late abort prune churn middle helper slots)],
 	'mixed'      => [qw(mixed mixed-async helper-heap)],
 	'prepared'   => [qw(prepare prepare-ddl prepared-restart prepared-ended)],
 	'savepoints' => [qw(savepoint abandoned-undo long-undo)],
@@ -29,20 +29,22 @@ my @workloads = (
 	'index'      => [qw(bt-insert bt-first bt-same bt-concurrent bt-update bt-abort bt-vacuum bt-neighbours)],
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
-	'recovery'   => [qw(after-crash recovery in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
+	'recovery'   => [qw(after-crash recovery old-marks in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
 		  bt-empty-leaves bt-leaves bt-none bt-recovery)],);
 
 # Fences that cannot be crashed at here, and why.
-my %never = (
-	%NvmCrashScenarios::unreachable,
-	'old-marks-gone' => 'only a pool of an earlier form has such marks; t/059 crashes there',);
+my %never = %NvmCrashScenarios::unreachable;
 
 # Hits of one place in one scenario that are tried one by one; beyond, so many of them.
+# Of the writes of WAL in transactions that have nvm data as well, more.
 my $hits_limit = 6;
+my $wal_limit  = 20;
+my %both_worlds = map { $_ => 1 } qw(mixed mixed-async helper-heap savepoint prepare prepare-ddl prepared-ended late);
 
 my %opt = (seed => 1, images => 300, minutes => 0, jobs => 0, report => '', limit => 120, reached => '');
 my @only_workloads;
 my @only;
+my $wal_writes = 0;
 GetOptionsFromString($ENV{NVM_POWERFAIL} // '', \%opt, 'seed=i', 'images=i', 'minutes=f', 'jobs=i', 'report=s',
 	'faults', 'limit=i', 'fault=s@', 'reached=s', 'workload=s' => \@only_workloads, 'only=s' => \@only)
   or die 'wrong options in NVM_POWERFAIL';
@@ -55,7 +57,7 @@ my $began    = time();
 my %workload = @workloads;
 my @order    = grep { !ref } @workloads;
 my %names    = (NvmCrash::failpoint_names(), 'wal-write' => 'PostgreSQL', 'wal-written' => 'PostgreSQL');
-my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashBtree::all());
+my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashScenarios::more(), NvmCrashBtree::all());
 my %workload_of;
 foreach my $w (@order)
 {
@@ -124,6 +126,7 @@ sub prove_it
 		workloads => [ map { [ $_, $workload{$_} ] } @chosen ],
 		names     => \%names,
 		never     => \%never,
+		wal       => [ $wal_writes, keys %both_worlds ],
 		seconds   => time() - $began);
 	NvmPowerFailReport::write_file($opt{report} || "$scratch/report.md", $text);
 	note($text);
@@ -203,8 +206,11 @@ sub crash_points
 		foreach my $name (sort grep { $names{$_} } keys %{ $reached->{$s} })
 		{
 			my $n = $reached->{$s}{$name};
-			my @hits = $n <= $hits_limit ? (1 .. $n)
-			  : (1, $n, map { 2 + NvmCrash::random("hit/$s/$name/$_", $n - 2) } 3 .. $hits_limit);
+			my $wal = $name eq 'wal-written' && $both_worlds{$s};
+			my $limit = $wal ? $wal_limit : $hits_limit;
+			my @hits = $n <= $limit ? (1 .. $n)
+			  : (1, $n, map { 2 + NvmCrash::random("hit/$s/$name/$_", $n - 2) } 3 .. $limit);
+			$wal_writes += $n if $wal;
 			my %hits = map { $_ => 1 } @hits;
 			push @all, map { [ $s, $name, $_ ] } sort { $a <=> $b } keys %hits;
 		}
@@ -227,11 +233,15 @@ sub crash_points
 		if (!$covered{ $p->[1] }++) { push @{ $passes[0] }, $p; }
 		else { push @rest, $p; }
 	}
-	# fences before other places, and then the workloads in turn
+	# fences before other places, then the writes of WAL in transactions of both
+	# worlds, and then the workloads in turn
 	my %fence = map { $_ => 1 } NvmPowerFailReport::fences();
 	my @first = grep { $fence{ $_->[1] } } @{ $passes[0] // [] };
+	@rest = ((grep { !$fence{ $_->[1] } } @{ $passes[0] // [] }), @rest);
+	push @first, grep { $_->[1] eq 'wal-written' && $both_worlds{ $_->[0] } } @rest;
+	@rest = grep { $_->[1] ne 'wal-written' || !$both_worlds{ $_->[0] } } @rest;
 	my %queue;
-	push @{ $queue{ $workload_of{ $_->[0] } } }, $_ foreach (grep { !$fence{ $_->[1] } } @{ $passes[0] // [] }), @rest;
+	push @{ $queue{ $workload_of{ $_->[0] } } }, $_ foreach @rest;
 	while (my @left = grep { @{ $queue{$_} // [] } } @order)
 	{
 		push @first, map { shift @{ $queue{$_} } } @left;
