@@ -182,7 +182,6 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 	/* the list first: no word but one that asks may have one beside it */
 	nvm_slot_store_locks(slot, 0);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, NVM_WORD_COUNTER(word)));
-	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
 	nvm_drain("twophase-decided");
 	nvm_slot_advance_durable(slot, NVM_WORD_COUNTER(word));
 	LWLockRelease(NvmWbl->wbl_lock);
