@@ -316,8 +316,12 @@ sub hunt
 	my @jobs;
 
 	$builds->patch($fault) or return;
-	# at the fences that it is said to be about, first
-	@mine = ((grep { $near{ $_->[1] } } @mine), (grep { !$near{ $_->[1] } } @mine));
+	# at the fences that it is said to be about, first, in turn
+	my (%turn, %rank);
+	$rank{$_} = keys %rank foreach @{ $fault->{at} };
+	my @near = sort { $a->[0] <=> $b->[0] || $rank{ $a->[1][1] } <=> $rank{ $b->[1][1] } }
+	  map { [ $turn{ $_->[1] }++, $_ ] } grep { $near{ $_->[1] } } @mine;
+	@mine = ((map { $_->[1] } @near), (grep { !$near{ $_->[1] } } @mine));
 	my $images = 0;
 	foreach my $p (@mine)
 	{
