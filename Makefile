@@ -77,9 +77,14 @@ PGFILEDESC = "pg_nvm - tables in a persistent-memory pool"
 DATA = pg_nvm--0.1.sql
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 
-PG_CPPFLAGS = -Isrc
+PG_CPPFLAGS = -Isrc -DNVM_VERSION='"$(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" pg_nvm.control)"'
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter
 SHLIB_LINK = -lpmem
+
+# The offline checker: a program, with the checks of src/verify once more
+POOLCHECK = bin/nvm_poolcheck/nvm_poolcheck
+POOLCHECK_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard bin/nvm_poolcheck/*.c))) \
+	$(patsubst %.c,%_fe.o,$(sort $(wildcard src/verify/*.c)))
 
 # Each suite has its own temporary server, because the library must be
 # preloaded.  These options come after those of PGXS and override them.
@@ -93,7 +98,8 @@ ISOLATION_OPTS = --inputdir=test --temp-instance=tmp_check_iso \
 TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*.pl
 
-EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso
+EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso \
+	$(POOLCHECK) $(POOLCHECK_OBJS)
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -101,7 +107,25 @@ include $(PGXS)
 PG_PROVE_FLAGS += -I $(srcdir)/test
 
 # PGXS of a packaged server tracks no headers
-$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) Makefile
+$(OBJS) $(OBJS:.o=.bc) $(POOLCHECK_OBJS): $(wildcard src/*.h src/*/*.h bin/*/*.h) Makefile
+
+# PGXS has no PROGRAM beside a MODULE_big
+all: $(POOLCHECK)
+$(POOLCHECK): $(POOLCHECK_OBJS)
+	$(CC) $(CFLAGS) $(POOLCHECK_OBJS) $(LDFLAGS) $(LDFLAGS_EX) -L'$(pkglibdir)' -L'$(libdir)' \
+		-lpgcommon -lpgport $(LIBS) -o $@
+$(POOLCHECK_OBJS): override CPPFLAGS += -DFRONTEND
+%_fe.o: %.c
+	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+
+install: install-poolcheck
+install-poolcheck: $(POOLCHECK)
+	$(MKDIR_P) '$(DESTDIR)$(bindir)'
+	$(INSTALL_PROGRAM) $(POOLCHECK) '$(DESTDIR)$(bindir)/'
+uninstall: uninstall-poolcheck
+uninstall-poolcheck:
+	rm -f '$(DESTDIR)$(bindir)/$(notdir $(POOLCHECK))'
+.PHONY: install-poolcheck uninstall-poolcheck
 
 # a fence without a name of its own fails the build: no test would find it
 all: fence-names

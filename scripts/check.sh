@@ -110,6 +110,7 @@ outer() {
 
 	# what git would list, and nothing that was built
 	tar -C "$top" -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
+		--exclude=./bin/nvm_poolcheck/nvm_poolcheck \
 		--exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./results . |
 		tar -C "$work/src" -xf - || exit 1
 	pg_config=$("$top/scripts/private_prefix.sh" "$work/server" $source) || exit 1

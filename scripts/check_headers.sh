@@ -26,15 +26,26 @@ find_headers() {		# find_headers VERSION
 	[ -f "$dir/postgres.h" ] && echo "$dir"
 }
 
+compile() {			# compile FOLDER... [-DFRONTEND], against $include
+	local frontend=
+	if [ "${!#}" = -DFRONTEND ]; then
+		frontend="-DFRONTEND -I$include/.."
+		set -- "${@:1:$#-1}"
+	fi
+	# shellcheck disable=SC2086
+	find "$@" -name '*.c' -print0 | xargs -0 -P "$jobs" -n 4 \
+		"${CC:-gcc}" -fsyntax-only -std=gnu99 -Wall -Wextra -Werror -Wno-unused-parameter \
+		-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
+		-Wimplicit-fallthrough=3 -Wcast-function-type -D_GNU_SOURCE -DNVM_VERSION='"x"' \
+		-Isrc -I"$include" $frontend
+}
+
 for v in ${*:-17 18}; do
 	if ! include=$(find_headers "$v"); then
 		echo "headers of PostgreSQL $v: skipped, none found (set PG${v}_CONFIG or PG${v}_INCLUDE)"
 		continue
 	fi
-	if find src -name '*.c' -print0 | xargs -0 -P "$jobs" -n 4 \
-		"${CC:-gcc}" -fsyntax-only -std=gnu99 -Wall -Wextra -Werror -Wno-unused-parameter \
-		-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
-		-Wimplicit-fallthrough=3 -Wcast-function-type -D_GNU_SOURCE -Isrc -I"$include"; then
+	if compile src && compile bin src/verify -DFRONTEND; then
 		echo "headers of PostgreSQL $v: ok"
 	else
 		echo "headers of PostgreSQL $v: FAILED"

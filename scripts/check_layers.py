@@ -13,7 +13,7 @@ import re
 import sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LAYERS = ['media', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'archive',
+LAYERS = ['media', 'verify', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'archive',
           'command', 'btree', 'table', '']
 MAX_LINES = 900
 UNFINISHED = re.compile(r'\b(TODO|FIXME|XXX)\b|not (yet )?implemented')

@@ -33,9 +33,6 @@
 #define LOCK_TRIES			20
 #define LOCK_USEC			100000
 
-#define CHECK_KNOWN_META_FLAGS \
-	(NVM_INDEX_META_EQUALIMAGE | NVM_INDEX_META_LEAVES | NVM_INDEX_META_NONE)
-
 /* goes over the downlinks of a level while the one below is walked */
 typedef struct CheckCursor
 {
@@ -44,21 +41,17 @@ typedef struct CheckCursor
 	IndexTuple	low;			/* high key of the page before */
 } CheckCursor;
 
-/*
- * Note a problem; item 0 means the page as a whole.
- */
-void
-nvm_index_check_report(IndexCheck *check, uint32 blkno, int item, const char *fmt,...)
+static void note_finding(IndexCheck *check, uint32 blkno, int item, const char *fmt,
+						 va_list args) pg_attribute_printf(4, 0);
+
+static void
+note_finding(IndexCheck *check, uint32 blkno, int item, const char *fmt, va_list args)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(GetMemoryChunkContext(check));
 	IndexFinding *finding = (IndexFinding *) palloc(sizeof(IndexFinding));
 	char		buf[512];
-	va_list		args;
 
-	va_start(args, fmt);
 	vsnprintf(buf, sizeof(buf), fmt, args);
-	va_end(args);
-
 	finding->blkno = blkno;
 	finding->item = item;
 	finding->problem = pstrdup(buf);
@@ -66,27 +59,31 @@ nvm_index_check_report(IndexCheck *check, uint32 blkno, int item, const char *fm
 	MemoryContextSwitchTo(oldcontext);
 }
 
-static void
-check_meta(IndexCheck *check)
+/*
+ * Note a problem; item 0 means the page as a whole.
+ */
+void
+nvm_index_check_report(IndexCheck *check, uint32 blkno, int item, const char *fmt,...)
 {
-	NvmIndexMeta *meta = check->cache.meta;
+	va_list		args;
 
-	if (meta->magic != NVM_INDEX_META_MAGIC || meta->dir != check->cache.dir ||
-		meta->check != nvm_index_meta_check(meta))
-		nvm_index_check_report(check, 0, 0, "meta page is not one of this index, or its checksum is wrong");
-	if (meta->version != NVM_INDEX_VERSION)
-		nvm_index_check_report(check, 0, 0, "meta page has version %u", meta->version);
-	if ((meta->flags & ~CHECK_KNOWN_META_FLAGS) != 0)
-		nvm_index_check_report(check, 0, 0, "unknown flags %08x in the meta page", meta->flags);
-	if (meta->reserved != 0)
-		nvm_index_check_report(check, 0, 0, "reserved bytes of the meta page are not zero");
-	for (int i = 0; i < (int) sizeof(meta->reserved2); i++)
-	{
-		if (meta->reserved2[i] == 0)
-			continue;
-		nvm_index_check_report(check, 0, 0, "reserved bytes of the meta page are not zero");
-		break;
-	}
+	va_start(args, fmt);
+	note_finding(check, blkno, item, fmt, args);
+	va_end(args);
+}
+
+/* the same for verify_index.c */
+static void verify_report(NvmIndexVerify *verify, uint32 blkno, int item,
+						  const char *fmt,...) pg_attribute_printf(4, 5);
+
+static void
+verify_report(NvmIndexVerify *verify, uint32 blkno, int item, const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	note_finding((IndexCheck *) verify, blkno, item, fmt, args);
+	va_end(args);
 }
 
 /*
@@ -198,26 +195,6 @@ check_downlink(IndexCheck *check, CheckCursor *cursor, NvmIndexCopy *copy,
 /* ---- a level ---- */
 
 /*
- * A page beside its neighbours.
- */
-static void
-check_page(IndexCheck *check, NvmIndexCopy *copy, uint32 level, uint32 left)
-{
-	if (copy->level != level)
-		nvm_index_check_report(check, copy->blkno, 0, "page is of level %u, reached on level %u",
-							   copy->level, level);
-	if (copy->left != left)
-		nvm_index_check_report(check, copy->blkno, 0, "left link leads to block %u, the page before is %u",
-							   copy->left, left);
-	if ((copy->flags & NVM_INDEX_LIVE) == 0)
-		nvm_index_check_report(check, copy->blkno, 0, "page of the tree is not marked as live");
-	if ((copy->flags & NVM_INDEX_INCOMPLETE) != 0 && copy->right == NVM_INDEX_NONE)
-		nvm_index_check_report(check, copy->blkno, 0, "split is incomplete, but there is no page to the right");
-	if ((copy->flags & NVM_INDEX_DELETED) != 0)
-		nvm_index_check_report(check, copy->blkno, 0, "deleted page is still linked");
-}
-
-/*
  * Walk a level from its first page, beside the one above, whose first page is
  * `parent` (NVM_INDEX_NONE above the root's).  Returns the first page of the
  * level below.
@@ -238,6 +215,7 @@ check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 	while (blkno != NVM_INDEX_NONE)
 	{
 		NvmIndexCopy *copy;
+		NvmIndexPage links;
 
 		CHECK_FOR_INTERRUPTS();
 		if (blkno < check->nblocks)
@@ -256,7 +234,12 @@ check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 			check->broken = true;
 			break;
 		}
-		check_page(check, copy, level, left);
+		memset(&links, 0, sizeof(links));
+		links.level = copy->level;
+		links.left = copy->left;
+		links.right = copy->right;
+		links.flags = copy->flags;
+		nvm_verify_index_links(&check->verify, &links, blkno, level, left);
 		if (!is_root)
 			check_downlink(check, &cursor, copy, low, incomplete);
 		else if (left != NVM_INDEX_NONE && !incomplete)
@@ -302,16 +285,8 @@ check_unreached(IndexCheck *check)
 			continue;
 		if (blkno % 1024 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (page->magic == 0)
-			continue;			/* never used */
-		if (page->magic != NVM_INDEX_MAGIC || page->dir != check->cache.dir ||
-			page->blkno != blkno || page->check != nvm_index_page_check(page))
-			nvm_index_check_report(check, blkno, 0, "block is not one of this index, or its checksum is wrong");
-		else if ((page->flags & NVM_INDEX_LIVE) != 0 &&
-				 (page->flags & NVM_INDEX_DELETED) == 0)
-			nvm_index_check_report(check, blkno, 0, "page is live, but nothing leads to it");
-		else if ((page->flags & NVM_INDEX_LIVE) == 0 && page->safexid == NvmPool->incarnation)
-			nvm_index_check_report(check, blkno, 0, "block was taken in this run of the server, and nothing leads to it");
+		nvm_verify_index_unreached(&check->verify, page, blkno, NvmPoolOff(page),
+								   NvmPool->incarnation);
 	}
 }
 
@@ -334,7 +309,7 @@ check_pass(IndexCheck *check)
 													   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	if (check->filter != NULL)
 		nvm_index_check_heap_pass(check);
-	check_meta(check);
+	nvm_verify_index_meta(&check->verify, check->cache.meta, NvmPoolOff(check->cache.meta));
 
 	blkno = NVM_INDEX_ROOT_BLOCK(root);
 	if (NVM_INDEX_ROOT_LEVEL(root) > CHECK_MAX_LEVEL || (root != 0 && blkno == NVM_INDEX_NONE))
@@ -410,6 +385,9 @@ nvm_btree_check(Relation index, Relation heap, bool heapallindexed,
 	check->heap = heap;
 	nvm_index_wait(index);
 	check->cache = *nvm_index_cache(index);
+	check->verify.report = verify_report;
+	check->verify.dir = check->cache.dir;
+	check->verify.marks = (uint16) NvmPool->incarnation;
 	check->natts = IndexRelationGetNumberOfAttributes(index);
 	check->nkeys = IndexRelationGetNumberOfKeyAttributes(index);
 	check->page_context = AllocSetContextCreate(CurrentMemoryContext, "nvm index check",

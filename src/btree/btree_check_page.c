@@ -18,200 +18,25 @@
 #include "btree/nvm_btree_page.h"
 #include "utils/memutils.h"
 
-#define CHECK_KNOWN_FLAGS \
-	(NVM_INDEX_LEAF | NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE | \
-	 NVM_INDEX_DELETED | NVM_INDEX_LIVE | NVM_INDEX_HAS_DEAD)
-
 /* ---- bytes ---- */
-
-/* an image whose bytes are being looked at */
-typedef struct CheckImage
-{
-	union
-	{
-		NvmIndexPage header;
-		char		data[NVM_INDEX_PAGE_SIZE];
-		uint64		force_align;
-	}			page;
-	uint8		begins[NVM_INDEX_PAGE_SIZE / 64];	/* a bit for each place where an
-													 * entry begins */
-} CheckImage;
-
-static inline bool
-image_begins(const CheckImage *image, uint32 off)
-{
-	return (image->begins[off / 64] >> (off / 8 % 8)) & 1;
-}
-
-/*
- * An entry of [from, till).  Returns the space it takes, 0 if it is not whole,
- * or begins where another does.
- */
-static uint32
-image_entry(CheckImage *image, uint32 off, uint32 from, uint32 till)
-{
-	uint32		size;
-
-	if (off < from || off + sizeof(IndexTupleData) > till || image_begins(image, off))
-		return 0;
-	size = IndexTupleSize((IndexTuple) (image->page.data + off));
-	if (size < sizeof(IndexTupleData) || off + size > till)
-		return 0;
-	image->begins[off / 64] |= 1 << (off / 8 % 8);
-	return MAXALIGN(size);
-}
-
-/*
- * The entries that base[] names, and those of the tail.
- */
-static bool
-image_entries(IndexCheck *check, uint32 blkno, CheckImage *image)
-{
-	NvmIndexPage *header = &image->page.header;
-	uint16	   *base = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE);
-	uint32		ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
-	uint32		off = NVM_INDEX_UPPER(nvm_index_tail(header));
-	uint32		settled = NVM_INDEX_SETTLED(header->commit);
-	uint32		total = 0;
-
-	for (uint32 i = 0; i < ntail; i++)
-	{
-		uint32		space = image_entry(image, off, off, header->base_upper);
-
-		if ((i == ntail - NVM_INDEX_NTAIL(settled)) != (off == NVM_INDEX_UPPER(settled)))
-		{
-			nvm_index_check_report(check, blkno, 0, "%u settled entries of the tail, from byte %u, which is not where the tail entry %u begins",
-								   NVM_INDEX_NTAIL(settled), NVM_INDEX_UPPER(settled), ntail - i);
-			return false;
-		}
-
-		if (space == 0)
-		{
-			nvm_index_check_report(check, blkno, 0, "tail entry at byte %u is not whole", off);
-			return false;
-		}
-		off += space;
-	}
-	if (off != header->base_upper)
-	{
-		nvm_index_check_report(check, blkno, 0, "tail ends at byte %u, the base begins at %u",
-							   off, header->base_upper);
-		return false;
-	}
-	for (uint32 i = 0; i < header->nbase; i++)
-	{
-		uint32		space = image_entry(image, NVM_INDEX_OFFSET(base[i]),
-										header->base_upper, NVM_INDEX_PAGE_SIZE);
-
-		if (space == 0)
-		{
-			nvm_index_check_report(check, blkno, i + 1, "entry of the base at byte %u is not whole, or is there twice",
-								   NVM_INDEX_OFFSET(base[i]));
-			return false;
-		}
-		total += space;
-	}
-	if (total + header->base_upper > NVM_INDEX_PAGE_SIZE)
-	{
-		nvm_index_check_report(check, blkno, 0, "entries of the base overlap");
-		return false;
-	}
-	return true;
-}
-
-/*
- * order[], where it means something: each entry once.
- */
-static bool
-image_order(IndexCheck *check, uint32 blkno, CheckImage *image)
-{
-	NvmIndexPage *header = &image->page.header;
-	uint16	   *order = (uint16 *) (image->page.data + NVM_INDEX_HEADER_SIZE) + header->nbase;
-	uint32		ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
-	uint32		n = header->nbase + ntail;
-
-	if (ntail == 0 ||
-		header->order_inc != (uint16) NvmPool->incarnation)
-		return true;
-	if (header->norder != n)
-	{
-		nvm_index_check_report(check, blkno, 0, "%u entries in order, but there are %u",
-							   header->norder, n);
-		return false;
-	}
-	for (uint32 i = 0; i < n; i++)
-	{
-		uint32		off = NVM_INDEX_OFFSET(order[i]);
-
-		if (!image_begins(image, off))
-		{
-			nvm_index_check_report(check, blkno, i + 1, "no entry at byte %u, or it is there twice", off);
-			return false;
-		}
-		image->begins[off / 64] &= ~(1 << (off / 8 % 8));
-	}
-	return true;
-}
 
 bool
 nvm_index_check_image(IndexCheck *check, uint32 blkno)
 {
 	NvmIndexPage *page = nvm_index_page(check->cache.state, blkno);
-	CheckImage	image;
-	NvmIndexPage *header = &image.page.header;
-	uint32		check_word;
-	uint32		settled;
-	uint32		upper;
-	uint32		ntail;
-	uint32		nwords;
+	union
+	{
+		char		data[NVM_INDEX_PAGE_SIZE];
+		uint64		force_align;
+	}			copy;
 	uint64		version;
 
-	memset(image.begins, 0, sizeof(image.begins));
 	do
 	{
 		version = nvm_index_begin(page);
-		memcpy(image.page.data, page, NVM_INDEX_PAGE_SIZE);
-		check_word = nvm_index_page_check(page);
+		memcpy(copy.data, page, NVM_INDEX_PAGE_SIZE);
 	} while (!nvm_index_validate(page, version));
-
-	if (header->magic != NVM_INDEX_MAGIC || header->dir != check->cache.dir ||
-		header->blkno != blkno)
-	{
-		nvm_index_check_report(check, blkno, 0, "page says that it is block %u of storage %u, magic number %08x",
-							   header->blkno, header->dir, header->magic);
-		return false;
-	}
-	if (header->check != check_word)
-		nvm_index_check_report(check, blkno, 0, "wrong checksum in the page's header");
-	if ((header->flags & ~CHECK_KNOWN_FLAGS) != 0)
-		nvm_index_check_report(check, blkno, 0, "unknown flags %04x", header->flags);
-	if (((header->flags & NVM_INDEX_LEAF) != 0) != (header->level == 0))
-		nvm_index_check_report(check, blkno, 0, "level %u does not agree with flags %04x",
-							   header->level, header->flags);
-
-	settled = NVM_INDEX_SETTLED(header->commit);
-	upper = NVM_INDEX_UPPER(nvm_index_tail(header));
-	ntail = NVM_INDEX_NTAIL(nvm_index_tail(header));
-	nwords = header->nbase;
-	if (ntail > 0)
-		nwords = 2 * nwords + ntail;
-	if (upper % 8 != 0 || header->base_upper % 8 != 0 ||
-		NVM_INDEX_HEADER_SIZE + nwords * sizeof(uint16) > upper ||
-		upper > header->base_upper || header->base_upper > NVM_INDEX_PAGE_SIZE ||
-		NVM_INDEX_UPPER(settled) < upper || NVM_INDEX_UPPER(settled) > header->base_upper ||
-		NVM_INDEX_NTAIL(settled) > ntail ||
-		(NVM_INDEX_NTAIL(settled) == 0) != (NVM_INDEX_UPPER(settled) == header->base_upper))
-	{
-		nvm_index_check_report(check, blkno, 0, "bounds do not fit: %u entries, %u more, %u, %u",
-							   header->nbase, ntail, upper, header->base_upper);
-		return false;
-	}
-	if (header->right != NVM_INDEX_NONE && header->nbase == 0)
-	{
-		nvm_index_check_report(check, blkno, 0, "page has a right sibling, and no high key");
-		return false;
-	}
-	return image_entries(check, blkno, &image) && image_order(check, blkno, &image);
+	return nvm_verify_index_image(&check->verify, blkno, copy.data, NvmPoolOff(page));
 }
 
 /* ---- entries ---- */

@@ -14,6 +14,14 @@
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
 #include "storage/s_lock.h"
+#include "verify/nvm_verify_index.h"
+
+StaticAssertDecl(sizeof(NvmIndexEntry) == sizeof(IndexTupleData) &&
+				 offsetof(NvmIndexEntry, offset) == offsetof(IndexTupleData, t_tid.ip_posid) &&
+				 offsetof(NvmIndexEntry, info) == offsetof(IndexTupleData, t_info) &&
+				 INDEX_SIZE_MASK == 0x1FFF && NVM_ENTRY_ALT == INDEX_ALT_TID_MASK &&
+				 NVM_ENTRY_POSTING == BT_IS_POSTING && NVM_ENTRY_COLUMNS == BT_OFFSET_MASK,
+				 "entries are not what verify/ takes them for");
 
 /* a waiter looks so often before it sleeps, and then at most so long */
 #define WAIT_SPINS			200
@@ -24,9 +32,7 @@
 uint32
 nvm_index_check_word(uint32 dir, uint32 blkno, const NvmIndexPage *place)
 {
-	uint32		id[3] = {NVM_INDEX_MAGIC, dir, blkno};
-
-	return nvm_pool_check(id, sizeof(id), NvmPoolOff(place), 32);
+	return nvm_index_check_at(dir, blkno, NvmPoolOff(place));
 }
 
 uint32
@@ -38,9 +44,7 @@ nvm_index_page_check(const NvmIndexPage *page)
 uint32
 nvm_index_meta_check(const NvmIndexMeta *meta)
 {
-	uint32		id[4] = {meta->magic, meta->dir, meta->version, meta->flags};
-
-	return nvm_pool_check(id, sizeof(id), NvmPoolOff(meta), 32);
+	return nvm_index_meta_check_at(meta, NvmPoolOff(meta));
 }
 
 void

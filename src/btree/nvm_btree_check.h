@@ -14,9 +14,11 @@
 #include "executor/executor.h"
 #include "lib/bloomfilter.h"
 #include "nodes/pg_list.h"
+#include "verify/nvm_verify_index.h"
 
 typedef struct IndexCheck
 {
+	NvmIndexVerify verify;		/* first: what verify/ knows of it */
 	Relation	index;
 	Relation	heap;
 	NvmIndexCache cache;		/* a copy: the index's may go away */

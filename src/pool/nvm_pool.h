@@ -17,6 +17,7 @@
 #include "media/media_slot.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
+#include "verify/nvm_verify.h"
 
 /* settings */
 extern char *nvm_pool_directory;
@@ -147,9 +148,6 @@ extern uint64 nvm_pool_promise_xids(uint64 xid, uint64 wanted);
 /* did incarnation `inc` end in a crash (or is too old to tell)? */
 extern bool nvm_incarnation_crashed(uint32 inc);
 
-/* CRC helpers salted with the pool's uuid; width in bits <= 32 */
-extern uint32 nvm_pool_check(const void *data, Size len, uint64 place, int bits);
-
 /*
  * DRAM region: a memfd mapped by the postmaster before it forks, zeroed at
  * each (re)initialisation.  Carved at startup into the arrays below.
@@ -222,31 +220,6 @@ struct NvmRelState
 										 * no bit is set: table/allvisible.c */
 };
 
-/*
- * Physical address of a block.  Caller guarantees blkno < nblocks.
- */
-static inline uint32
-nvm_extent_of_block(uint32 blkno, uint32 *first)
-{
-	uint32		q = blkno / (NVM_EXT_PER_CLASS * NVM_EXT_MIN_UNITS) + 1;
-	uint32		k = 31 - __builtin_clz(q);
-	uint32		base;
-
-	if (k > NVM_EXT_CLASSES - 1)
-		k = NVM_EXT_CLASSES - 1;
-	base = NVM_EXT_PER_CLASS * NVM_EXT_MIN_UNITS * ((1u << k) - 1);
-	*first = base + (blkno - base) / (NVM_EXT_MIN_UNITS << k) * (NVM_EXT_MIN_UNITS << k);
-	return NVM_EXT_PER_CLASS * k + (blkno - base) / (NVM_EXT_MIN_UNITS << k);
-}
-
-static inline uint32
-nvm_extent_units(uint32 index)
-{
-	uint32		k = index / NVM_EXT_PER_CLASS;
-
-	return NVM_EXT_MIN_UNITS << Min(k, NVM_EXT_CLASSES - 1);
-}
-
 static inline uint32
 nvm_relmap_get(NvmRelState *rel, uint32 extent)
 {
@@ -256,6 +229,9 @@ nvm_relmap_get(NvmRelState *rel, uint32 extent)
 	return rel->map[k][extent - 64 * ((1u << k) - 1)];
 }
 
+/*
+ * Physical address of a block.  Caller guarantees blkno < nblocks.
+ */
 static inline NvmBlock *
 nvm_block(NvmRelState *rel, uint32 blkno)
 {
@@ -306,13 +282,6 @@ extern void nvm_large_free(uint64 offset);	/* fenced; cannot fail */
 extern uint32 nvm_locks_alloc(uint32 slot, uint32 nunits);
 extern uint32 nvm_locks_units(uint32 unit, uint32 slot);
 extern void nvm_locks_free(uint32 unit);
-
-/* is the owner of the extent with this word a storage? */
-static inline bool
-nvm_extent_of_storage(uint64 word)
-{
-	return NVM_EXT_KIND(word) == NVM_EXT_TABLE || NVM_EXT_KIND(word) == NVM_EXT_LARGE;
-}
 
 /* call fn for each extent of kind `kind` (0 = all) owned by dir (0 = all) */
 typedef void (*NvmExtentCallback) (uint64 unit, uint64 word, void *arg);
@@ -398,7 +367,6 @@ extern void nvm_dir_empty(uint32 id);
 extern NvmRelState *nvm_rel_open(uint32 dir);
 
 /* structural check of header, extent map and directory; emit() per finding */
-typedef void (*NvmCheckEmit) (void *arg, const char *place, const char *problem);
 extern void nvm_pool_verify(NvmCheckEmit emit, void *arg);
 
 #endif							/* NVM_POOL_H */

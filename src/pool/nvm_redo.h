@@ -18,8 +18,7 @@
 
 #include "pool/nvm_pool.h"
 
-/* what one lane has room for, and how many pieces */
-#define NVM_REDO_MAX_BYTES	(3 * NVM_UNIT_SIZE)
+/* how many pieces one lane has room for; together of NVM_REDO_MAX_BYTES */
 #define NVM_REDO_MAX_PIECES NVM_REDO_PIECES
 
 typedef struct NvmRedo NvmRedo;

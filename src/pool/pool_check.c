@@ -5,7 +5,8 @@
  *
  * Looks at all that an open looks at and at what it passes over: both copies
  * of the header, the words inside extents, reserved areas, free entries; and
- * compares the media with what DRAM believes.
+ * compares the media with what DRAM believes.  What can be said of the media
+ * alone is verify/'s, which nvm_poolcheck has too.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -21,14 +22,13 @@ typedef struct CheckState
 {
 	NvmCheckEmit emit;
 	void	   *arg;
-	uint64		covered;		/* units that belong to an extent */
 } CheckState;
 
 static void
 check_header(CheckState *state)
 {
 	const NvmPoolHeader *copy[2];
-	const char *reserved;
+	NvmImage	image = nvm_pool_image();
 
 	LWLockAcquire(NvmPool->header_lock, LW_SHARED);
 	for (int i = 0; i < 2; i++)
@@ -47,35 +47,32 @@ check_header(CheckState *state)
 	}
 	LWLockRelease(NvmPool->header_lock);
 
-	/* from the end of the second copy to the commit slots */
-	reserved = NvmPoolPtr(NVM_HEADER_OFFSET(2));
-	for (uint64 i = 0; i < NVM_SLOTS_OFFSET - NVM_HEADER_OFFSET(2); i++)
-	{
-		if (reserved[i] != 0)
-		{
-			state->emit(state->arg, "chunk 0", "reserved bytes after the header are set");
-			break;
-		}
-	}
+	nvm_verify_reserved(&image, state->emit, state->arg);
+}
+
+/* the callback of nvm_verify_chunk has the same argument as emit() */
+static void
+check_emit(void *arg, const char *place, const char *problem)
+{
+	CheckState *state = (CheckState *) arg;
+
+	state->emit(state->arg, place, problem);
 }
 
 /*
- * One extent: does its owner know it, is the rest of its map zero, are its
- * units marked used?
+ * One extent: does its owner know it, are its units marked used?
  */
 static void
-check_extent(CheckState *state, uint64 unit, uint64 word, const char *place)
+check_extent(void *to, uint64 unit, uint64 word, const char *place)
 {
+	CheckState *state = (CheckState *) to;
 	uint32		units = nvm_extent_word_units(word);
 	uint32		owner = NVM_EXT_OWNER(word);
 	uint32		arg = NVM_EXT_ARG(word);
 	NvmRelState *rel = &nvm_relstates[owner];
 
-	state->covered += units;
 	for (uint32 i = 0; i < units; i++)
 	{
-		if (i > 0 && *nvm_map_word(unit + i) != 0)
-			state->emit(state->arg, place, "map word inside an extent is not zero");
 		if ((nvm_used_bits[(unit + i) / 64] >> ((unit + i) % 64) & 1) == 0)
 		{
 			state->emit(state->arg, place, "extent is marked free in memory");
@@ -109,43 +106,6 @@ check_extent(CheckState *state, uint64 unit, uint64 word, const char *place)
 		if (arg > nextents || (arg < nextents && nvm_relmap_get(rel, arg) != unit))
 			state->emit(state->arg, place, "extent is not the one its owner uses");
 	}
-}
-
-/*
- * Walk one chunk's map.  Caller holds extent_lock.
- */
-static void
-check_chunk(CheckState *state, uint64 chunk)
-{
-	uint64		base = chunk * NVM_UNITS_PER_CHUNK;
-	uint32		first = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
-	uint32		i = 0;
-
-	while (i < NVM_UNITS_PER_CHUNK)
-	{
-		uint64		word = *nvm_map_word(base + i);
-		char		place[PLACE_LEN];
-		const char *problem;
-
-		if (word == 0)
-		{
-			i++;
-			continue;
-		}
-		snprintf(place, sizeof(place), "extent map, chunk %llu, unit %u",
-				 (unsigned long long) chunk, i);
-		problem = i < first ? "word of a unit that cannot be allocated is set" :
-			nvm_extent_problem(word, base + i);
-		if (problem)
-		{
-			state->emit(state->arg, place, problem);
-			i++;
-			continue;
-		}
-		check_extent(state, base + i, word, place);
-		i += nvm_extent_word_units(word);
-	}
-	state->covered += first;
 }
 
 static void
@@ -182,6 +142,8 @@ void
 nvm_pool_verify(NvmCheckEmit emit, void *arg)
 {
 	CheckState	state = {.emit = emit,.arg = arg};
+	NvmImage	image;
+	uint64		covered = 0;	/* units that belong to an extent, or are no extent's */
 	uint64		used = 0;
 	uint64		nchunks;
 
@@ -192,12 +154,13 @@ nvm_pool_verify(NvmCheckEmit emit, void *arg)
 	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
 	check_directory(&state);
 	LWLockAcquire(NvmPool->extent_lock, LW_SHARED);
-	nchunks = NvmPool->nchunks;
+	image = nvm_pool_image();
+	nchunks = image.nchunks;
 	for (uint64 chunk = 0; chunk < nchunks; chunk++)
-		check_chunk(&state, chunk);
+		covered += nvm_verify_chunk(&image, chunk, check_extent, check_emit, &state);
 	for (uint64 i = 0; i < nchunks * NVM_UNITS_PER_CHUNK / 64; i++)
 		used += __builtin_popcountll(nvm_used_bits[i]);
-	if (used != state.covered + nvm_dram->reserved_units)
+	if (used != covered + nvm_dram->reserved_units)
 		emit(arg, "free-space map", "units are marked used that belong to no extent");
 	if (NvmPool->free_units + used != nchunks * NVM_UNITS_PER_CHUNK)
 		emit(arg, "free-space map", "the count of free units is wrong");

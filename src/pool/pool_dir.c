@@ -15,7 +15,6 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "media/media_index.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
@@ -34,45 +33,6 @@ nvm_dir_entry(uint32 id)
 	return (NvmDirEntry *) (nvm_pool_base +
 							(uint64) nvm_dir_units[id / NVM_DIRS_PER_EXTENT] * NVM_UNIT_SIZE) +
 		id % NVM_DIRS_PER_EXTENT;
-}
-
-/*
- * Checksum over what never changes in an entry.
- */
-static uint32
-dir_entry_crc(uint32 id, const NvmDirEntry *entry)
-{
-	NvmDirEntry copy = *entry;
-
-	copy.begin = 0;
-	copy.end = 0;
-	copy.indexes_clean = 0;
-	copy.all_visible = 0;
-	copy.uses = 0;
-	copy.crc = 0;
-	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
-}
-
-/*
- * What is wrong with entry id, which is in use, or NULL.
- */
-const char *
-nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
-{
-	/* the checksum covers the reserved bytes too */
-	if (entry->crc != dir_entry_crc(id, entry))
-		return "wrong checksum";
-	for (int i = 0; i < (int) sizeof(entry->reserved); i++)
-	{
-		if (entry->reserved[i] != 0)
-			return "reserved bytes are set";
-	}
-	if (entry->kind != NVM_DIR_KIND_TABLE && entry->kind != NVM_DIR_KIND_INDEX)
-		return "unknown kind of storage";
-	if (NVM_STAMP_SLOT(entry->begin) >= NVM_MAX_SLOTS ||
-		(entry->end != 0 && NVM_STAMP_SLOT(entry->end) >= NVM_MAX_SLOTS))
-		return "impossible stamp";
-	return NULL;
 }
 
 /* ---- hash table; callers hold dir_lock ---- */
@@ -229,7 +189,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	new.flags = form->flags;
 	new.temp_owner = form->temp_owner;
 	new.relation = form->relation;
-	new.crc = dir_entry_crc(id, &new);
+	new.crc = nvm_dir_entry_crc(id, &new);
 
 	/* before begin, by which those know it who do not ask for rel->dir */
 	memset(rel, 0, sizeof(*rel));
@@ -410,20 +370,6 @@ nvm_dir_reclaim(uint32 id)
 /* ---- use of a storage ---- */
 
 /*
- * Was block `unit` ever initialised, for a storage of this kind?
- */
-static bool
-block_is_in_use(uint32 kind, const char *unit)
-{
-	uint32		magic;
-
-	memcpy(&magic, unit, sizeof(magic));
-	if (kind == NVM_DIR_KIND_INDEX)
-		return magic == NVM_INDEX_MAGIC || magic == NVM_INDEX_META_MAGIC;
-	return magic == NVM_BLOCK_MAGIC;
-}
-
-/*
  * See nvm_pool.h.  Takes the relation's extend lock the first time.
  */
 NvmRelState *
@@ -448,7 +394,7 @@ nvm_rel_open(uint32 dir)
 			uint32		n = units;
 
 			while (n > 0 &&
-				   !block_is_in_use(kind, start + (Size) (n - 1) * NVM_UNIT_SIZE))
+				   !nvm_block_was_used(kind, start + (Size) (n - 1) * NVM_UNIT_SIZE))
 				n--;
 			nblocks -= units - n;
 			if (n > 0)
@@ -494,6 +440,7 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 	NvmRelState *rel = &nvm_relstates[id];
 	const char *problem = nvm_dir_entry_problem(id, entry);
 	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+	char		buf[NVM_PROBLEM_SIZE];
 
 	if (problem)
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
@@ -507,9 +454,8 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 
 		if (rel->map[k] == NULL || nvm_relmap_get(rel, i) == 0)
 			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-							  "extent map of NVM pool \"%s\" is damaged: extent %u of storage %u (database %u, relation file %llu) is missing",
-							  nvm_pool_path, i, id, entry->database,
-							  (unsigned long long) entry->relnumber);
+							  "extent map of NVM pool \"%s\" is damaged: %s",
+							  nvm_pool_path, nvm_extent_missing(buf, i, id, entry));
 	}
 	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
 	rel->dir = id;
@@ -528,6 +474,7 @@ nvm_dir_scan(uint64 nowned)
 {
 	OrphanSearch orphan = {0, 0};
 	uint64		owned = 0;
+	char		buf[NVM_PROBLEM_SIZE];
 
 	nvm_dram->next_creation = 1;
 	nvm_dram->dir_search = 1;
@@ -535,8 +482,8 @@ nvm_dir_scan(uint64 nowned)
 	{
 		if (nvm_dir_units[i] == 0)
 			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-							  "extent map of NVM pool \"%s\" is damaged: directory extent %u is missing",
-							  nvm_pool_path, i);
+							  "extent map of NVM pool \"%s\" is damaged: %s",
+							  nvm_pool_path, nvm_extent_missing(buf, i, 0, NULL));
 		for (uint32 j = i == 0 ? 1 : 0; j < NVM_DIRS_PER_EXTENT; j++)
 		{
 			uint32		id = i * NVM_DIRS_PER_EXTENT + j;

@@ -22,14 +22,6 @@
 #include "pool/pool_impl.h"
 #include "storage/block.h"
 
-StaticAssertDecl(sizeof(NvmDirEntry) == NVM_DIR_ENTRY_SIZE, "directory entry size");
-StaticAssertDecl(sizeof(NvmLargeHeader) == NVM_LINE_SIZE, "large header size");
-StaticAssertDecl(sizeof(NvmSlot) == NVM_SLOT_SIZE, "slot size");
-StaticAssertDecl(NVM_CHUNK0_FIRST_UNIT * NVM_UNIT_SIZE ==
-				 NVM_SLOTS_OFFSET + NVM_MAX_SLOTS * NVM_SLOT_SIZE, "chunk 0 layout");
-StaticAssertDecl(NVM_DIR_EXTENT_UNITS * NVM_UNIT_SIZE ==
-				 NVM_DIRS_PER_EXTENT * NVM_DIR_ENTRY_SIZE, "directory extent size");
-
 /* ---- words ---- */
 
 static inline uint64
@@ -47,87 +39,20 @@ store_word(uint64 *p, uint64 word)
 uint64 *
 nvm_map_word(uint64 unit)
 {
-	return (uint64 *) (nvm_pool_base + unit / NVM_UNITS_PER_CHUNK * NVM_CHUNK_SIZE) +
-		unit % NVM_UNITS_PER_CHUNK;
-}
+	NvmImage	image = {nvm_pool_base, 0};
 
-uint64
-nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit)
-{
-	uint64		word = ((uint64) kind << 12) | ((uint64) owner << 15) | ((uint64) arg << 35);
-
-	return word | nvm_pool_check(&word, sizeof(word), unit, 12);
-}
-
-uint32
-nvm_extent_word_units(uint64 word)
-{
-	switch (NVM_EXT_KIND(word))
-	{
-		case NVM_EXT_TABLE:
-			return nvm_extent_units(NVM_EXT_ARG(word));
-		case NVM_EXT_LARGE:
-		case NVM_EXT_LOCKS:
-		case NVM_EXT_REDO:
-			return NVM_EXT_ARG(word);
-		case NVM_EXT_DIR:
-			return NVM_DIR_EXTENT_UNITS;
-		default:
-			return 1;
-	}
+	return nvm_image_map_word(&image, unit);
 }
 
 /*
- * What is wrong with the word of this unit, or NULL.  word is not 0.
+ * The bytes of the pool, as it is now.
  */
-const char *
-nvm_extent_problem(uint64 word, uint64 unit)
+NvmImage
+nvm_pool_image(void)
 {
-	uint64		rest = word & ~UINT64CONST(0xFFF);
-	uint32		kind = NVM_EXT_KIND(word);
-	uint32		units;
+	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
 
-	if (NVM_EXT_CHECK(word) != nvm_pool_check(&rest, sizeof(rest), unit, 12))
-		return "wrong checksum";
-	if (word >> 59 != 0)
-		return "reserved bits are set";
-	if (kind < NVM_EXT_TABLE || kind > NVM_EXT_REDO)
-		return "unknown kind of extent";
-	units = nvm_extent_word_units(word);
-	if (units == 0 || (kind == NVM_EXT_LARGE && units > NVM_LARGE_MAX_UNITS) ||
-		(kind == NVM_EXT_LOCKS && units > NVM_LOCKS_MAX_UNITS) ||
-		(kind == NVM_EXT_REDO && units != NVM_REDO_EXTENT_UNITS))
-		return "impossible size";
-	if (unit % NVM_UNITS_PER_CHUNK + units > NVM_UNITS_PER_CHUNK)
-		return "extent crosses the end of its chunk";
-	if ((kind == NVM_EXT_DIR || kind == NVM_EXT_REDO) != (NVM_EXT_OWNER(word) == 0) ||
-		(kind == NVM_EXT_LOCKS && NVM_EXT_OWNER(word) > NVM_MAX_SLOTS))
-		return "impossible owner";
-	if (kind == NVM_EXT_DIR && NVM_EXT_ARG(word) >= NVM_DIR_EXTENTS)
-		return "impossible index";
-	return NULL;
-}
-
-/*
- * The word of the extent that unit is part of, 0 if it is free.  *first
- * becomes the extent's first unit.  For units that can be allocated.
- */
-uint64
-nvm_extent_of_unit(uint64 unit, uint64 *first)
-{
-	uint64		chunk = unit - unit % NVM_UNITS_PER_CHUNK;
-	uint64		lowest = chunk + (chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS);
-
-	for (uint64 i = unit; i >= lowest; i--)
-	{
-		uint64		word = load_word(nvm_map_word(i));
-
-		if (word == 0)
-			continue;
-		*first = i;
-		return unit < i + nvm_extent_word_units(word) ? word : 0;
-	}
-	return 0;
+	return image;
 }
 
 /* ---- bits ---- */
@@ -548,13 +473,9 @@ nvm_locks_alloc(uint32 slot, uint32 nunits)
 uint32
 nvm_locks_units(uint32 unit, uint32 slot)
 {
-	uint64		word = 0;
+	NvmImage	image = nvm_pool_image();
 
-	if (unit < NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
-		word = load_word(nvm_map_word(unit));
-	if (NVM_EXT_KIND(word) != NVM_EXT_LOCKS || NVM_EXT_OWNER(word) != slot + 1)
-		return 0;
-	return NVM_EXT_ARG(word);
+	return nvm_image_locks_units(&image, unit, slot);
 }
 
 void
@@ -577,7 +498,7 @@ nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 	{
 		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
 		uint64	   *map = nvm_map_word(base);
-		uint32		i = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+		uint32		i = nvm_chunk_first_unit(chunk);
 
 		while (i < NVM_UNITS_PER_CHUNK)
 		{
@@ -599,6 +520,20 @@ nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 /* ---- start ---- */
 
 /*
+ * Refuse the pool: the extent with this word is known already.
+ */
+static bool
+refuse_twice(uint64 word, uint32 other, uint64 unit)
+{
+	char		buf[NVM_PROBLEM_SIZE];
+
+	return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+					  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+					  "extent map of NVM pool \"%s\" is damaged: %s",
+					  nvm_pool_path, nvm_extent_twice(buf, word, other, unit));
+}
+
+/*
  * Enter an extent found at start in DRAM.
  */
 static bool
@@ -611,10 +546,7 @@ scan_extent(uint64 unit, uint64 word)
 	if (NVM_EXT_KIND(word) == NVM_EXT_DIR)
 	{
 		if (nvm_dir_units[arg] != 0)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-							  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
-							  "extent map of NVM pool \"%s\" is damaged: directory extent %u is there twice, at units %u and %llu",
-							  nvm_pool_path, arg, nvm_dir_units[arg], (unsigned long long) unit);
+			return refuse_twice(word, nvm_dir_units[arg], unit);
 		nvm_dir_units[arg] = (uint32) unit;
 		nvm_dram->ndir_extents++;
 		return true;
@@ -630,10 +562,7 @@ scan_extent(uint64 unit, uint64 word)
 		uint32		other = pg_atomic_read_u32(&NvmPool->redo_unit);
 
 		if (other != 0)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-							  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
-							  "extent map of NVM pool \"%s\" is damaged: the redo lanes are there twice, at units %u and %llu",
-							  nvm_pool_path, other, (unsigned long long) unit);
+			return refuse_twice(word, other, unit);
 		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
 		return true;
 	}
@@ -650,10 +579,7 @@ scan_extent(uint64 unit, uint64 word)
 						  NVM_EXT_OWNER(word), nvm_pool_path);
 	k = 31 - __builtin_clz(arg / 64 + 1);
 	if (rel->map[k][arg - 64 * ((1u << k) - 1)] != 0)
-		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-						  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
-						  "extent map of NVM pool \"%s\" is damaged: extent %u of storage %u is there twice",
-						  nvm_pool_path, arg, NVM_EXT_OWNER(word));
+		return refuse_twice(word, nvm_relmap_get(rel, arg), unit);
 	nvm_relmap_put(rel, arg, (uint32) unit);
 	pg_atomic_write_u32(&rel->nextents, pg_atomic_read_u32(&rel->nextents) + 1);
 	return true;
@@ -681,7 +607,7 @@ nvm_extent_scan(uint64 *nowned)
 	{
 		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
 		uint64	   *map = nvm_map_word(base);
-		uint32		i = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+		uint32		i = nvm_chunk_first_unit(chunk);
 
 		nvm_bits_set(nvm_used_bits, base, i);
 		used += i;

@@ -25,10 +25,6 @@
 #include "pool/pool_impl.h"
 #include "storage/fd.h"
 
-/* how long a stopped server's last child may keep the lock */
-#define LOCK_WAIT_MS			3000
-#define LOCK_STEP_MS			20
-
 int			nvm_pool_fd = -1;
 char	   *nvm_pool_path = NULL;	/* of the file; its directory below */
 
@@ -47,11 +43,7 @@ nvm_file_names(void)
 {
 	char		dir[MAXPGPATH];
 
-	if (is_absolute_path(nvm_pool_directory))
-		strlcpy(dir, nvm_pool_directory, sizeof(dir));
-	else
-		snprintf(dir, sizeof(dir), "%s/%s", DataDir, nvm_pool_directory);
-	canonicalize_path(dir);
+	nvm_pool_directory_name(dir, nvm_pool_directory, DataDir);
 	free(pool_dir);
 	free(nvm_pool_path);
 	pool_dir = strdup(dir);
@@ -137,24 +129,15 @@ prepare_directory(bool known)
 static bool
 lock_file(int fd, bool is_directory)
 {
-	for (int waited = 0;; waited += LOCK_STEP_MS)
-	{
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			return true;
-		if (errno == EINTR)
-			continue;
-		if (errno != EWOULDBLOCK && is_directory)
-			return true;
-		if (errno != EWOULDBLOCK)
-			return nvm_refuse(ERRCODE_IO_ERROR,
-							  "Put the pool on a file system that supports flock().",
-							  "could not lock NVM pool \"%s\": %m", nvm_pool_path);
-		if (waited >= LOCK_WAIT_MS)
-			return nvm_refuse(ERRCODE_OBJECT_IN_USE,
-							  "Stop that server, or set nvm.pool_directory to this server's own pool.",
-							  "NVM pool \"%s\" is in use by another server", nvm_pool_path);
-		pg_usleep(LOCK_STEP_MS * 1000L);
-	}
+	if (nvm_lock_file(fd, LOCK_EX) || (errno != EWOULDBLOCK && is_directory))
+		return true;
+	if (errno != EWOULDBLOCK)
+		return nvm_refuse(ERRCODE_IO_ERROR,
+						  "Put the pool on a file system that supports flock().",
+						  "could not lock NVM pool \"%s\": %m", nvm_pool_path);
+	return nvm_refuse(ERRCODE_OBJECT_IN_USE,
+					  "Stop that server, or set nvm.pool_directory to this server's own pool.",
+					  "NVM pool \"%s\" is in use by another server", nvm_pool_path);
 }
 
 /*

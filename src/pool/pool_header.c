@@ -19,84 +19,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
-#include "port/pg_crc32c.h"
 #include "utils/timestamp.h"
-
-StaticAssertDecl(sizeof(NvmPoolHeader) % 8 == 0 && sizeof(NvmPoolHeader) <= 512,
-				 "header size");
-
-/* CRC state after the pool's uuid: constant once the pool is open */
-static pg_crc32c uuid_crc;
-
-/*
- * Salt of nvm_pool_check from now on.
- */
-void
-nvm_pool_set_uuid(const uint8 *uuid)
-{
-	INIT_CRC32C(uuid_crc);
-	COMP_CRC32C(uuid_crc, uuid, 16);
-}
-
-/*
- * CRC-32C over the pool's uuid, the place (8 bytes) and the data; for fewer
- * than 32 bits its halves are folded together and cut.
- */
-uint32
-nvm_pool_check(const void *data, Size len, uint64 place, int bits)
-{
-	pg_crc32c	crc = uuid_crc;
-
-	COMP_CRC32C(crc, &place, sizeof(place));
-	COMP_CRC32C(crc, data, len);
-	FIN_CRC32C(crc);
-	if (bits >= 32)
-		return crc;
-	return (crc ^ (crc >> 16)) & ((UINT32_C(1) << bits) - 1);
-}
-
-/*
- * CRC-32C over the header, its crc field taken as 0.
- */
-uint32
-nvm_header_crc(const NvmPoolHeader *h)
-{
-	NvmPoolHeader copy = *h;
-	pg_crc32c	crc;
-
-	copy.crc = 0;
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, &copy, sizeof(copy));
-	FIN_CRC32C(crc);
-	return crc;
-}
-
-static bool
-all_zero(const void *data, Size len)
-{
-	const char *p = data;
-
-	while (len-- > 0)
-	{
-		if (*p++ != 0)
-			return false;
-	}
-	return true;
-}
-
-/*
- * What is wrong with a copy of the header, or NULL.  Only what damage can
- * bring about; whether it is a header that we can use is another question.
- */
-const char *
-nvm_header_problem(const NvmPoolHeader *h)
-{
-	if (h->magic != NVM_POOL_MAGIC)
-		return "wrong magic number";
-	if (h->crc != nvm_header_crc(h))
-		return "wrong checksum";
-	return NULL;
-}
 
 /*
  * Contents for a new pool.
@@ -141,7 +64,8 @@ nvm_header_read(NvmPoolHeader *h, bool *copy_damaged)
 		problem[i] = n < (ssize_t) sizeof(copy[i]) ? "file too short" :
 			nvm_header_problem(&copy[i]);
 	}
-	if (problem[0] && problem[1])
+	best = nvm_header_choose(copy, problem);
+	if (best < 0)
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
 						  "If this is not a pool, correct nvm.pool_directory. Otherwise restore "
 						  "the pool and the data directory together from a backup taken while "
@@ -149,7 +73,6 @@ nvm_header_read(NvmPoolHeader *h, bool *copy_damaged)
 						  "header of NVM pool \"%s\" is damaged (copy 0: %s, copy 1: %s)",
 						  nvm_pool_path, problem[0], problem[1]);
 	*copy_damaged = problem[0] || problem[1];
-	best = problem[0] ? 1 : problem[1] ? 0 : copy[1].sequence > copy[0].sequence;
 	*h = copy[best];
 	return true;
 }
@@ -184,25 +107,27 @@ nvm_header_peek(NvmPoolHeader *h)
 bool
 nvm_header_acceptable(const NvmPoolHeader *h, const ControlFileData *control)
 {
-	if (h->min_version > NVM_POOL_VERSION)
-		return nvm_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
-						  "Install the pg_nvm release that last used the pool, or a later one.",
-						  "NVM pool \"%s\" has format version %u, this pg_nvm knows versions up to %d",
-						  nvm_pool_path, h->version, NVM_POOL_VERSION);
-	if ((h->features_incompat & ~(uint64) NVM_FEATURE_NONE) != 0)
-		return nvm_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
-						  "Install the pg_nvm release that last used the pool, or a later one.",
-						  "NVM pool \"%s\" uses features that this pg_nvm does not know (mask %llx)",
-						  nvm_pool_path, (unsigned long long) h->features_incompat);
-	if (h->unit_size != NVM_UNIT_SIZE || h->chunk_units != NVM_UNITS_PER_CHUNK ||
-		h->max_slots != NVM_MAX_SLOTS ||
-		h->nchunks == 0 || h->nchunks > PG_UINT32_MAX / NVM_UNITS_PER_CHUNK ||
-		!all_zero(h->reserved, sizeof(h->reserved)) || h->reserved2 != 0)
-		return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-						  "The pool was made by a pg_nvm built with other constants, or is damaged.",
-						  "NVM pool \"%s\" has another layout: unit size %u, units in a chunk %u, commit slots %u, chunks %llu",
-						  nvm_pool_path, h->unit_size, h->chunk_units, h->max_slots,
-						  (unsigned long long) h->nchunks);
+	switch (nvm_header_use(h))
+	{
+		case NVM_HEADER_VERSION:
+			return nvm_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
+							  "Install the pg_nvm release that last used the pool, or a later one.",
+							  "NVM pool \"%s\" has format version %u, this pg_nvm knows versions up to %d",
+							  nvm_pool_path, h->version, NVM_POOL_VERSION);
+		case NVM_HEADER_FEATURES:
+			return nvm_refuse(ERRCODE_FEATURE_NOT_SUPPORTED,
+							  "Install the pg_nvm release that last used the pool, or a later one.",
+							  "NVM pool \"%s\" uses features that this pg_nvm does not know (mask %llx)",
+							  nvm_pool_path, (unsigned long long) h->features_incompat);
+		case NVM_HEADER_LAYOUT:
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED,
+							  "The pool was made by a pg_nvm built with other constants, or is damaged.",
+							  "NVM pool \"%s\" has another layout: unit size %u, units in a chunk %u, commit slots %u, chunks %llu",
+							  nvm_pool_path, h->unit_size, h->chunk_units, h->max_slots,
+							  (unsigned long long) h->nchunks);
+		case NVM_HEADER_USABLE:
+			break;
+	}
 	if (h->system_identifier != control->system_identifier)
 		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 						  "Set nvm.pool_directory to this cluster's own pool.",

@@ -15,7 +15,6 @@
 #include "access/xlogdefs.h"
 #include "catalog/pg_control.h"
 
-#define NVM_POOL_FILE			"pool"
 #define NVM_POOL_NEW_FILE		"pool.new"
 
 /* locks of the tranche: header, extent, directory, the extend locks, the lanes */
@@ -27,11 +26,6 @@
 #define NVM_DRAM_CLASSES		24	/* 256 bytes << class */
 #define NVM_DRAM_MIN			256
 #define NVM_DIR_BUCKETS			(1 << 18)
-#define NVM_DIR_EXTENTS			(NVM_MAX_DIRS / NVM_DIRS_PER_EXTENT)
-
-/* domains of nvm_pool_check's place, besides units */
-#define NVM_PLACE_REDO(unit)	((UINT64_C(1) << 61) | (unit))
-#define NVM_PLACE_DIR(id)		((UINT64_C(1) << 62) | (id))
 
 /*
  * Control block of the DRAM region.
@@ -83,15 +77,12 @@ extern void nvm_file_identity(int fd, uint64 *device, uint64 *inode,
 							  uint64 *birth, uint64 *size);
 
 /* pool_header.c */
-extern uint32 nvm_header_crc(const NvmPoolHeader *h);
-extern const char *nvm_header_problem(const NvmPoolHeader *h);
 extern void nvm_header_init(NvmPoolHeader *h, uint64 system_identifier);
 extern bool nvm_header_read(NvmPoolHeader *h, bool *copy_damaged);
 extern bool nvm_header_peek(NvmPoolHeader *h);
 extern bool nvm_header_acceptable(const NvmPoolHeader *h,
 								  const ControlFileData *control);
 extern void nvm_header_write(NvmPoolHeader *h);
-extern void nvm_pool_set_uuid(const uint8 *uuid);
 
 /* pool_incarnation.c */
 #define NVM_SEVERED_HINT \
@@ -127,11 +118,8 @@ extern LWLock *nvm_redo_lane_lock(int lane);
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
 
 /* pool_extent.c */
+extern NvmImage nvm_pool_image(void);
 extern uint64 *nvm_map_word(uint64 unit);
-extern uint64 nvm_extent_of_unit(uint64 unit, uint64 *first);
-extern uint64 nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit);
-extern const char *nvm_extent_problem(uint64 word, uint64 unit);
-extern uint32 nvm_extent_word_units(uint64 word);
 extern uint64 nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits);
 extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
 extern bool nvm_extent_scan(uint64 *nowned);
@@ -147,7 +135,6 @@ extern void nvm_redo_replay(void);
 extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
-extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);
 extern bool nvm_dir_scan(uint64 nowned);
 extern void nvm_dir_reset_after_start(bool crashed, bool doubtful);
 

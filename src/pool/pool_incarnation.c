@@ -350,23 +350,6 @@ nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
 }
 
 /*
- * Add incarnation inc to the list of those that ended in a crash.  When the
- * list is full, its oldest entry and everything older become doubtful.
- */
-static void
-note_crashed(NvmPoolHeader *h, uint32 inc)
-{
-	if (h->ncrashed >= NVM_CRASHED_LIST)
-	{
-		h->crashed_floor = h->crashed[0] + 1;
-		memmove(&h->crashed[0], &h->crashed[1],
-				(NVM_CRASHED_LIST - 1) * sizeof(h->crashed[0]));
-		h->ncrashed = NVM_CRASHED_LIST - 1;
-	}
-	h->crashed[h->ncrashed++] = inc;
-}
-
-/*
  * Note what tells the data directory from a copy of it.
  */
 static void
@@ -392,13 +375,10 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 					  const ControlFileData *control)
 {
 	NvmIncarnationRecord rec = *old;
-	uint32		next = h->incarnation + 1;
+	uint32		next = nvm_incarnation_after(h->incarnation);
 	uint64		nonce;
 	uint64		size;
 
-	/* run-time marks carry the low 16 bits, of which 0 means none */
-	if ((next & 0xFFFF) == 0)
-		next++;
 	if (h->incarnation >= PG_UINT32_MAX - 1)
 		return nvm_refuse(ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 						  "Dump the nvm tables with an older copy and load them into a new pool.",
@@ -420,7 +400,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 		return false;
 
 	if (!h->clean)
-		note_crashed(h, h->incarnation);
+		nvm_header_note_crashed(h, h->incarnation);
 	h->incarnation = next;
 	h->nonce = nonce;
 	h->clean = 0;

@@ -132,14 +132,8 @@ nvm_redo_lane_lock(int lane)
 bool
 nvm_incarnation_crashed(uint32 inc)
 {
-	if (inc < NvmPool->crashed_floor)
-		return true;
-	for (uint32 i = 0; i < NvmPool->ncrashed; i++)
-	{
-		if (NvmPool->crashed[i] == inc)
-			return true;
-	}
-	return false;
+	return nvm_crashed_list_has(NvmPool->crashed, NvmPool->ncrashed,
+								NvmPool->crashed_floor, inc);
 }
 
 void

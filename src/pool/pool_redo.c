@@ -20,13 +20,6 @@
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped."
 
-/* where the bytes of a piece of that length are followed by the next ones */
-#define PIECE_SPACE(length)		TYPEALIGN64(8, (length))
-
-StaticAssertDecl(sizeof(NvmRedoLane) == NVM_REDO_HEADER_SIZE, "redo lane header");
-StaticAssertDecl(NVM_REDO_HEADER_SIZE + NVM_REDO_MAX_BYTES + 8 * NVM_REDO_PIECES <=
-				 NVM_REDO_LANE_UNITS * NVM_UNIT_SIZE, "a lane has room for its pieces");
-
 struct NvmRedo
 {
 	int			lane;
@@ -42,25 +35,13 @@ static NvmRedo my_redo;
 static uint64
 lane_unit(int lane)
 {
-	return pg_atomic_read_u32(&NvmPool->redo_unit) + (uint64) lane * NVM_REDO_LANE_UNITS;
+	return nvm_redo_lane_unit(pg_atomic_read_u32(&NvmPool->redo_unit), lane);
 }
 
 static NvmRedoLane *
 lane_address(int lane)
 {
 	return NvmPoolPtr(lane_unit(lane) * NVM_UNIT_SIZE);
-}
-
-/*
- * What the word of a lane says when its first `used` bytes count.
- */
-static uint64
-lane_word(int lane, const NvmRedoLane *header, Size used)
-{
-	Size		skip = offsetof(NvmRedoLane, npieces);
-
-	return NVM_REDO_WORD(nvm_pool_check((const char *) header + skip, used - skip,
-										NVM_PLACE_REDO(lane_unit(lane)), 32));
 }
 
 static void
@@ -187,14 +168,14 @@ nvm_redo_apply(NvmRedo *redo)
 		uint64		length = redo->piece[i].length;
 
 		/* what fills up to the next piece is covered by the checksum too */
-		memset((char *) header + used + PIECE_SPACE(length) - 8, 0, 8);
+		memset((char *) header + used + NVM_REDO_SPACE(length) - 8, 0, 8);
 		memcpy((char *) header + used, redo->data[i], length);
-		used += PIECE_SPACE(length);
+		used += NVM_REDO_SPACE(length);
 	}
 	nvm_flush(header, used);
 	nvm_drain("pool-redo-written");
 
-	store_lane_word(header, lane_word(redo->lane, header, used));
+	store_lane_word(header, nvm_redo_word(lane_unit(redo->lane), header, used));
 	nvm_drain("pool-redo-logged");
 
 	for (int i = 0; i < redo->npieces; i++)
@@ -219,60 +200,10 @@ nvm_redo_end(NvmRedo *redo)
 
 /* ---- start and check ---- */
 
-/*
- * Does [place, place + length) lie in blocks of storages?
- */
 static bool
-target_is_owned(uint64 place, uint64 length)
+storage_exists(void *arg, uint32 owner)
 {
-	uint64		size = NvmPool->nchunks * NVM_CHUNK_SIZE;
-
-	if (length == 0 || place >= size || length > size - place)
-		return false;
-	for (uint64 unit = place / NVM_UNIT_SIZE; unit <= (place + length - 1) / NVM_UNIT_SIZE; unit++)
-	{
-		uint64		first;
-		uint64		word = nvm_extent_of_unit(unit, &first);
-
-		if (NVM_EXT_KIND(word) != NVM_EXT_TABLE ||
-			nvm_relstates[NVM_EXT_OWNER(word)].dir != NVM_EXT_OWNER(word))
-			return false;
-	}
-	return true;
-}
-
-/*
- * What is wrong with a lane whose word is not 0, or NULL.  Reads no more of it
- * than there is.
- */
-static const char *
-lane_problem(int lane)
-{
-	NvmRedoLane *header = lane_address(lane);
-	Size		used = sizeof(NvmRedoLane);
-	uint64		bytes = 0;
-
-	if (header->word >> 32 != NVM_REDO_MAGIC)
-		return "wrong magic number";
-	if (header->npieces > NVM_REDO_PIECES)
-		return "impossible number of pieces";
-	for (uint32 i = 0; i < header->npieces; i++)
-	{
-		if (header->piece[i].length > NVM_REDO_MAX_BYTES - bytes)
-			return "impossible length of a piece";
-		bytes += header->piece[i].length;
-		used += PIECE_SPACE(header->piece[i].length);
-	}
-	if (header->word != lane_word(lane, header, used))
-		return "wrong checksum";
-	if (header->reserved != 0)
-		return "reserved bytes are set";
-	for (uint32 i = 0; i < header->npieces; i++)
-	{
-		if (!target_is_owned(header->piece[i].place, header->piece[i].length))
-			return "a piece belongs where no table or index has a block";
-	}
-	return NULL;
+	return nvm_relstates[owner].dir == owner;
 }
 
 /*
@@ -282,11 +213,14 @@ lane_problem(int lane)
 bool
 nvm_redo_scan(void)
 {
+	NvmImage	image = nvm_pool_image();
+
 	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
 		return true;
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
-		const char *problem = lane_address(lane)->word == 0 ? NULL : lane_problem(lane);
+		const char *problem = lane_address(lane)->word == 0 ? NULL :
+			nvm_redo_lane_problem(&image, lane_unit(lane), storage_exists, NULL);
 
 		if (problem)
 			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
@@ -330,7 +264,7 @@ nvm_redo_replay(void)
 		for (uint32 i = 0; i < header->npieces; i++)
 		{
 			store_piece(header->piece[i].place, data, header->piece[i].length);
-			data += PIECE_SPACE(header->piece[i].length);
+			data += NVM_REDO_SPACE(header->piece[i].length);
 			NVM_FAILPOINT("redo-replay-piece");
 		}
 		nlanes++;

@@ -25,7 +25,7 @@ nvm_pool_define_settings(void)
 							   "Directory of the persistent-memory pool.",
 							   "A relative path is taken from the data directory.",
 							   &nvm_pool_directory,
-							   "pg_nvm",
+							   NVM_POOL_DIRECTORY,
 							   PGC_POSTMASTER,
 							   0,
 							   NULL, NULL, NULL);

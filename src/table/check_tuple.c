@@ -11,13 +11,9 @@
 
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
-#include "port/pg_crc32c.h"
 #include "table/nvm_check.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
-
-/* the trailer of a tuple with large values: their offsets, and how many */
-#define TRAILER_SIZE(n)		((n) * sizeof(uint64) + sizeof(uint16))
 
 /*
  * Remember a large value for later: reading it may take long.
@@ -117,13 +113,10 @@ nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	HeapTupleHeader th = NvmVersionTuple(v);
 	int			natts = HeapTupleHeaderGetNatts(th);
 	bool		hasnull = (th->t_infomask & HEAP_HASNULL) != 0;
-	bool		large = (v->flags & NVM_VF_LARGE) != 0;
-	uint32		hoff = MAXALIGN(SizeofHeapTupleHeader +
-								(hasnull ? BITMAPLEN(natts) : 0));
-	uint32		limit = v->len;
+	uint32		limit;
 	uint32		pos = 0;
 	int			nlarge = 0;
-	uint16		count = 0;
+	uint16		count;
 
 	if (natts > RelationGetDescr(check->rel)->natts)
 	{
@@ -131,32 +124,15 @@ nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 						 natts, RelationGetDescr(check->rel)->natts);
 		return;
 	}
-	if (th->t_hoff != hoff || hoff > v->len)
-	{
-		nvm_check_report(check, blk, off, "data begins at byte %u, expected %u",
-						 th->t_hoff, hoff);
+	if (!nvm_verify_tuple(&check->block, v, blk, off, &limit, &count))
 		return;
-	}
-	if (large != ((th->t_infomask & HEAP_HASEXTERNAL) != 0))
-		nvm_check_report(check, blk, off, "flags disagree about values outside the block");
-	if (large)
-	{
-		if (limit >= hoff + sizeof(count))
-			memcpy(&count, (char *) th + limit - sizeof(count), sizeof(count));
-		if (limit < hoff + TRAILER_SIZE(count))
-		{
-			nvm_check_report(check, blk, off, "list of large values does not fit");
-			return;
-		}
-		limit -= TRAILER_SIZE(count);
-	}
 
 	for (int i = 0; i < natts; i++)
 	{
 		if (hasnull && att_isnull(i, th->t_bits))
 			continue;
 		if (!check_attribute(check, v, begin, blk, off, i + 1,
-							 (char *) th + hoff, &pos, limit - hoff, &nlarge))
+							 (char *) th + th->t_hoff, &pos, limit - th->t_hoff, &nlarge))
 			return;
 	}
 	if (nlarge != count)
@@ -205,70 +181,25 @@ nvm_check_large_units(NvmCheck *check)
 	check->nlarge_units = 0;
 	if (pg_atomic_read_u32(&check->state->nlarge) == 0)
 		return;
-	nvm_extents_walk(NVM_EXT_LARGE, check->dir, check_large_extent, check);
+	nvm_extents_walk(NVM_EXT_LARGE, check->block.dir, check_large_extent, check);
 	qsort(check->large_units, check->nlarge_units, sizeof(uint64), check_unit_cmp);
 }
 
 static bool
-check_owns_unit(NvmCheck *check, uint64 unit)
+large_is_listed(NvmCheck *check, uint64 unit)
 {
 	return bsearch(&unit, check->large_units, check->nlarge_units,
 				   sizeof(uint64), check_unit_cmp) != NULL;
 }
 
-/*
- * What is wrong with a large value, or NULL.
- */
-static const char *
-check_large_problem(NvmCheck *check, const NvmCheckLarge *large)
+bool
+nvm_check_owns_large(NvmCheck *check, uint64 unit)
 {
-	uint64		offset = large->offset;
-	uint64		total = 0;
-	uint64		done = 0;
-	uint32		segment = 0;
-
-	do
-	{
-		NvmLargeHeader *head;
-		pg_crc32c	crc;
-
-		if (offset == 0 || offset % NVM_UNIT_SIZE != 0)
-			return "is at an impossible place";
-		if (!check_owns_unit(check, offset / NVM_UNIT_SIZE))
-		{
-			/* newer than our list? */
-			nvm_check_large_units(check);
-			if (!check_owns_unit(check, offset / NVM_UNIT_SIZE))
-				return "is not where the version says";
-		}
-		head = (NvmLargeHeader *) NvmPoolPtr(offset);
-		if (segment == 0)
-			total = head->total;
-		if (head->stamp == 0)
-			return "has no stamp";
-		if (head->owner_block != large->blk || head->owner_offset != large->off)
-			return "belongs to another version";
-		if (head->segment != segment || head->total != total ||
-			head->length == 0 || head->length > total - done ||
-			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
-			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + head->length > NVM_CHUNK_SIZE)
-			return "has runs that do not fit together";
-		for (size_t i = 0; i < lengthof(head->reserved); i++)
-			if (head->reserved[i] != 0)
-				return "has reserved bytes that are not zero";
-
-		INIT_CRC32C(crc);
-		COMP_CRC32C(crc, (char *) head + sizeof(NvmLargeHeader), head->length);
-		FIN_CRC32C(crc);
-		if (crc != head->crc)
-			return "has a wrong checksum";
-
-		done += head->length;
-		offset = head->next;
-		segment++;
-	} while (offset != 0);
-
-	return done == total ? NULL : "is not complete";
+	if (large_is_listed(check, unit))
+		return true;
+	/* newer than our list? */
+	nvm_check_large_units(check);
+	return large_is_listed(check, unit);
 }
 
 /*
@@ -278,7 +209,7 @@ check_large_problem(NvmCheck *check, const NvmCheckLarge *large)
 void
 nvm_check_large(NvmCheck *check, const NvmCheckLarge *large)
 {
-	const char *problem = check_large_problem(check, large);
+	const char *problem = nvm_large_problem(&check->block, large->offset, large->blk, large->off);
 
 	if (problem != NULL && nvm_load(&large->v->begin) == large->begin)
 		nvm_check_report(check, large->blk, large->off,

@@ -26,9 +26,9 @@ typedef struct NvmCheckLarge
 
 typedef struct NvmCheck
 {
+	NvmBlockCheck block;		/* first: what verify/ knows of it */
 	Relation	rel;
 	NvmRelState *state;
-	uint32		dir;
 	uint32		nblocks;
 	MemoryContext cxt;			/* of the lists below; reset for each block */
 	List	   *problems;		/* of NvmCheckProblem */
@@ -52,6 +52,7 @@ extern void nvm_check_report(NvmCheck *check, uint32 blk, uint32 off,
 /* check_tuple.c */
 extern void nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin,
 							uint32 blk, uint32 off);
+extern bool nvm_check_owns_large(NvmCheck *check, uint64 unit);
 extern void nvm_check_large_units(NvmCheck *check);
 extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large);
 extern void nvm_check_large_orphans(NvmCheck *check);

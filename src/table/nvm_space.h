@@ -20,12 +20,6 @@
  */
 #define NvmRetiredBy(v)		((uint64 *) &(v)->tuple.xmin)
 
-static inline bool
-nvm_begin_is(uint64 begin, uint32 kind)
-{
-	return begin != 0 && NVM_STAMP_SLOT(begin) == kind;
-}
-
 /*
  * NvmBlock.retired: the places of a few retired areas, so that a writer finds
  * one without looking through the block, and behind them whether there may be
@@ -93,9 +87,7 @@ nvm_cells_for(uint32 tuple_len)
 static inline uint32
 nvm_block_check(const NvmBlock *block, uint32 dir, uint32 blkno)
 {
-	uint32		id[3] = {NVM_BLOCK_MAGIC, dir, blkno};
-
-	return nvm_pool_check(id, sizeof(id), NvmPoolOff(block), 32);
+	return nvm_block_check_word(dir, blkno, NvmPoolOff(block));
 }
 
 extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,

@@ -18,6 +18,7 @@
 #include "pool/nvm_pool.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
+#include "verify/nvm_verify_block.h"
 #include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
@@ -168,44 +169,10 @@ nvm_chain_guard(NvmRelState *state, NvmChainGuard *guard, uint64 ref)
 }
 
 #define NvmVersionTuple(v)		((HeapTupleHeader) &(v)->tuple)
-#define NvmVersionCells(v)		NVM_NEXT_CELLS(NVM_REF_HI((v)->next))
-
-static inline uint64
-nvm_load(const uint64 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-
 static inline void
 nvm_store(uint64 *p, uint64 value)
 {
 	__atomic_store_n(p, value, __ATOMIC_RELEASE);
-}
-
-static inline uint64
-nvm_version_root(const NvmVersion *v)
-{
-	return NVM_REF_MAKE(((uint32) v->tuple.root_blk_hi << 16) | v->tuple.root_blk_lo,
-						v->tuple.root_offset, 0);
-}
-
-/*
- * Iterate over the cells of a block at which an area starts.  Reads the bitmap
- * word by word; areas that appear meanwhile may be missed, which no snapshot
- * minds.  Returns the next start >= cell, or 0.
- */
-static inline uint32
-nvm_block_next_start(const NvmBlock *block, uint32 cell)
-{
-	while (cell < NVM_CELLS)
-	{
-		uint64		word = nvm_load(&block->starts[cell / 64]) >> (cell % 64);
-
-		if (word != 0)
-			return cell + __builtin_ctzll(word);
-		cell = (cell / 64 + 1) * 64;
-	}
-	return 0;
 }
 
 /* is (blk, off) the start of an area of an initialised block? */
@@ -214,7 +181,6 @@ extern bool nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off);
 /* its begin word, or 0 if it is free or retired; needs no lock, but a snapshot */
 extern uint64 nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off);
 
-extern uint32 nvm_version_crc(const NvmVersion *v);
 
 /* do length and checksum fit?  Only of what is a version: others are stubs, or
  * keep something else where a version has its xids */
@@ -273,13 +239,6 @@ struct GlobalVisState;
 extern NvmVacuumState nvm_version_vacuum_state(NvmVersion *v,
 											   struct GlobalVisState *vistest,
 											   TransactionId *xid);
-
-/* is the begin stamp one that a reader may follow at all (not special, not 0)? */
-static inline bool
-nvm_begin_is_version(uint64 begin)
-{
-	return begin != 0 && !NVM_STAMP_IS_SPECIAL(begin);
-}
 
 /* ---- chains (chain.c) ---- */
 

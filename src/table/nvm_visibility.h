@@ -12,7 +12,4 @@
 
 #include "access/htup_details.h"
 
-/* infomask bits that are part of the stored tuple; the others are run-time */
-#define NVM_INFOMASK_FIXED	(HEAP_HASNULL | HEAP_HASVARWIDTH | HEAP_HASEXTERNAL)
-
 #endif							/* NVM_VISIBILITY_H */

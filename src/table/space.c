@@ -182,13 +182,9 @@ bool
 nvm_block_lost_area(const NvmBlock *block, uint32 cell)
 {
 	const NvmVersion *v = (const NvmVersion *) ((const char *) block + cell * NVM_CELL_SIZE);
-	uint64		begin = nvm_load(&v->begin);
 
-	if (nvm_incarnation_crashed(block->alloc_inc))
-		return false;
-	return nvm_begin_is(begin, NVM_STAMP_STUB) ||
-		(nvm_begin_is_version(begin) && NVM_STAMP_SLOT(begin) < NVM_MAX_SLOTS &&
-		 !nvm_stamp_in_gap(begin));
+	return nvm_cell_looks_taken(block, cell) &&
+		!nvm_incarnation_crashed(block->alloc_inc) && !nvm_stamp_in_gap(nvm_load(&v->begin));
 }
 
 /*

@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "port/pg_crc32c.h"
 #include "storage/shmem.h"
 #include "table/nvm_table.h"
 #include "table/nvm_visibility.h"
@@ -22,6 +21,10 @@ StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == offsetof(HeapTupleHeader
 				 offsetof(NvmTupleHeader, bits) == offsetof(HeapTupleHeaderData, t_bits) &&
 				 offsetof(NvmTupleHeader, root_blk_hi) == offsetof(HeapTupleHeaderData, t_ctid),
 				 "NvmTupleHeader is not laid out like HeapTupleHeaderData");
+StaticAssertDecl(NVM_TUPLE_HASNULL == HEAP_HASNULL && NVM_TUPLE_HASVARWIDTH == HEAP_HASVARWIDTH &&
+				 NVM_TUPLE_HASEXTERNAL == HEAP_HASEXTERNAL && NVM_TUPLE_NATTS(0xFFFF) == HEAP_NATTS_MASK &&
+				 NVM_TUPLE_MIN == SizeofHeapTupleHeader,
+				 "tuples are not what verify/ takes them for");
 StaticAssertDecl(NVM_CELLS - 1 <= MaxHeapTuplesPerPage,
 				 "offset numbers exceed what a TID bitmap takes");
 StaticAssertDecl(NVM_UNIT_SIZE == BLCKSZ, "a block is one pool unit");
@@ -111,35 +114,6 @@ nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off)
 		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) == 0)
 		return 0;
 	return begin;
-}
-
-/*
- * Checksum of what never changes in a version: its length and flags, the
- * root's TID, the number of attributes, t_hoff, the null bitmap and the data.
- * Left out are transaction and command ids and the bits that a running
- * incarnation sets beside them.
- */
-uint32
-nvm_version_crc(const NvmVersion *v)
-{
-	pg_crc32c	crc;
-	uint16		head[7];
-
-	head[0] = v->len;
-	head[1] = v->flags;
-	head[2] = v->tuple.root_blk_hi;
-	head[3] = v->tuple.root_blk_lo;
-	head[4] = v->tuple.root_offset;
-	head[5] = v->tuple.infomask2 & HEAP_NATTS_MASK;
-	head[6] = v->tuple.infomask & NVM_INFOMASK_FIXED;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, head, sizeof(head));
-	if (v->len > offsetof(NvmTupleHeader, hoff) && v->len <= NVM_MAX_TUPLE)
-		COMP_CRC32C(crc, (const char *) &v->tuple + offsetof(NvmTupleHeader, hoff),
-					v->len - offsetof(NvmTupleHeader, hoff));
-	FIN_CRC32C(crc);
-	return crc;
 }
 
 /*

@@ -89,13 +89,9 @@ nvm_used_slot_problem(uint32 slot)
 static const char *
 nvm_unused_slot_problem(uint32 slot)
 {
-	static const NvmSlot blank;
-
 	if (slot < pg_atomic_read_u32(&NvmWbl->slots_used))
 		return NULL;			/* taken meanwhile */
-	if (memcmp(nvm_slot(slot), &blank, sizeof(blank)) != 0)
-		return "it is not blank, but no lower slot leads to it";
-	return NULL;
+	return nvm_slot_blank_problem(nvm_slot(slot));
 }
 
 typedef struct NvmCheckLists

@@ -20,16 +20,6 @@
 #define NVM_WBL_STORAGE_LOCK	2
 #define NVM_WBL_NUM_LOCKS		3
 
-/* fields of a slot copy, as they enter their checks */
-typedef enum NvmSlotField
-{
-	NVM_FIELD_WORD,
-	NVM_FIELD_XID,
-	NVM_FIELD_STATEMENT,
-	NVM_FIELD_GAP,				/* + index */
-	NVM_FIELD_LOCKS = NVM_FIELD_GAP + NVM_SLOT_GAPS
-} NvmSlotField;
-
 /* NvmSlotState.owner of a slot that belongs to a prepared transaction */
 #define NVM_OWNER_PREPARED		PG_UINT32_MAX
 
@@ -46,11 +36,6 @@ extern NvmSettleFunction nvm_settle_indexes;
 /* ---- wbl_slot.c ---- */
 
 extern NvmSlot *nvm_slot(uint32 slot);
-extern uint64 nvm_slot_word(uint32 slot, uint32 state, uint64 counter);
-extern bool nvm_slot_word_valid(uint32 slot, uint64 word);
-extern uint64 nvm_slot_field(uint32 slot, NvmSlotField field, uint64 value);
-extern bool nvm_slot_field_valid(uint32 slot, NvmSlotField field, uint64 value);
-extern const char *nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy);
 
 /* store in both copies and flush; the caller drains */
 extern void nvm_slot_store_word(uint32 slot, uint64 word);

@@ -20,16 +20,9 @@
 #include "utils/memutils.h"
 #include "wbl/wbl_impl.h"
 
-StaticAssertDecl(sizeof(NvmLockList) == NVM_LOCK_LIST_HEADER, "header of a list of locks");
-StaticAssertDecl(sizeof(NvmLockItem) == NVM_LOCK_ITEM_SIZE, "item of a list of locks");
-
-/* domain of nvm_pool_check's place */
-#define NVM_PLACE_LOCKS(unit)	((UINT64_C(1) << 60) | (uint64) (unit))
-
 #define LIST_SIZE(n)			(NVM_LOCK_LIST_HEADER + (Size) (n) * NVM_LOCK_ITEM_SIZE)
 #define LIST_UNITS(n)			((LIST_SIZE(n) + NVM_UNIT_SIZE - 1) / NVM_UNIT_SIZE)
-#define LIST_ROOM(units) \
-	(((Size) (units) * NVM_UNIT_SIZE - NVM_LOCK_LIST_HEADER) / NVM_LOCK_ITEM_SIZE)
+#define LIST_ROOM(units)		NVM_LOCK_LIST_ROOM(units)
 
 /*
  * The list that this process is writing.  Extents are chained from the last
@@ -50,19 +43,6 @@ lock_list(uint32 unit)
 	return (NvmLockList *) NvmPoolPtr((uint64) unit * NVM_UNIT_SIZE);
 }
 
-static uint32
-lock_list_crc(uint32 unit, const NvmLockList *header)
-{
-	NvmLockList copy = *header;
-	uint32		crc[2];
-
-	copy.crc = 0;
-	crc[0] = nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_LOCKS(unit), 32);
-	crc[1] = nvm_pool_check(header + 1, (Size) header->count * NVM_LOCK_ITEM_SIZE,
-							NVM_PLACE_LOCKS(unit), 32);
-	return nvm_pool_check(crc, sizeof(crc), NVM_PLACE_LOCKS(unit), 32);
-}
-
 /*
  * Write what is in memory to an extent, flushed.  May ERROR before anything is
  * done.
@@ -77,7 +57,7 @@ lock_list_write(void)
 	header->stamp = list.stamp;
 	header->next = list.first;
 	header->count = list.nitems;
-	header->crc = lock_list_crc(unit, header);
+	header->crc = nvm_lock_list_crc(unit, header);
 	nvm_flush(header, LIST_SIZE(list.nitems));
 	list.first = unit;
 	list.nitems = 0;
@@ -165,29 +145,9 @@ nvm_lock_list_kept(void)
 const char *
 nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit)
 {
-	uint32		steps = 0;
+	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
 
-	while (unit != 0)
-	{
-		uint32		units = nvm_locks_units(unit, slot);
-		NvmLockList *header;
-
-		if (units == 0)
-			return "it leads to an extent that is not its own";
-		header = lock_list(unit);
-		if (header->stamp != NVM_STAMP_MAKE(slot, counter))
-			return "it has the stamp of another transaction";
-		if (header->count > LIST_ROOM(units))
-			return "its length does not fit the extent";
-		if (header->crc != lock_list_crc(unit, header))
-			return "wrong checksum";
-		if (header->reserved[0] != 0 || header->reserved[1] != 0 || header->reserved[2] != 0)
-			return "reserved bytes are set";
-		if (++steps > NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
-			return "it leads back to itself";
-		unit = header->next;
-	}
-	return NULL;
+	return nvm_image_locks_problem(&image, slot, counter, unit);
 }
 
 /*

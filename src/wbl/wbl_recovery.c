@@ -50,61 +50,15 @@ elapsed_usec(instr_time start)
 }
 
 /*
- * Which of two valid words of a slot was stored last.  The copies differ only
- * if the stop came between a store and its drain.  Between IDLE and DECIDED
- * of one counter nothing was in flight either way; DECIDED is the cautious
- * reading.
- */
-static int
-nvm_word_rank(uint64 word)
-{
-	switch (NVM_WORD_STATE(word))
-	{
-		case NVM_SLOT_UNUSED:
-			return 0;
-		case NVM_SLOT_PREPARED:
-			return 1;
-		case NVM_SLOT_TWOPHASE:
-			return 2;
-		case NVM_SLOT_IDLE:
-			return 3;
-		default:
-			return 4;
-	}
-}
-
-static bool
-nvm_word_is_newer(uint64 a, uint64 b)
-{
-	if (NVM_WORD_COUNTER(a) != NVM_WORD_COUNTER(b))
-		return NVM_WORD_COUNTER(a) > NVM_WORD_COUNTER(b);
-	return nvm_word_rank(a) > nvm_word_rank(b);
-}
-
-/*
- * Read the two copies of a slot into one.  A damaged copy is replaced by the
- * other: what was acknowledged, and what anything relies on, was drained in
- * both.  False if the slot cannot be read; the pool has been refused.
+ * Read the two copies of a slot into one.  False if the slot cannot be read;
+ * the pool has been refused.
  */
 static bool
 nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 {
-	NvmSlot    *s = nvm_slot(slot);
 	const char *problem[2];
-	int			best;
 
-	for (int i = 0; i < 2; i++)
-		problem[i] = nvm_slot_copy_problem(slot, &s->copy[i]);
-
-	/* a copy that was lost to zeros verifies, but cannot be this far behind */
-	for (int i = 0; i < 2; i++)
-	{
-		if (problem[i] == NULL && problem[1 - i] == NULL &&
-			s->copy[i].word == 0 && NVM_WORD_COUNTER(s->copy[1 - i].word) > 0)
-			problem[i] = "it is zero";
-	}
-
-	if (problem[0] != NULL && problem[1] != NULL)
+	if (!nvm_slot_join(slot, nvm_slot(slot), result, problem))
 	{
 		nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
 						psprintf("both copies of commit slot %u of the pool are damaged: %s; %s",
@@ -114,21 +68,12 @@ nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 	}
 	if (problem[0] != NULL || problem[1] != NULL)
 	{
-		best = (problem[0] != NULL) ? 1 : 0;
+		int			bad = problem[0] != NULL ? 0 : 1;
+
 		ereport(LOG,
 				(errmsg("nvm: repaired copy %d of commit slot %u from the other copy",
-						1 - best, slot),
-				 errdetail("The damage: %s.", problem[1 - best])));
-		*result = s->copy[best];
-		return true;
-	}
-
-	best = nvm_word_is_newer(s->copy[1].word, s->copy[0].word) ? 1 : 0;
-	*result = s->copy[best];
-	for (int i = 0; i < NVM_SLOT_GAPS; i++)
-	{
-		if (result->gap[i] == 0)
-			result->gap[i] = s->copy[1 - best].gap[i];
+						bad, slot),
+				 errdetail("The damage: %s.", problem[bad])));
 	}
 	return true;
 }
@@ -157,36 +102,22 @@ nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
 }
 
 /*
- * The number of used slots: a prefix of the array.  Looks a little past its
- * end, so that a hole, which only damage can make, is found.
+ * The number of used slots.  False if they make no sense; the pool has been
+ * refused.
  */
 static bool
 nvm_slots_count(uint32 *count)
 {
-	uint32		used = 0;
-	uint32		unused = 0;
+	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
+	uint32		hole;
 
-	for (uint32 slot = 0; slot < NVM_MAX_SLOTS && unused < 512; slot++)
-	{
-		NvmSlot    *s = nvm_slot(slot);
-
-		if (s->copy[0].word == 0 && s->copy[1].word == 0)
-		{
-			unused++;
-			continue;
-		}
-		if (unused > 0)
-		{
-			nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
-							psprintf("commit slot %u of the pool is blank, but slot %u is in use",
-									 used, slot),
-							"Restore the pool from a backup.");
-			return false;
-		}
-		used = slot + 1;
-	}
-	*count = used;
-	return true;
+	if (nvm_slots_prefix(&image, count, &hole))
+		return true;
+	nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+					psprintf("commit slot %u of the pool is blank, but slot %u is in use",
+							 hole, *count),
+					"Restore the pool from a backup.");
+	return false;
 }
 
 /*

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wbl_slot.c
- *	  Commit slots: their words and checks, gap entries, and who owns one.
+ *	  Commit slots: their words, gap entries, and who owns one.
  *
  * A process that writes nvm data takes a slot with its first write and keeps
  * it until it exits.  The slot's word on media says DECIDED from before the
@@ -23,13 +23,6 @@
 #include "storage/ipc.h"
 #include "wbl/wbl_impl.h"
 
-StaticAssertDecl(sizeof(NvmSlot) == NVM_SLOT_SIZE, "a commit slot is two cache lines");
-StaticAssertDecl(sizeof(NvmSlotCopy) == NVM_LINE_SIZE, "a copy is one cache line");
-
-/* domain of nvm_pool_check's place */
-#define NVM_PLACE_SLOT(slot, field) \
-	((UINT64_C(1) << 61) | ((uint64) (slot) << 4) | (uint64) (field))
-
 /* This process's slot, or -1, and the last counter it has handed out there */
 static int	my_slot = -1;
 static uint64 my_counter = 0;
@@ -41,76 +34,9 @@ static bool exit_registered = false;
 NvmSlot *
 nvm_slot(uint32 slot)
 {
-	return (NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET + (uint64) slot * NVM_SLOT_SIZE);
-}
+	NvmImage	image = {nvm_pool_base, 0};
 
-/*
- * A word with its check.
- */
-uint64
-nvm_slot_word(uint32 slot, uint32 state, uint64 counter)
-{
-	uint64		word = (counter << 16) | ((uint64) state << 12);
-
-	return word | nvm_pool_check(&word, sizeof(word),
-								 NVM_PLACE_SLOT(slot, NVM_FIELD_WORD), 12);
-}
-
-bool
-nvm_slot_word_valid(uint32 slot, uint64 word)
-{
-	if (word == 0)
-		return true;
-	return NVM_WORD_STATE(word) >= NVM_SLOT_IDLE &&
-		NVM_WORD_STATE(word) <= NVM_SLOT_TWOPHASE &&
-		word == nvm_slot_word(slot, NVM_WORD_STATE(word), NVM_WORD_COUNTER(word));
-}
-
-/*
- * Another field with its check.  0 stays 0.
- */
-uint64
-nvm_slot_field(uint32 slot, NvmSlotField field, uint64 value)
-{
-	if (value == 0)
-		return 0;
-	return (value << 16) | nvm_pool_check(&value, sizeof(value),
-										  NVM_PLACE_SLOT(slot, field), 16);
-}
-
-bool
-nvm_slot_field_valid(uint32 slot, NvmSlotField field, uint64 value)
-{
-	return value == 0 ||
-		value == nvm_slot_field(slot, field, NVM_FIELD_VALUE(value));
-}
-
-/*
- * What is wrong with one copy of a slot, or NULL.
- */
-const char *
-nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy)
-{
-	if (!nvm_slot_word_valid(slot, copy->word))
-		return "its commit word fails its check";
-	if (!nvm_slot_field_valid(slot, NVM_FIELD_XID, copy->xid))
-		return "its transaction id fails its check";
-	for (int i = 0; i < NVM_SLOT_GAPS; i++)
-	{
-		if (!nvm_slot_field_valid(slot, NVM_FIELD_GAP + i, copy->gap[i]))
-			return "a gap entry fails its check";
-		if (copy->gap[i] != 0 &&
-			NVM_FIELD_VALUE(copy->gap[i]) > NVM_WORD_COUNTER(copy->word) + 1)
-			return "a gap entry lies beyond the commit word";
-	}
-	if (!nvm_slot_field_valid(slot, NVM_FIELD_STATEMENT, copy->statement))
-		return "its statement counter fails its check";
-	if (!nvm_slot_field_valid(slot, NVM_FIELD_LOCKS, copy->locks))
-		return "the place of its row locks fails its check";
-	if ((NVM_WORD_STATE(copy->word) == NVM_SLOT_PREPARED ||
-		 NVM_WORD_STATE(copy->word) == NVM_SLOT_TWOPHASE) && copy->xid == 0)
-		return "it is prepared without a transaction id";
-	return NULL;
+	return nvm_image_slot(&image, slot);
 }
 
 /*

@@ -1,0 +1,540 @@
+/*-------------------------------------------------------------------------
+ *
+ * verify_block.c
+ *	  Blocks of tables, row versions, chains, large values.
+ *
+ * Compiled into the server, for nvm.check(), and into nvm_poolcheck.  In the
+ * server others may be at work: whoever finds something looks again under the
+ * block's locks.
+ *
+ * Versions whose begin stamp is in a gap are passed over: a crash may have
+ * left anything of them, and the collector is on its way.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "port/pg_crc32c.h"
+#include "verify/nvm_verify_block.h"
+
+/* ---- reading ---- */
+
+uint32
+nvm_block_check_word(uint32 dir, uint32 blkno, uint64 offset)
+{
+	uint32		id[3] = {NVM_BLOCK_MAGIC, dir, blkno};
+
+	return nvm_pool_check(id, sizeof(id), offset, 32);
+}
+
+/*
+ * Checksum of what never changes in a version: its length and flags, the
+ * root's TID, the number of attributes, t_hoff, the null bitmap and the data.
+ * Left out are transaction and command ids and the bits that a running
+ * incarnation sets beside them.
+ */
+uint32
+nvm_version_crc(const NvmVersion *v)
+{
+	pg_crc32c	crc;
+	uint16		head[7];
+
+	head[0] = v->len;
+	head[1] = v->flags;
+	head[2] = v->tuple.root_blk_hi;
+	head[3] = v->tuple.root_blk_lo;
+	head[4] = v->tuple.root_offset;
+	head[5] = NVM_TUPLE_NATTS(v->tuple.infomask2);
+	head[6] = v->tuple.infomask & NVM_INFOMASK_FIXED;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, head, sizeof(head));
+	if (v->len > offsetof(NvmTupleHeader, hoff) && v->len <= NVM_MAX_TUPLE)
+		COMP_CRC32C(crc, (const char *) &v->tuple + offsetof(NvmTupleHeader, hoff),
+					v->len - offsetof(NvmTupleHeader, hoff));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static NvmVersion *
+cell_of(NvmBlock *block, uint32 cell)
+{
+	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+}
+
+/*
+ * Is (blk, off) the first cell of an area of an initialised block?
+ */
+static bool
+exists(NvmBlockCheck *check, uint32 blk, uint32 off)
+{
+	NvmBlock   *block;
+
+	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
+		return false;
+	block = check->ops->block(check, blk);
+	return block != NULL && block->magic == NVM_BLOCK_MAGIC &&
+		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
+}
+
+/*
+ * The begin word of the area that starts at (blk, off); 0 if there is none, or
+ * if it is free or retired.  Read before the bit, see nvm_tid_begin.
+ */
+static uint64
+begin_at(NvmBlockCheck *check, uint32 blk, uint32 off)
+{
+	NvmBlock   *block;
+	uint64		begin;
+
+	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
+		return 0;
+	block = check->ops->block(check, blk);
+	if (block == NULL || block->magic != NVM_BLOCK_MAGIC)
+		return 0;
+	begin = nvm_load(&cell_of(block, off)->begin);
+	if (nvm_begin_is(begin, NVM_STAMP_RETIRED) || !exists(check, blk, off))
+		return 0;
+	return begin;
+}
+
+/* ---- blocks ---- */
+
+/*
+ * Was a starts bit lost?  table/space.c, nvm_block_lost_area.
+ */
+static bool
+lost_area(NvmBlockCheck *check, const NvmBlock *block, uint32 cell)
+{
+	return nvm_cell_looks_taken(block, cell) &&
+		!check->ops->crashed(check, block->alloc_inc) &&
+		!check->ops->in_gap(check, nvm_load(&((const NvmVersion *) ((const char *) block +
+																   cell * NVM_CELL_SIZE))->begin));
+}
+
+static inline bool
+check_bit(const uint64 *bits, uint32 cell)
+{
+	return (nvm_load(&bits[cell / 64]) >> (cell % 64)) & 1;
+}
+
+/*
+ * Has this stamp been handed out?
+ */
+static bool
+check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
+			uint64 stamp)
+{
+	uint32		slot = NVM_STAMP_SLOT(stamp);
+	uint64		limit;
+
+	if (slot >= NVM_MAX_SLOTS || !check->ops->handed_out(check, slot, &limit))
+	{
+		check->ops->report(check, blk, off, "%s stamp names commit slot %u, which was never used",
+						   which, slot);
+		return false;
+	}
+	if (NVM_STAMP_COUNTER(stamp) > limit)
+	{
+		check->ops->report(check, blk, off,
+						   "%s stamp " UINT64_FORMAT " of commit slot %u was never handed out",
+						   which, (uint64) NVM_STAMP_COUNTER(stamp), slot);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Header of a block.  Returns false if the rest makes no sense.
+ */
+static bool
+check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
+{
+	if (block->magic == 0)
+	{
+		const char *bytes = (const char *) block;
+
+		for (int i = 0; i < NVM_BLOCK_HEADER_SIZE; i++)
+		{
+			if (bytes[i] != 0)
+			{
+				check->ops->report(check, blk, 0, "block has no magic number, but is not empty");
+				break;
+			}
+		}
+		return false;
+	}
+	if (block->magic != NVM_BLOCK_MAGIC)
+	{
+		check->ops->report(check, blk, 0, "wrong magic number %08x", block->magic);
+		return false;
+	}
+	if (block->dir != check->dir || block->blkno != blk)
+	{
+		check->ops->report(check, blk, 0, "block says that it is block %u of storage %u",
+						 block->blkno, block->dir);
+		return false;
+	}
+	if (block->check != nvm_block_check_word(check->dir, blk, (const char *) block - check->base))
+		check->ops->report(check, blk, 0, "wrong checksum in the block's header");
+	if ((block->flags & ~NVM_BLOCK_SUSPECT) != 0)
+		check->ops->report(check, blk, 0, "unknown flags %04x", block->flags);
+	if (block->alloc_inc == 0 || block->alloc_inc > check->incarnation)
+		check->ops->report(check, blk, 0, "incarnation %u is in the future",
+						 block->alloc_inc);
+	return true;
+}
+
+/*
+ * What the used bits say beside the areas, which cover `covered`.  They are
+ * exact while the incarnation runs that last handed out cells of the block.
+ * Later they are the evidence for a starts bit that was lost; what a crash may
+ * have left is passed over.
+ */
+static void
+check_used(NvmBlockCheck *check, NvmBlock *block, uint32 blk, const uint64 *covered)
+{
+	bool		exact = block->alloc_inc == check->incarnation;
+	uint32		cell = NVM_FIRST_CELL;
+
+	while (cell < NVM_CELLS)
+	{
+		bool		is_covered = check_bit(covered, cell);
+		uint32		end = cell + 1;
+
+		if (check_bit(block->used, cell) == is_covered)
+		{
+			cell++;
+			continue;
+		}
+		while (end < NVM_CELLS && check_bit(covered, end) == is_covered &&
+			   check_bit(block->used, end) != is_covered)
+			end++;
+		if (is_covered && exact)
+			check->ops->report(check, blk, cell, "cells %u to %u belong to a version, but are not marked as used",
+							 cell, end - 1);
+		else if (!is_covered && (exact || lost_area(check, block, cell)))
+			check->ops->report(check, blk, cell, "cells %u to %u are in use, but belong to no version",
+							 cell, end - 1);
+		cell = end;
+	}
+}
+
+/*
+ * Areas do not overlap, and the bitmaps agree with them.  Of a block that was
+ * not yet used in this incarnation nothing is promised about free cells.
+ */
+static void
+check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
+{
+	bool		sane = block->alloc_inc == check->incarnation;
+	uint64		covered[4] = {0, 0, 0, 0};
+	uint32		cell;
+	uint32		last = 0;
+	uint32		end = NVM_FIRST_CELL;
+
+	for (cell = 0; cell < NVM_FIRST_CELL; cell++)
+	{
+		if (check_bit(block->starts, cell))
+			check->ops->report(check, blk, 0, "a version starts in the block's header");
+	}
+
+	for (cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
+	{
+		NvmVersion *v = cell_of(block, cell);
+
+		if (check_bit(block->starts, cell))
+		{
+			uint32		ncells = NvmVersionCells(v);
+			uint64		begin = nvm_load(&v->begin);
+
+			if (cell < end)
+				check->ops->report(check, blk, cell, "area overlaps the one before it, which begins at %u and ends at %u",
+								 last, end - 1);
+
+			/*
+			 * Handed out when a crash came, and not written: its length is that
+			 * of whatever was there before.  Sanitizing gives the cells back.
+			 */
+			if (begin == 0 && check->ops->crashed(check, block->alloc_inc))
+				ncells = 1;
+			else if (ncells == 0 || cell + ncells > NVM_CELLS)
+				check->ops->report(check, blk, cell, "area of %u cells does not fit", ncells);
+			last = cell;
+			end = Max(end, Min(cell + ncells, NVM_CELLS));
+		}
+		if (cell < end)
+			covered[cell / 64] |= UINT64CONST(1) << (cell % 64);
+		else if (sane && !check_bit(block->used, cell) && nvm_load(&v->begin) != 0)
+			check->ops->report(check, blk, cell, "free cell is not zero");
+	}
+	check_used(check, block, blk, covered);
+}
+
+/*
+ * One version that exists.
+ */
+static void
+check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+			  uint32 off)
+{
+	uint64		end = nvm_load(&v->end);
+	uint64		next = nvm_load(&v->next);
+	uint64		root = nvm_version_root(v);
+	bool		is_root = (v->flags & NVM_VF_ROOT) != 0;
+
+	if (!check_stamp(check, blk, off, "begin", begin))
+		return;
+	if (end != 0)
+	{
+		if (NVM_STAMP_IS_SPECIAL(end))
+			check->ops->report(check, blk, off, "end is not a stamp");
+		else
+			(void) check_stamp(check, blk, off, "end", end);
+	}
+	if ((v->flags & ~(NVM_VF_ROOT | NVM_VF_NOINDEX | NVM_VF_LARGE)) != 0)
+		check->ops->report(check, blk, off, "unknown flags %04x", v->flags);
+	if (NvmVersionCells(v) < 2 || v->len < NVM_TUPLE_MIN ||
+		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
+	{
+		check->ops->report(check, blk, off, "length %u does not fit %u cells",
+						 v->len, NvmVersionCells(v));
+		return;
+	}
+	if (v->crc != nvm_version_crc(v))
+	{
+		check->ops->report(check, blk, off, "wrong checksum");
+		return;
+	}
+	if (is_root != (root == NVM_REF_MAKE(blk, off, 0)))
+		check->ops->report(check, blk, off, "version says that its root is (%u,%u)",
+						 NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	else if (!is_root &&
+			 !exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
+						 NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	if (NVM_REF_IS_VALID(next) &&
+		end != 0 && !check->ops->in_gap(check, end) &&
+		check->ops->block(check, NVM_REF_BLOCK(next)) == NULL)
+		check->ops->report(check, blk, off, "next version (%u,%u) is beyond the end of the table",
+						 NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+
+	check->ops->tuple(check, v, begin, blk, off);
+}
+
+/* a step of check_chain: may next be followed? */
+static bool
+check_follows(NvmBlockCheck *check, uint64 begin, uint64 end)
+{
+	if (!nvm_begin_is_version(begin))
+		return true;			/* a stub, or unlinked */
+	return end != 0 && !check->ops->in_gap(check, end);
+}
+
+/*
+ * Is this the newest version of a row because a transaction made it that the
+ * gap collector has yet to take back, or is about to?
+ */
+static bool
+check_leads_to_gap(NvmBlockCheck *check, uint64 ref)
+{
+	uint64		begin = begin_at(check, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
+
+	return check->ops->any_gap(check) &&
+		(!nvm_begin_is_version(begin) || check->ops->in_gap(check, begin));
+}
+
+/*
+ * The chain of the row with root (blk, off).
+ */
+static void
+check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
+{
+	uint64		root = NVM_REF_MAKE(blk, off, 0);
+	NvmVersion *v = cell_of(block, off);
+	uint64		link = nvm_load(&v->link);
+	uint64		hint = 0;
+	uint64		tortoise = root;
+	uint64		cur = root;
+	uint64		steps = 0;
+	uint64		limit = 1;
+
+	if (check->marks != 0 && NVM_REF_HI(link) == check->marks && NVM_REF_IS_VALID(link))
+		hint = NVM_REF_TID(link);
+
+	for (;;)
+	{
+		uint64		begin = nvm_load(&v->begin);
+		uint64		end = nvm_load(&v->end);
+		uint64		next = nvm_load(&v->next);
+		NvmVersion *w;
+
+		if (cur == hint)
+			hint = 0;
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
+			!check_follows(check, begin, end))
+			break;
+
+		cur = NVM_REF_TID(next);
+		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
+		{
+			check->ops->report(check, blk, off, "chain leads to (%u,%u), which does not exist",
+							 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+			return;
+		}
+		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
+		if (nvm_begin_is_version(nvm_load(&w->begin)))
+		{
+			if (nvm_version_root(w) != root)
+				check->ops->report(check, blk, off, "chain leads to (%u,%u), which is of another row",
+								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end &&
+					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
+				check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
+								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+		}
+		if (nvm_version_root(w) != root)
+			return;
+		v = w;
+
+		/* Brent's search for a cycle */
+		if (cur == tortoise)
+		{
+			check->ops->report(check, blk, off, "chain has a cycle through (%u,%u)",
+							 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+			return;
+		}
+		if (++steps == limit)
+		{
+			tortoise = cur;
+			steps = 0;
+			limit *= 2;
+		}
+	}
+
+	if (hint != 0 && hint != root && !check_leads_to_gap(check, hint))
+		check->ops->report(check, blk, off, "newest version is said to be (%u,%u), which is not in the chain",
+						 NVM_REF_BLOCK(hint), NVM_REF_OFFSET(hint));
+}
+
+void
+nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
+{
+	uint32		cell;
+
+	if (!check_header(check, block, blk))
+		return;
+	check_areas(check, block, blk);
+
+	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
+		 cell = nvm_block_next_start(block, cell + 1))
+	{
+		NvmVersion *v = cell_of(block, cell);
+		uint64		begin = nvm_load(&v->begin);
+
+		if (begin == 0 || cell + NvmVersionCells(v) > NVM_CELLS)
+			continue;
+		if (NVM_STAMP_IS_SPECIAL(begin))
+		{
+			if (nvm_begin_is(begin, NVM_STAMP_STUB))
+				check_chain(check, block, blk, cell);
+			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&
+					 !nvm_begin_is(begin, NVM_STAMP_RETIRED))
+				check->ops->report(check, blk, cell, "unknown state %04x",
+								 NVM_STAMP_SLOT(begin));
+			continue;
+		}
+		if (check->ops->in_gap(check, begin))
+			continue;
+		check_version(check, v, begin, blk, cell);
+		if ((v->flags & NVM_VF_ROOT) != 0)
+			check_chain(check, block, blk, cell);
+	}
+}
+
+/* ---- tuples and large values ---- */
+
+bool
+nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk, uint32 off,
+				 uint32 *limit, uint16 *nlarge)
+{
+	const NvmTupleHeader *th = &v->tuple;
+	int			natts = NVM_TUPLE_NATTS(th->infomask2);
+	bool		hasnull = (th->infomask & NVM_TUPLE_HASNULL) != 0;
+	bool		large = (v->flags & NVM_VF_LARGE) != 0;
+	uint32		hoff = MAXALIGN(NVM_TUPLE_MIN + (hasnull ? (natts + 7) / 8 : 0));
+
+	*limit = v->len;
+	*nlarge = 0;
+	if (th->hoff != hoff || hoff > v->len)
+	{
+		check->ops->report(check, blk, off, "data begins at byte %u, expected %u",
+						   th->hoff, hoff);
+		return false;
+	}
+	if (large != ((th->infomask & NVM_TUPLE_HASEXTERNAL) != 0))
+		check->ops->report(check, blk, off, "flags disagree about values outside the block");
+	if (!large)
+		return true;
+	if (*limit >= hoff + sizeof(*nlarge))
+		memcpy(nlarge, (const char *) th + *limit - sizeof(*nlarge), sizeof(*nlarge));
+	if (*limit < hoff + NVM_TRAILER_SIZE(*nlarge))
+	{
+		check->ops->report(check, blk, off, "list of large values does not fit");
+		return false;
+	}
+	*limit -= NVM_TRAILER_SIZE(*nlarge);
+	return true;
+}
+
+const char *
+nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off)
+{
+	uint64		total = 0;
+	uint64		done = 0;
+	uint32		segment = 0;
+
+	do
+	{
+		const NvmLargeHeader *head;
+		pg_crc32c	crc;
+
+		if (offset == 0 || offset % NVM_UNIT_SIZE != 0)
+			return "is at an impossible place";
+		if (!check->ops->owns_large(check, offset / NVM_UNIT_SIZE))
+			return "is not where the version says";
+		head = (const NvmLargeHeader *) (check->base + offset);
+		if (segment == 0)
+			total = head->total;
+		if (head->stamp == 0)
+			return "has no stamp";
+		if (head->owner_block != blk || head->owner_offset != off)
+			return "belongs to another version";
+		if (head->segment != segment || head->total != total ||
+			head->length == 0 || head->length > total - done ||
+			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
+			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + head->length > NVM_CHUNK_SIZE)
+			return "has runs that do not fit together";
+		for (size_t i = 0; i < lengthof(head->reserved); i++)
+			if (head->reserved[i] != 0)
+				return "has reserved bytes that are not zero";
+
+		INIT_CRC32C(crc);
+		COMP_CRC32C(crc, (const char *) head + sizeof(NvmLargeHeader), head->length);
+		FIN_CRC32C(crc);
+		if (crc != head->crc)
+			return "has a wrong checksum";
+
+		done += head->length;
+		offset = head->next;
+		segment++;
+	} while (offset != 0);
+
+	return done == total ? NULL : "is not complete";
+}
