@@ -113,7 +113,7 @@ $(OBJS) $(OBJS:.o=.bc) $(POOLCHECK_OBJS): $(wildcard src/*.h src/*/*.h bin/*/*.h
 all: $(POOLCHECK)
 $(POOLCHECK): $(POOLCHECK_OBJS)
 	$(CC) $(CFLAGS) $(POOLCHECK_OBJS) $(LDFLAGS) $(LDFLAGS_EX) -L'$(pkglibdir)' -L'$(libdir)' \
-		-lpgcommon -lpgport $(LIBS) -o $@
+		-lpgcommon -lpgport -lm -o $@
 $(POOLCHECK_OBJS): override CPPFLAGS += -DFRONTEND
 %_fe.o: %.c
 	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
