@@ -966,6 +966,10 @@ sub make_image
 	die "nvm_patch: $said" if $? != 0;
 	rmtree($self->{pool});
 	rename($to, $self->{pool}) or die "rename $to: $!";
+
+	# what the next start repairs is not damage
+	$said = qx(nvm_poolcheck -P $self->{pool} 2>&1);
+	die "nvm_poolcheck: image --seed $image_seed $args: $said" if $? != 0;
 	return;
 }
 
