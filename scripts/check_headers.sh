@@ -29,7 +29,7 @@ find_headers() {		# find_headers VERSION
 compile() {			# compile FOLDER... [-DFRONTEND], against $include
 	local frontend=
 	if [ "${!#}" = -DFRONTEND ]; then
-		frontend="-DFRONTEND -I$include/.."
+		frontend=-DFRONTEND
 		set -- "${@:1:$#-1}"
 	fi
 	# shellcheck disable=SC2086

@@ -188,7 +188,8 @@ result(const PoolFile *file, bool describe_only)
 		pg_fatal("could not write to standard output: %m");
 	if (findings() > 0)
 	{
-		pg_log_error("NVM pool \"%s\" is damaged: " UINT64_FORMAT " findings", file->path, findings());
+		pg_log_error("NVM pool \"%s\" is damaged: " UINT64_FORMAT " finding%s",
+					 file->path, findings(), findings() == 1 ? "" : "s");
 		return POOLCHECK_DAMAGED;
 	}
 	if (verbose && !describe_only)

@@ -38,8 +38,10 @@ pool_file_open(PoolFile *file, const char *dir)
 	snprintf(file->path, sizeof(file->path), "%s/%s", dir, NVM_POOL_FILE);
 	if (lstat(file->path, &st) != 0)
 	{
+		int			save_errno = errno;
+
 		pg_log_error("could not access NVM pool \"%s\": %m", file->path);
-		if (errno == ENOENT)
+		if (save_errno == ENOENT)
 			pg_log_error_hint("Name the directory of the pool with --pool.");
 		exit(POOLCHECK_FAILED);
 	}

@@ -23,7 +23,6 @@
 /* of each block */
 #define SEEN				0x01	/* is on a level */
 #define LED_TO				0x02	/* has a downlink */
-#define BAD					0x04	/* its bytes make no sense, and that was said */
 
 typedef struct IndexWalk
 {
@@ -154,7 +153,6 @@ enter_page(IndexWalk *walk, uint32 blkno)
 		page = index_page(walk, blkno);
 		if (nvm_verify_index_image(&walk->verify, blkno, (const char *) page, offset_of(walk, page)))
 			return page;
-		walk->mark[blkno] |= BAD;
 	}
 	walk->broken = true;
 	return NULL;

@@ -178,7 +178,7 @@ check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	if (block->dir != check->dir || block->blkno != blk)
 	{
 		check->ops->report(check, blk, 0, "block says that it is block %u of storage %u",
-						 block->blkno, block->dir);
+						   block->blkno, block->dir);
 		return false;
 	}
 	if (block->check != nvm_block_check_word(check->dir, blk, (const char *) block - check->base))
@@ -187,7 +187,7 @@ check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 		check->ops->report(check, blk, 0, "unknown flags %04x", block->flags);
 	if (block->alloc_inc == 0 || block->alloc_inc > check->incarnation)
 		check->ops->report(check, blk, 0, "incarnation %u is in the future",
-						 block->alloc_inc);
+						   block->alloc_inc);
 	return true;
 }
 
@@ -218,10 +218,10 @@ check_used(NvmBlockCheck *check, NvmBlock *block, uint32 blk, const uint64 *cove
 			end++;
 		if (is_covered && exact)
 			check->ops->report(check, blk, cell, "cells %u to %u belong to a version, but are not marked as used",
-							 cell, end - 1);
+							   cell, end - 1);
 		else if (!is_covered && (exact || lost_area(check, block, cell)))
 			check->ops->report(check, blk, cell, "cells %u to %u are in use, but belong to no version",
-							 cell, end - 1);
+							   cell, end - 1);
 		cell = end;
 	}
 }
@@ -256,7 +256,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 
 			if (cell < end)
 				check->ops->report(check, blk, cell, "area overlaps the one before it, which begins at %u and ends at %u",
-								 last, end - 1);
+								   last, end - 1);
 
 			/*
 			 * Handed out when a crash came, and not written: its length is that
@@ -304,7 +304,7 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
 	{
 		check->ops->report(check, blk, off, "length %u does not fit %u cells",
-						 v->len, NvmVersionCells(v));
+						   v->len, NvmVersionCells(v));
 		return;
 	}
 	if (v->crc != nvm_version_crc(v))
@@ -314,16 +314,16 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	}
 	if (is_root != (root == NVM_REF_MAKE(blk, off, 0)))
 		check->ops->report(check, blk, off, "version says that its root is (%u,%u)",
-						 NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root &&
 			 !exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
 		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
-						 NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	if (NVM_REF_IS_VALID(next) &&
 		end != 0 && !check->ops->in_gap(check, end) &&
 		check->ops->block(check, NVM_REF_BLOCK(next)) == NULL)
 		check->ops->report(check, blk, off, "next version (%u,%u) is beyond the end of the table",
-						 NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 
 	check->ops->tuple(check, v, begin, blk, off);
 }
@@ -385,7 +385,7 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
 		{
 			check->ops->report(check, blk, off, "chain leads to (%u,%u), which does not exist",
-							 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return;
 		}
 		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
@@ -393,11 +393,11 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 		{
 			if (nvm_version_root(w) != root)
 				check->ops->report(check, blk, off, "chain leads to (%u,%u), which is of another row",
-								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end &&
 					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
 				check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
-								 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 		}
 		if (nvm_version_root(w) != root)
 			return;
@@ -407,7 +407,7 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 		if (cur == tortoise)
 		{
 			check->ops->report(check, blk, off, "chain has a cycle through (%u,%u)",
-							 NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return;
 		}
 		if (++steps == limit)
@@ -420,7 +420,7 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 
 	if (hint != 0 && hint != root && !check_leads_to_gap(check, hint))
 		check->ops->report(check, blk, off, "newest version is said to be (%u,%u), which is not in the chain",
-						 NVM_REF_BLOCK(hint), NVM_REF_OFFSET(hint));
+						   NVM_REF_BLOCK(hint), NVM_REF_OFFSET(hint));
 }
 
 void
@@ -447,7 +447,7 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&
 					 !nvm_begin_is(begin, NVM_STAMP_RETIRED))
 				check->ops->report(check, blk, cell, "unknown state %04x",
-								 NVM_STAMP_SLOT(begin));
+								   NVM_STAMP_SLOT(begin));
 			continue;
 		}
 		if (check->ops->in_gap(check, begin))

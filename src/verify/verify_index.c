@@ -98,7 +98,7 @@ image_entries(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 		if ((i == ntail - NVM_INDEX_NTAIL(settled)) != (off == NVM_INDEX_UPPER(settled)))
 		{
 			verify->report(verify, blkno, 0, "%u settled entries of the tail, from byte %u, which is not where the tail entry %u begins",
-								   NVM_INDEX_NTAIL(settled), NVM_INDEX_UPPER(settled), ntail - i);
+						   NVM_INDEX_NTAIL(settled), NVM_INDEX_UPPER(settled), ntail - i);
 			return false;
 		}
 
@@ -112,7 +112,7 @@ image_entries(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 	if (off != header->base_upper)
 	{
 		verify->report(verify, blkno, 0, "tail ends at byte %u, the base begins at %u",
-							   off, header->base_upper);
+					   off, header->base_upper);
 		return false;
 	}
 	for (uint32 i = 0; i < header->nbase; i++)
@@ -123,7 +123,7 @@ image_entries(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 		if (space == 0)
 		{
 			verify->report(verify, blkno, i + 1, "entry of the base at byte %u is not whole, or is there twice",
-								   NVM_INDEX_OFFSET(base[i]));
+						   NVM_INDEX_OFFSET(base[i]));
 			return false;
 		}
 		total += space;
@@ -152,7 +152,7 @@ image_order(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 	if (header->norder != n)
 	{
 		verify->report(verify, blkno, 0, "%u entries in order, but there are %u",
-							   header->norder, n);
+					   header->norder, n);
 		return false;
 	}
 	for (uint32 i = 0; i < n; i++)
@@ -186,7 +186,7 @@ nvm_verify_index_image(NvmIndexVerify *verify, uint32 blkno, const char *copy, u
 		header->blkno != blkno)
 	{
 		verify->report(verify, blkno, 0, "page says that it is block %u of storage %u, magic number %08x",
-							   header->blkno, header->dir, header->magic);
+					   header->blkno, header->dir, header->magic);
 		return false;
 	}
 	if (header->check != nvm_index_check_at(header->dir, header->blkno, offset))
@@ -195,7 +195,7 @@ nvm_verify_index_image(NvmIndexVerify *verify, uint32 blkno, const char *copy, u
 		verify->report(verify, blkno, 0, "unknown flags %04x", header->flags);
 	if (((header->flags & NVM_INDEX_LEAF) != 0) != (header->level == 0))
 		verify->report(verify, blkno, 0, "level %u does not agree with flags %04x",
-							   header->level, header->flags);
+					   header->level, header->flags);
 
 	settled = NVM_INDEX_SETTLED(header->commit);
 	upper = NVM_INDEX_UPPER(nvm_index_tail_of(header, verify->marks));
@@ -211,7 +211,7 @@ nvm_verify_index_image(NvmIndexVerify *verify, uint32 blkno, const char *copy, u
 		(NVM_INDEX_NTAIL(settled) == 0) != (NVM_INDEX_UPPER(settled) == header->base_upper))
 	{
 		verify->report(verify, blkno, 0, "bounds do not fit: %u entries, %u more, %u, %u",
-							   header->nbase, ntail, upper, header->base_upper);
+					   header->nbase, ntail, upper, header->base_upper);
 		return false;
 	}
 	if (header->right != NVM_INDEX_NONE && header->nbase == 0)
@@ -251,10 +251,10 @@ nvm_verify_index_links(NvmIndexVerify *verify, const NvmIndexPage *page,
 {
 	if (page->level != level)
 		verify->report(verify, blkno, 0, "page is of level %u, reached on level %u",
-							   page->level, level);
+					   page->level, level);
 	if (page->left != left)
 		verify->report(verify, blkno, 0, "left link leads to block %u, the page before is %u",
-							   page->left, left);
+					   page->left, left);
 	if ((page->flags & NVM_INDEX_LIVE) == 0)
 		verify->report(verify, blkno, 0, "page of the tree is not marked as live");
 	if ((page->flags & NVM_INDEX_INCOMPLETE) != 0 && page->right == NVM_INDEX_NONE)
