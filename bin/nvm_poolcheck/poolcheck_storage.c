@@ -146,10 +146,12 @@ table_tuple(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk, uint3
 		return;
 	for (int i = 0; i < nlarge; i++)
 	{
+		uint64		word;
 		uint64		offset;
 		const char *problem;
 
-		memcpy(&offset, (const char *) &v->tuple + limit + i * sizeof(offset), sizeof(offset));
+		memcpy(&word, (const char *) &v->tuple + limit + i * sizeof(word), sizeof(word));
+		offset = NVM_LARGE_OFFSET(word);
 		problem = nvm_large_problem(check, offset, blk, off);
 		if (problem != NULL)
 			check->ops->report(check, blk, off, "large value at pool offset " UINT64_FORMAT " %s",

@@ -12,18 +12,6 @@
 
 #include "table/nvm_table.h"
 
-/*
- * Bytes at the end of a tuple with NVM_VF_LARGE, beyond its columns: a word
- * for each of the n values it has outside, and n in 2 bytes.  Not aligned.
- *
- * The word is the pool offset of the value, a multiple of NVM_UNIT_SIZE, plus
- * the place in the tuple where the value's stand-in holds that offset: so that
- * a copy of the tuple can be led to copies of its values without a catalog.
- */
-#define NVM_LARGE_TRAILER(n)	((n) * sizeof(uint64) + sizeof(uint16))
-#define NVM_LARGE_OFFSET(word)	((word) & ~(uint64) (NVM_UNIT_SIZE - 1))
-#define NVM_LARGE_PLACE(word)	((uint32) ((word) & (NVM_UNIT_SIZE - 1)))
-
 extern NvmLargeSet *nvm_large_set_make(NvmRelState *state);
 extern uint64 nvm_large_write(NvmLargeSet *set, const char *value, Size total,
 							  AttrNumber attnum);

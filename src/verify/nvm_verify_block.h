@@ -79,8 +79,17 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
 #define NVM_TUPLE_NATTS(infomask2)	((infomask2) & 0x07FF)
 #define NVM_TUPLE_MIN			23	/* offsetof(NvmTupleHeader, bits) */
 
-/* the trailer of a tuple with large values: their offsets, and how many */
-#define NVM_TRAILER_SIZE(n)		((n) * sizeof(uint64) + sizeof(uint16))
+/*
+ * Bytes at the end of a tuple with NVM_VF_LARGE, beyond its columns: a word
+ * for each of the n values it has outside, and n in 2 bytes.  Not aligned.
+ *
+ * The word is the pool offset of the value, a multiple of NVM_UNIT_SIZE, plus
+ * the place in the tuple where the value's stand-in holds that offset: so that
+ * a copy of the tuple can be led to copies of its values without a catalog.
+ */
+#define NVM_LARGE_TRAILER(n)	((n) * sizeof(uint64) + sizeof(uint16))
+#define NVM_LARGE_OFFSET(word)	((word) & ~(uint64) (NVM_UNIT_SIZE - 1))
+#define NVM_LARGE_PLACE(word)	((uint32) ((word) & (NVM_UNIT_SIZE - 1)))
 
 /*
  * Does `cell`, which is marked used although no area covers it, hold what
@@ -142,7 +151,7 @@ extern void nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk);
 
 /*
  * What frames a tuple's attributes.  *limit becomes the end of these, and
- * *nlarge the number of offsets behind that.  False if that makes no sense.
+ * *nlarge the number of words behind that.  False if that makes no sense.
  */
 extern bool nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk,
 							 uint32 off, uint32 *limit, uint16 *nlarge);

@@ -484,12 +484,12 @@ nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk, uint32 o
 		return true;
 	if (*limit >= hoff + sizeof(*nlarge))
 		memcpy(nlarge, (const char *) th + *limit - sizeof(*nlarge), sizeof(*nlarge));
-	if (*limit < hoff + NVM_TRAILER_SIZE(*nlarge))
+	if (*limit < hoff + NVM_LARGE_TRAILER(*nlarge))
 	{
 		check->ops->report(check, blk, off, "list of large values does not fit");
 		return false;
 	}
-	*limit -= NVM_TRAILER_SIZE(*nlarge);
+	*limit -= NVM_LARGE_TRAILER(*nlarge);
 	return true;
 }
 
