@@ -520,6 +520,8 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 			if (!wait_by_policy(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated,
 								wait_policy))
 				return TM_WouldBlock;
+			/* meanwhile versions may have come where others were */
+			memset(&guard, 0, sizeof(guard));
 			continue;
 		}
 		root = next;
@@ -578,6 +580,8 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 							lock_not_available(rel);
 						break;
 				}
+				/* meanwhile versions may have come where others were */
+				memset(&guard, 0, sizeof(guard));
 				continue;
 			}
 			/* our own later command's doing is not to be touched */
