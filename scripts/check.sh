@@ -335,7 +335,7 @@ powerfail_progress() {	# each crash as it is explored
 
 # core_suites.sh counts for itself
 tier_core() {
-	NVM_CORE_WORK=$work/core timeout 5400 scripts/core_suites.sh --inner >"$log" 2>&1
+	NVM_CORE_WORK=$work/core timeout ${NVM_CORE_LIMIT:-10800} scripts/core_suites.sh --inner >"$log" 2>&1
 	count_core $?
 }
 
@@ -373,7 +373,7 @@ inner() {
 		[ "$long" = 0 ] || echo "[$(date +%T)] $tier"
 		# shellcheck disable=SC2046
 		tier_result "$tier" $(tier_$tier) $((SECONDS - began))
-		sed -n 's/^core: \(.* byte for byte\)$/\1/p' "$log"
+		sed -n 's/^core: \(.* \(byte for byte\|TAP files\).*\)$/\1/p' "$log"
 		if [ "$tier" = build ] && [ "$failed" != 0 ] && [ ! -f pg_nvm.so ]; then
 			echo "nothing to test: the build failed"
 			break

@@ -2,7 +2,7 @@
 # The tests on a server of each major version that is supported.
 #
 # usage: check_matrix.sh [TIER...]
-#	tiers	as of check.sh; default: build likeheap regress isolation pgtap tap
+#	tiers	as of check.sh; default: build likeheap regress isolation pgtap tap core
 #
 # $NVM_MATRIX chooses the versions, by default "15 17 18".  The server of version NN
 # is that of the pg_config $PGNN_CONFIG; without it, one that is built from source
@@ -14,7 +14,7 @@ case ${1:-} in
 	-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 esac
 top=$(cd "$(dirname "$0")/.." && pwd)
-tiers=${*:-build likeheap regress isolation pgtap tap}
+tiers=${*:-build likeheap regress isolation pgtap tap core}
 bad=0
 summary=
 # servers with assertions take longer

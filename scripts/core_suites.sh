@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# PostgreSQL's own regress and isolation suites with nvm as the default table
-# access method, held against what heap prints on the same server; with btree as
-# the default index method, and with nvm_btree.
+# PostgreSQL's own suites with nvm as the default table access method: core's
+# regress and isolation and some of contrib's, held against what heap prints on the
+# same server, with btree as the default index method and with nvm_btree; and
+# core's TAP tests of subscriptions and recovery.
 #
 # usage: core_suites.sh [--source DIR] [--suites LIST] [--index-method LIST]
 #			[--heap-runs N] [--accept DIR] [--keep]
 #	--source	unpacked source tree; else apt's source package of the server
-#	--suites	some of: regress isolation dump (dump needs regress)
+#	--suites	some of: regress isolation dump contrib tap (dump needs regress);
+#			default: all
 #	--index-method	btree, nvm_btree, or (the default) both
 #	--heap-runs	how often heap runs each suite (default 1); nvm may print what
 #			any of the runs printed
@@ -19,6 +21,9 @@
 set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd)
+all_suites="regress isolation dump contrib tap"
+. "$top/scripts/core_contrib.sh"
+. "$top/scripts/core_tap.sh"
 
 # ---------------------------------------------------------------- outer part
 
@@ -52,7 +57,8 @@ copy_source() {
 		return 1
 	fi
 	mkdir -p "$1"
-	tar -C "$tree" -cf - src/test/regress src/test/isolation contrib/spi | tar -C "$1" -xf -
+	(cd "$tree" && tar -cf - src/test/regress src/test/isolation src/test/subscription \
+		src/test/recovery contrib/spi $(printf 'contrib/%s ' $contrib_modules)) | tar -C "$1" -xf -
 }
 
 # ---------------------------------------------------------------- inner part
@@ -61,12 +67,13 @@ copy_source() {
 
 good=0 bad=0
 
-say() {					# say STATUS(0|1) TEXT: one test
+say() {					# say STATUS(0|1) TEXT: one test; the status again
 	if [ "$1" = 0 ]; then
 		good=$((good + 1)); echo "ok $2"
 	else
 		bad=$((bad + 1)); echo "not ok $2"
 	fi
+	return "$1"
 }
 
 # regress.c and the two modules of contrib/spi that the tests load
@@ -84,45 +91,59 @@ END
 	make -C "$core/lib" PG_CONFIG="$PG_CONFIG"
 }
 
-# Tests that the list says are run with heap tables on nvm too
-heap_tests() {
-	local name
-	for name in $(awk 'NF == 3 && /^[a-z]/ && $3 == "heap" { print $1 }' "test/core/exceptions/$major-regress"); do
-		sed -i '1i SET default_table_access_method = heap;' "$source/src/test/regress/sql/$name.sql"
-	done
+# scripts_of SUITE KIND: directory of the suite as it is run there: tests that make heap tables
+# do so everywhere, and TIDs are ours on nvm
+scripts_of() {
+	local lists=test/core/exceptions/$major-$1 input=$core/tests.$1.$2
+	local heaps=$lists
+	case $2 in heap) lists= ;; nvm_btree) lists=$lists-nvm_btree ;; esac
+	test/core/rewrite.py ${lists:+--exceptions "$lists"} --heap "$heaps" \
+		--tree "$source/src/test/$1" --out "$input" && echo "$input"
 }
 
-# run_suite SUITE KIND RUN: results in $core/SUITE.KIND.RUN.  KIND is heap, nvm
-# or nvm_btree: tables of nvm and what is named, or else btree, for indexes
-run_suite() {
-	local out=$core/$1.$2.$3 schedule program am=nvm index=btree
-	case $1 in
-		regress) schedule=parallel_schedule program=pg_regress ;;
-		isolation) schedule=isolation_schedule program=pg_isolation_regress ;;
-	esac
-	[ "$2" != heap ] || am=heap
-	[ "$2" != nvm_btree ] || index=nvm_btree
-	mkdir -p "$out"
-	cat >"$out/extra.conf" <<END
+# settings KIND POOL: KIND is heap, nvm or nvm_btree: tables of nvm and what is named,
+# or else btree, for indexes
+settings() {
+	local am=nvm index=btree
+	[ "$1" != heap ] || am=heap
+	[ "$1" != nvm_btree ] || index=nvm_btree
+	cat <<END
 shared_preload_libraries = 'pg_nvm'
 default_table_access_method = '$am'
 nvm.default_index_method = '$index'
-nvm.pool_directory = '$NVM_CHECK_POOLS/core_$1_$2_$3'
+nvm.pool_directory = '$NVM_CHECK_POOLS/$2'
 fsync = off
 END
+}
+
+# no_crash WHAT LOG: what this server's log says
+no_crash() {
+	! grep -aE 'PANIC:|TRAP:|was terminated by signal|crash of another server process' "$2"
+	say $? "$1: no crash in the server's log"
+}
+
+# run_suite SUITE KIND RUN: results in $core/SUITE.KIND.RUN
+run_suite() {
+	local out=$core/$1.$2.$3 schedule program input
+	case $1 in
+		regress) schedule=parallel_schedule program=pg_regress ;;
+		isolation) schedule=isolation_schedule program=pg_isolation_regress ;;
+		contrib) run_contrib "$2" "$3"; return ;;
+	esac
+	input=$(scripts_of "$1" "$2") || { say 1 "$1: tests written"; return; }
+	mkdir -p "$out"
+	settings "$2" "core_$1_$2_$3" >"$out/extra.conf"
 	# its exit status says how many differ from PostgreSQL's expectation
 	PATH=$pgxs/isolation:$PATH "$pgxs/$1/$program" \
-		--bindir="${PG_CONFIG%/*}" --inputdir="$source/src/test/$1" \
+		--bindir="${PG_CONFIG%/*}" --inputdir="$input" \
 		--outputdir="$out" --temp-instance="$out/instance" \
 		--temp-config="$out/extra.conf" --dlpath="$core/lib" \
-		--schedule="$source/src/test/$1/$schedule" --max-concurrent-tests=20 \
+		--schedule="$input/$schedule" --max-concurrent-tests=20 \
 		--load-extension=pg_nvm --no-locale --encoding=UTF8 >"$out/log.txt" 2>&1
 	if [ "$1.$2" = regress.heap ] || [ "$1" != regress ]; then
 		rm -rf "$out/instance" "$NVM_CHECK_POOLS/core_$1_$2_$3"
 	fi
-	! grep -aE 'PANIC:|TRAP:|was terminated by signal|crash of another server process' \
-		"$out/log/postmaster.log"
-	say $? "$1 on $2: no crash in the server's log"
+	no_crash "$1 on $2" "$out/log/postmaster.log"
 }
 
 # kind METHOD: what run_suite calls nvm tables with that default index method
@@ -147,11 +168,12 @@ suite() {
 # compare SUITE KIND: with what heap printed ($heaps).  The list of btree has
 # the suite's name, and its reasons hold for the others
 compare() {
-	local name=$1 verdict=$core/$1.$2.verdict count
+	local name=$1 verdict=$core/$1.$2.verdict count tree=$source/src/test/$1
 	[ "$2" = nvm ] || name=$1-$2
+	[ "$1" != contrib ] || tree=$core/contrib
 	# shellcheck disable=SC2086
 	test/core/compare.py --suite "$name" $heaps --nvm "$core/$1.$2.1/results" \
-		--tree "$source/src/test/$1" --schedule "$source/src/test/$1"/*_schedule \
+		--tree "$tree" --schedule "$tree"/*_schedule \
 		--exceptions "test/core/exceptions/$major-$name" \
 		--reasons "test/core/exceptions/$major-$1" --diffs "$work/log/core.d/$name.diffs" \
 		${accept:+--accept} >"$verdict"
@@ -259,11 +281,12 @@ inner() {
 	mkdir -p "$work/log/core.d"
 	build_modules >"$work/log/core.d/modules.txt" 2>&1
 	say $? "modules of the regress suite built"
-	heap_tests
 
-	for name in ${NVM_CORE_SUITES:-regress isolation dump}; do
+	for name in ${NVM_CORE_SUITES:-$all_suites}; do
 		case $name in
 			regress | isolation) suite "$name" ;;
+			contrib) contrib_tree && suite contrib ;;
+			tap) tap_suite ;;
 			dump) for method in $methods; do dump_and_restore "$method"; done ;;
 			*) say 1 "there is no suite $name" ;;
 		esac

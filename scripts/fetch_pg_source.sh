@@ -7,18 +7,18 @@
 # Prints the directory of the unpacked tree.  apt's sources are not changed: a
 # configuration of its own, in the cache directory, asks the same repositories
 # for their source packages.  Needs no root.  The version is the server's if
-# apt has it, else the newest that it has of the same major version.  A major
-# version that the machine's repositories do not have is looked for in Debian's
-# other suites: $NVM_SOURCE_SUITES, by default "trixie sid".
+# apt has it, or if it was built here from a tree that --major gave, else the newest
+# that apt has of the same major version.  A major version that the machine's
+# repositories do not have is looked for in Debian's other suites:
+# $NVM_SOURCE_SUITES, by default "trixie sid".
 #
 # Kept in ${XDG_CACHE_HOME:-~/.cache}/pg_nvm; asked of apt once per server version.
 set -eu
 
-suites=
+suites=${NVM_SOURCE_SUITES:-trixie sid}
 if [ "${1:-}" = --major ]; then
 	version=$2
 	packaged=
-	suites=${NVM_SOURCE_SUITES:-trixie sid}
 else
 	config=${1:-${PG_CONFIG:-pg_config}}
 	version=$("$config" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
@@ -29,6 +29,11 @@ cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/pg_nvm/postgresql-$version-source
 
 if [ -f "$cache/tree/src/test/regress/parallel_schedule" ]; then
 	echo "$cache/tree"
+	exit 0
+fi
+same=${cache%/*}/postgresql-$major-source/tree
+if grep -qs "^PACKAGE_VERSION='$version'" "$same/configure"; then
+	echo "$same"
 	exit 0
 fi
 command -v apt-get >/dev/null || {

@@ -16,10 +16,15 @@ usage: compare.py --suite NAME --heap DIR [--heap DIR...] --nvm DIR
 A file passes if it is the same byte for byte, or if every hunk by which it
 differs is in the list with a reason.  A hunk is known by a hash of the lines
 that it takes away and adds, so it may move.  A listed hunk that is no longer
-there fails too, unless it has a '?' before it: then it comes and goes.  '~' in
-the place of a hash allows the file's lines to come in another order, no matter
-which, but to be the same lines.  'heap' there says that core_suites.sh has the
-test make heap tables: it has to be the same, but does not count as such.
+there fails too, unless it has a '?' before it: then it comes and goes.  In the
+place of hashes there may stand
+  ~		what each statement prints may be in another order, if it does not say
+		ORDER BY, but has to be the same lines
+  heap		core_suites.sh has the test make heap tables, heap:TABLE this table: the
+		file has to be the same, but does not count as such
+  tid*3, (0,1)=(0,3)...	on nvm the test was run with our TIDs in the place of
+		heap's, and heap's are put back in what it printed before it is compared
+		(see rewrite.py)
 
 Prints "ok NAME", "ok NAME (N listed)" or "not ok NAME" a line, then
 "same: N of M".
@@ -31,10 +36,17 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+
+from rewrite import Tids, heap_words, tid_words
 
 UNEXPLAINED = "unexplained"
 ORDER = "~"
-HEAP = "heap"
+
+
+def is_whole(word):
+	"""Not a hash: what is said of the file as a whole"""
+	return word == ORDER or bool(heap_words([word]) or tid_words([word]))
 
 
 class Exceptions:
@@ -66,7 +78,7 @@ class Exceptions:
 					sys.exit("%s:%d: FILE REASON HASH... expected" % (path, number))
 				for word in words[2:]:
 					self.hunks.setdefault(words[0], []).append(
-						[word.lstrip("?"), words[1], word[0] in "?" + ORDER or word == HEAP])
+						[word.lstrip("?"), words[1], word[0] == "?" or is_whole(word)])
 		for file, hunks in self.hunks.items():
 			for _, name, _ in hunks:
 				if name != UNEXPLAINED and not self.reasons.get(name) and not self.others.get(name):
@@ -80,18 +92,27 @@ class Exceptions:
 				known.setdefault((file, digest), []).append((reason, optional))
 		lines = []
 		for file in sorted(set(found) | {f for f in self.hunks
-										 if {ORDER, HEAP} & {h[0] for h in self.hunks[f]}}):
-			by_reason = {}
+										 if any(is_whole(h[0]) for h in self.hunks[f])}):
+			by_reason, whole = {}, set()
 			for digest, reason, _ in self.hunks.get(file, []):
-				if digest in (ORDER, HEAP):
-					by_reason[reason] = [digest]
-			for digest, _ in [] if by_reason else found.get(file, []):
+				if is_whole(digest):
+					by_reason.setdefault(reason, []).append(digest)
+					whole.add(digest)
+			for digest, _ in [] if ORDER in whole else found.get(file, []):
 				reason, optional = UNEXPLAINED, False
 				if known.get((file, digest)):
 					reason, optional = known[(file, digest)].pop(0)
 				by_reason.setdefault(reason, []).append(("?" if optional else "") + digest)
+			# what comes and goes, and was not there this time
+			for digest, entries in [(d, e) for (f, d), e in known.items() if f == file]:
+				for reason, optional in entries:
+					if optional and not is_whole(digest):
+						by_reason.setdefault(reason, []).append("?" + digest)
 			for reason in sorted(by_reason):
-				lines.append(" ".join([file, reason] + by_reason[reason]))
+				for words in ([w for w in by_reason[reason] if is_whole(w)],
+							  [w for w in by_reason[reason] if not is_whole(w)]):
+					if words:
+						lines.append(" ".join([file, reason] + words))
 		used = {line.split()[1] for line in lines}
 		with open(self.path, "w", encoding="utf-8") as out:
 			for line in self.head:
@@ -119,6 +140,10 @@ def read(path):
 		return file.read()
 
 
+def text(path):
+	return read(path).decode("utf-8", "replace")
+
+
 def hunks_between(expected, result):
 	"""The hunks of a diff without context, as (hash, text)."""
 	done = subprocess.run(["diff", "-a", "-U0", expected, result],
@@ -128,13 +153,69 @@ def hunks_between(expected, result):
 	return [(hashlib.sha256(normal(hunk).encode()).hexdigest()[:12], hunk) for hunk in hunks]
 
 
+def tid_hunks(expected, result, tids):
+	"""The same of what is left when our TIDs are heap's, and all columns as narrow
+	as they can be"""
+	with tempfile.TemporaryDirectory() as directory:
+		paths = []
+		for name, data in (("expected", text(expected)), ("result", Tids(tids).to_heaps(text(result)))):
+			paths.append(os.path.join(directory, name))
+			with open(paths[-1], "w", encoding="utf-8") as file:
+				file.write("\n".join(re.sub(r" *\| *", "|", normal(line)) for line in data.split("\n")))
+		return hunks_between(*paths)
+
+
 def normal(hunk):
-	"""psql's columns are as wide as their widest value, and frames count rows."""
+	"""psql's columns are as wide as their widest value, and frames count rows.
+	What ALTER TABLE ALL IN TABLESPACE says of each table comes in the order in
+	which pg_class happens to have them."""
 	lines = []
 	for line in hunk.splitlines():
 		line = re.sub(r"-{2,}", "--", re.sub(r"[ \t]+", " ", line))
 		lines.append(line.rstrip())
+	if re.fullmatch(r"(\+NOTICE: .*\n\+DETAIL: .*(\n|$)){2,}", "\n".join(lines)):
+		lines = [line for pair in sorted(zip(lines[0::2], lines[1::2])) for line in pair]
 	return "\n".join(lines)
+
+
+def reordered(script, expected, result):
+	"""Whether each statement printed the same lines, and in the same order if it
+	says ORDER BY.  psql and the isolation tester echo the script, so its lines
+	part what the statements print."""
+	source = [line.rstrip("\n") for line in open(script, encoding="utf-8", errors="replace")]
+	parts = [statements(source, data.decode("utf-8", "replace").split("\n"))
+			 for data in (expected, result)]
+	if [echo for echo, _ in parts[0]] != [echo for echo, _ in parts[1]]:
+		return False
+	return all(one == other or (sorted(one) == sorted(other) and
+								not re.search(r"order\s+by", echo, flags=re.I))
+			   for (echo, one), (_, other) in zip(*parts))
+
+
+def statements(source, output):
+	"""[(echoed lines, printed lines)...]"""
+	echoed = [line for line in without_data(source) if line.strip()]
+	parts, position = [("", [])], 0
+	for line in output:
+		if position < len(echoed) and line == echoed[position]:
+			if parts[-1][1]:
+				parts.append(("", []))
+			parts[-1] = (parts[-1][0] + line + "\n", parts[-1][1])
+			position += 1
+		else:
+			parts[-1][1].append(line)
+	if position < len(echoed):
+		sys.exit("line of the script that was not echoed: %s" % echoed[position])
+	return parts
+
+
+def without_data(source):
+	"""psql does not echo what COPY reads from the script"""
+	data = False
+	for line in source:
+		if not data:
+			yield line
+		data = line != "\\." and (data or bool(re.match(r"copy\b.*\bfrom stdin\b.*;", line, flags=re.I)))
 
 
 def test_names(schedule):
@@ -144,6 +225,10 @@ def test_names(schedule):
 		if match:
 			names += [n for n in match.group(1).split() if n not in names]
 	return names
+
+
+def whole(listed):
+	return "TIDs translated" if tid_words([e[0] for e in listed]) else "heap tables"
 
 
 def judge(name, args, listed):
@@ -157,17 +242,22 @@ def judge(name, args, listed):
 	alternatives = expected + glob.glob(os.path.join(args.tree, "expected", name + ".out")) + \
 		glob.glob(os.path.join(args.tree, "expected", name + "_[0-9].out"))
 	data = read(result)
+	tids = tid_words([e[0] for e in listed])
 	if any(read(path) == data for path in alternatives):
 		hunks = []
+		if tids:
+			return "bad", [], ["TIDs listed, but the same without"]
+	elif tids:
+		hunks = min((tid_hunks(path, result, tids) for path in expected), key=len)
 	else:
 		hunks = min((hunks_between(path, result) for path in expected), key=len)
 		if any(e[0] == ORDER for e in listed) and \
-				any(sorted(read(path).split(b"\n")) == sorted(data.split(b"\n")) for path in expected):
+				any(reordered(os.path.join(args.tree, "sql", name + ".sql"), read(path), data) for path in expected):
 			return "listed", hunks, []
-	if not hunks and any(e[0] == HEAP for e in listed):
+	if not hunks and any(is_whole(e[0]) and e[0] != ORDER for e in listed):
 		return "listed", [], []
 	messages = []
-	left = list(listed)
+	left = [e for e in listed if not is_whole(e[0])]
 	for digest, text in hunks:
 		entry = next((e for e in left if e[0] == digest), None)
 		if entry is None:
@@ -213,7 +303,7 @@ def main():
 			for digest, text in hunks:
 				print("%s %s\n%s" % (name, digest, text.rstrip("\n")), file=diffs)
 		print("%s %s/%s%s" % ("not ok" if verdict == "bad" else "ok", args.suite, name,
-							  " (%s)" % ("%d listed" % len(hunks) if hunks else "heap tables") if verdict == "listed" else ""))
+							  " (%s)" % ("%d listed" % len(hunks) if hunks else whole(exceptions.hunks[name])) if verdict == "listed" else ""))
 		for message in messages:
 			print("\t" + message.replace("\n", "\n\t"))
 	print("same: %d of %d" % (same, len(names)))
