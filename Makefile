@@ -12,11 +12,12 @@
 #	make check                      all tests, in a private copy of the server
 #	make check-long                 the same with more crash images and longer runs,
 #	                                and check-core
-#	make check-core                 PostgreSQL's own suites on nvm, held against heap
+#	make check-core                 PostgreSQL's own suites on nvm, held against heap:
+#	                                core's and some of contrib's
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
-#	make check-matrix               build, regress, isolation and TAP tests on servers
-#	                                of 15, 17 and 18, built from Debian's sources
+#	make check-matrix               build, regress, isolation and TAP tests and check-core
+#	                                on servers of 15, 17 and 18, built from Debian's sources
 #	make check-minor                a pool written under one minor version opens under
 #	                                another
 #	make check-headers              compile against the headers of 17 and 18
@@ -62,6 +63,7 @@ check-headers:
 lint:
 	scripts/check_layers.py
 	scripts/check_drain_names.py
+	test/core/compare_test.py
 	$(MAKE) -C test/media check
 
 ifneq (,$(OTHER_GOALS))

@@ -182,7 +182,7 @@ def reordered(script, expected, result):
 	"""Whether each statement printed the same lines, and in the same order if it
 	says ORDER BY.  psql and the isolation tester echo the script, so its lines
 	part what the statements print."""
-	source = [line.rstrip("\n") for line in open(script, encoding="utf-8", errors="replace")]
+	source = text(script).split("\n")
 	parts = [statements(source, data.decode("utf-8", "replace").split("\n"))
 			 for data in (expected, result)]
 	if [echo for echo, _ in parts[0]] != [echo for echo, _ in parts[1]]:
