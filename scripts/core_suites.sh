@@ -91,14 +91,15 @@ END
 	make -C "$core/lib" PG_CONFIG="$PG_CONFIG"
 }
 
-# scripts_of SUITE KIND: directory of the suite as it is run there: tests that make heap tables
-# do so everywhere, and TIDs are ours on nvm
+# scripts_of SUITE KIND [MODULE]: directory of the suite, or of contrib's module, as it is
+# run there: tests that make heap tables do so everywhere, and TIDs are ours on nvm
 scripts_of() {
-	local lists=test/core/exceptions/$major-$1 input=$core/tests.$1.$2
-	local heaps=$lists
-	case $2 in heap) lists= ;; nvm_btree) lists=$lists-nvm_btree ;; esac
-	test/core/rewrite.py ${lists:+--exceptions "$lists"} --heap "$heaps" \
-		--tree "$source/src/test/$1" --out "$input" && echo "$input"
+	local list=test/core/exceptions/$major-$1 tids='' tree=$source/src/test/$1
+	local input=$core/scripts.$1.$2${3:+/$3}
+	case $2 in nvm) tids=$list ;; nvm_btree) tids=$list-nvm_btree ;; esac
+	[ -z "${3:-}" ] || tree=$source/contrib/$3
+	test/core/rewrite.py ${tids:+--exceptions "$tids"} --heap "$list" ${3:+--prefix "$3/"} \
+		--tree "$tree" --out "$input" && echo "$input"
 }
 
 # settings KIND POOL: KIND is heap, nvm or nvm_btree: tables of nvm and what is named,

@@ -19,6 +19,7 @@ tap_nodes() {
 # tap_file SUITE/NAME NODES: one file, with what it prints in $core/tap/SUITE/NAME
 tap_file() {
 	local dir=$core/tap/$1 pools=$NVM_CHECK_POOLS/tap/$1 status icu=no
+	rm -rf "$dir" "$pools"
 	mkdir -p "$dir/tmp_check/log" "$pools"
 	if "$PG_CONFIG" --configure | grep -qe --with-icu; then icu=yes; fi
 	if [ "$major" -ge 16 ] && ! "$PG_CONFIG" --configure | grep -qe --without-icu; then icu=yes; fi
@@ -27,7 +28,7 @@ tap_file() {
 			TESTDIR=$dir TESTDATADIR=$dir/tmp_check TESTLOGDIR=$dir/tmp_check/log top_builddir=$core \
 				PG_REGRESS=$pgxs/regress/pg_regress REGRESS_SHLIB=$core/lib/regress.so \
 				PGPORT=65432 with_icu=$icu NVM_TAP_NODES=$2 NVM_TAP_POOLS=$pools \
-				timeout 900 prove -v -I "$tap_perl" -I "$pgxs/perl" "t/${1#*/}.pl"
+				timeout 1800 prove -v -I "$tap_perl" -I "$pgxs/perl" "t/${1#*/}.pl"
 	) >"$dir/output" 2>&1
 	status=$?
 	echo $status >"$dir/status"
@@ -39,12 +40,13 @@ tap_verdict() {
 	local dir=$core/tap/$1 tests
 	tests=$(sed -n 's/^Files=1, Tests=\([0-9]*\).*/\1/p' "$dir/output")
 	[ "$(cat "$dir/status")" = 0 ] && [ "${tests:-0}" -gt 0 ]
-	say $? "tap/$1 (${tests:-0} tests)" || grep -aE '^not ok|^#|Dubious|Bailout' "$dir/output" | head -n 20
+	say $? "tap/$1 (${tests:-0} tests)" ||
+		grep -aE '^not ok|^#|Dubious|Bailout' "$dir/output" | head -n 20 | sed 's/^/\t/'
 	if grep -asE 'PANIC:|TRAP:' "$dir"/tmp_check/log/*.log; then say 1 "tap/$1: no crash in a server's log"; fi
 }
 
 tap_suite() {
-	local path file nodes files='' heap=0
+	local path file nodes files='' others=0
 	tap_perl=$PWD/test/core/perl
 	for path in "$source"/src/test/{subscription,recovery}/t/*.pl; do
 		file=${path#"$source"/src/test/}
@@ -52,10 +54,11 @@ tap_suite() {
 		nodes=$(tap_nodes "$file")
 		case $nodes in
 			'?') say 1 "tap/$file: $tap_list says whether it is run" ;;
-			'') heap=$((heap + 1)) ;;
+			'') others=$((others + 1)) ;;
 			*)
 				files="$files $file"
-				while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+				# they wait for each other's servers more than they compute
+				while [ "$(jobs -rp | wc -l)" -ge "$((2 * $(nproc)))" ]; do wait -n; done
 				tap_file "$file" "$nodes" &
 				;;
 		esac
@@ -67,5 +70,5 @@ tap_suite() {
 		cp "$core/tap/$file/output" "$work/log/core.d/tap/${file%%/*}-${file#*/}" 2>/dev/null
 	done
 	summary="$summary${summary:+, }$(echo $files | wc -w) TAP files run"
-	echo "tap: $heap files have nothing to say about nvm tables: see $tap_list"
+	echo "tap: $others files have nothing to say about nvm tables: see $tap_list"
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tests of a suite as they are run here: with what its list says of whole files.
 
-usage: rewrite.py --exceptions FILE [--heap FILE] --tree DIR --out DIR
+usage: rewrite.py [--exceptions FILE] [--heap FILE] [--prefix NAME/] --tree DIR --out DIR
 
 	--exceptions	list of exceptions (see compare.py), whose TIDs are put in
 				the place of heap's; without it only --heap counts
 	--heap		list that says which tests make heap tables, all or one
+	--prefix	what stands before the names of the tests in the lists
 	--tree		directory of the suite
 	--out		made anew: scripts that differ from the suite's, and symbolic
 				links to everything else
@@ -96,6 +97,7 @@ def main():
 	parser = argparse.ArgumentParser()
 	parser.add_argument("--exceptions")
 	parser.add_argument("--heap")
+	parser.add_argument("--prefix", default="")
 	parser.add_argument("--tree", required=True)
 	parser.add_argument("--out", required=True)
 	args = parser.parse_args()
@@ -111,8 +113,8 @@ def main():
 		os.mkdir(os.path.join(args.out, entry))
 		for file in os.listdir(os.path.join(args.tree, entry)):
 			source, copy = (os.path.join(d, entry, file) for d in (args.tree, args.out))
-			name = file[:-len(SCRIPTS[entry])] if file.endswith(SCRIPTS[entry]) else None
-			if name not in tids and name not in heap:
+			name = args.prefix + file.rsplit(".", 1)[0]
+			if not file.endswith(SCRIPTS[entry]) or (name not in tids and name not in heap):
 				os.symlink(source, copy)
 				continue
 			with open(source, encoding="utf-8") as script:

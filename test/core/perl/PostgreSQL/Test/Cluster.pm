@@ -18,7 +18,8 @@ BEGIN
 {
 	my $this = Cwd::abs_path(__FILE__);
 	my ($real) = grep { -f $_ && Cwd::abs_path($_) ne $this }
-	  map { Cwd::abs_path($_) . '/PostgreSQL/Test/Cluster.pm' } grep { !ref } @INC;
+	  map { "$_/PostgreSQL/Test/Cluster.pm" } grep { !ref && -d } @INC;
+	$real = Cwd::abs_path($real) if $real;
 	die "no PostgreSQL::Test::Cluster but $this\n" unless $real;
 	require $real;
 }
@@ -65,6 +66,8 @@ sub _make_extension
 			$self->append_conf('postgresql.conf',
 				"shared_preload_libraries = 'pg_nvm'\n"
 				  . "default_table_access_method = 'nvm'\n"
+				  # the library's own take some of the default 8
+				  . "max_worker_processes = 16\n"
 				  . $self->_pool_directory);
 			$self->_make_extension;
 		}
