@@ -217,7 +217,10 @@ pool_conf() {			# pool_conf NAME: settings that put the pool on $NVM_CHECK_POOLS
 
 jobs=$(nproc 2>/dev/null || echo 1)
 
-tier_lint() { commands scripts/check_layers.py scripts/check_drain_names.py test/core/compare_test.py; }
+tier_lint() {
+	commands scripts/check_layers.py scripts/check_drain_names.py test/core/compare_test.py \
+		test/powerfail/check_faults
+}
 
 tier_media() {
 	commands "make -C test/media layout" "make -C test/media packed"

@@ -262,6 +262,17 @@ simulate: the image is of a simulated pool whatever its kind.
 
 sub check_image
 {
+	my (@args) = @_;
+	my @problems = eval { _check_image(@args) };
+
+	return @problems unless $@;
+	die $@ unless $@ =~ /^nvm_poolcheck: /;
+	# a finding about an image, before any start
+	return split /\n/, $@;
+}
+
+sub _check_image
+{
 	my ($rig, $seed, $kind, %options) = @_;
 	my $write_on = exists $options{write_on} ? $options{write_on} : \&NvmCrash::write_on;
 	my $copy = image($rig, $seed, $kind);
@@ -285,7 +296,11 @@ sub check_image
 		my $again = image($rig, $seed, $kind);
 		_interrupted($again, $seed);
 		$again->start or return (@problems, 'no start after a crash in recovery: ' . $again->log_since_start);
-		push @problems, map { "after a crash in recovery: $_" } $again->verify;
+		# PostgreSQL's checkpoint at the end of recovery writes the files of prepared
+		# transactions before pg_control says that it was there; the next recovery
+		# removes them, and has the transactions from the WAL
+		push @problems, map { "after a crash in recovery: $_" }
+		  $again->verify(expected => qr/removing future two-phase state file for transaction/);
 		push @problems, _changed('after a crash in recovery', $digest, $again->{digest});
 		$copy->crash;
 		$copy = $again;

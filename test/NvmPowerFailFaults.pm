@@ -84,7 +84,7 @@ sub new
 	}, $class;
 
 	mkdir $self->{tree} or die "$self->{tree}: $!";
-	system_or_bail('cp', '-a', 'Makefile', 'pg_nvm.control', 'pg_nvm--0.1.sql', 'src', 'scripts', $self->{tree});
+	system_or_bail('cp', '-a', 'Makefile', 'pg_nvm.control', 'pg_nvm--0.1.sql', 'src', 'bin', 'scripts', $self->{tree});
 	system_or_bail('cp', '-a', $self->{installed}, $self->{sound});
 	# once, if the tree was not built: what is built then is what a patch touches
 	$self->_make or die 'the tree does not build: ' . $self->{said};
