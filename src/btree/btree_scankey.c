@@ -318,8 +318,8 @@ read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
 {
 	Relation	index = keys->low.index;
 
+	memset(cond, 0, sizeof(*cond));
 	cond->key = key;
-	cond->is_array = false;
 	if (key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_ORDER_BY))
 		elog(ERROR, "nvm_btree index \"%s\" cannot be searched by a row comparison",
 			 RelationGetRelationName(index));
