@@ -1,0 +1,154 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# One cluster that lives through everything: clients of all kinds and DDL while it crashes,
+# loses power and runs out of room (see NvmSoak.pm and soak/).  Here one crash of each of
+# three kinds, and a pool that is full once.
+#
+# NVM_SOAK_MINUTES, which test/soak/run and the tier soak set, makes it a long one:
+# cycles of crashes of all kinds, an episode without room, a calm, and a check of
+# everything; then what the cluster takes has to have levelled off.
+# NVM_SOAK_OUT is where measures and the clients' records go.
+
+use strict;
+use warnings;
+
+use NvmCrash;
+use NvmSoak;
+use NvmSoakMeasure;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $minutes = $ENV{NVM_SOAK_MINUTES} // 0;
+my $out = $ENV{NVM_SOAK_OUT} // PostgreSQL::Test::Utils::tempdir();
+
+plan skip_all => 'python3-psycopg2 is not installed'
+  if !grep { system("$_ -c 'import psycopg2' 2>/dev/null") == 0 } qw(python3 /usr/bin/python3);
+
+my $soak = NvmSoak->new(out => $out, pool_mb => $minutes ? 384 : 128, go_on => $ENV{NVM_SOAK_GO_ON});
+my $ended = eval { $minutes ? long_form() : short_form(); 1; };
+diag($@) unless $ended || $@ eq "the soak found something\n";
+is(join("\n", $soak->problems), '', 'the soak');
+ok($ended, 'it came to its end');
+done_testing();
+exit 0 if $ended;
+
+# as it was found
+if ($ENV{NVM_SOAK_OUT} && defined $soak->node->{_pid})
+{
+	$soak->node->crash;
+}
+system('cp', '-a', $soak->node->data_dir, $soak->node->pool_dir, $out) if $ENV{NVM_SOAK_OUT} && $ENV{NVM_SOAK_KEEP};
+
+sub short_form
+{
+	$soak->start(simulate => 1, clients => 3, ddl => 1);
+	$soak->tell('go');
+	foreach my $kind ('backend killed', 'failpoint panic', 'all killed')
+	{
+		$soak->nap(0.7);
+		$soak->crash_round($kind);
+	}
+	$soak->episode('drop');
+	$soak->finish;
+	cmp_ok($soak->counts->{committed}, '>', 50, "$soak->{counts}{committed} transactions were acknowledged");
+	cmp_ok($soak->counts->{disk_full}, '>', 0, "$soak->{counts}{disk_full} statements found no room");
+	is_deeply([ grep { !/^of these|recovery/ } sort keys %{ $soak->{crashes} } ],
+		[ 'all killed', 'backend killed', 'failpoint panic' ], 'crashes of three kinds');
+	return;
+}
+
+sub long_form
+{
+	my $end = time() + 60 * $minutes;
+	my $last_calm = $minutes * 6 < 30 ? 30 : $minutes * 6;
+	my $cycle = 0;
+
+	$soak->{verbose} = 1;
+	$soak->say("seed $NvmCrash::seed, $minutes minutes; measures and records in $out");
+	$soak->start;
+	$soak->tell('go');
+	while (time() < $end - $last_calm)
+	{
+		one_cycle($cycle++, $end - $last_calm);
+		progress();
+	}
+	$soak->say("the last calm, $last_calm seconds");
+	calm('calm, last', $last_calm);
+	$soak->finish;
+	verdict();
+	return;
+}
+
+# Crashes for a minute or two, then calm, then rest.
+sub one_cycle
+{
+	my ($cycle, $end) = @_;
+	my $crashes = 8 + $soak->random(6);
+	my $episode_at = $soak->random($crashes);
+
+	$soak->{measure}{phase} = 'crashes';
+	foreach my $i (0 .. $crashes - 1)
+	{
+		last if time() > $end;
+		$soak->nap(0.5 + $soak->random(40) / 10);
+		if ($i == $episode_at)
+		{
+			my $how = $soak->choose(qw(drop truncate delete full));
+			$soak->episode($how, $soak->random(2) ? (crash => 0.5 + $soak->random(30) / 10) : ());
+		}
+		$soak->crash_round;
+	}
+	calm('calm', 25);
+	$soak->settle;
+	# the next cycle with the other kind of crashes
+	$soak->node->stop;
+	$soak->set_mode(simulate => $cycle % 2 == 0, harsh => $soak->random(2), replica => $soak->random(2));
+	$soak->start_server;
+	$soak->tell('go');
+	return;
+}
+
+sub calm
+{
+	my ($name, $seconds) = @_;
+	$soak->{measure}{phase} = $name;
+	$soak->{what} = $name;
+	$soak->nap($seconds);
+	return;
+}
+
+sub progress
+{
+	my %stats = $soak->stats;
+	my $settled = $soak->{measure}{settled}[-1];
+	$soak->say(sprintf('%d transactions, %d crashes, %d DDL statements, %d episodes; %.1f MB of the pool used for %.1f MB',
+			$stats{committed}, $soak->counts->{crashes}, $stats{ddl}, $soak->counts->{episodes} // 0,
+			$settled->{pool_used} / 1048576, $settled->{live} / 1048576));
+	return;
+}
+
+sub verdict
+{
+	my ($problems, $lines) = $soak->{measure}->verdict;
+	my %c = %{ $soak->counts };
+	my $crashes = join ', ', map { "$soak->{crashes}{$_} $_" } sort keys %{ $soak->{crashes} };
+	my $hit = keys %{ $soak->{hit} };
+
+	$soak->say($_) foreach @$lines;
+	$soak->say('seconds: ' . join ', ', map { sprintf('%s %.1f', $_, $soak->{spent}{$_}) } sort keys %{ $soak->{spent} });
+	$soak->say("crashes: $crashes; at $hit different failpoints");
+	$soak->{what} = 'measured';
+	local $soak->{go_on} = 1;
+	$soak->problem(@$problems);
+	my $line = sprintf('soak: %s: %.1f minutes, seed %d: %d transactions acknowledged (%d prepared, %d rolled back, %d refused), '
+		  . '%d snapshots, %d crashes, %d restarts, %d DDL statements (%d refused), %d episodes without room (%d statements refused), '
+		  . '%d verifications, %d checks by turns, %d of everything',
+		$soak->problems ? 'FAILED' : 'PASSED', (time() - $soak->{began}) / 60, $NvmCrash::seed,
+		@c{qw(committed prepared rolled_back refused snapshots crashes restarts ddl ddl_refused)}, $c{episodes} // 0, $c{disk_full},
+		@c{'verifications', 'checks', 'full checks'});
+	$soak->say($line);
+	append_to_file("$out/verdict", "$line\ncrashes: $crashes\n" . join("\n", @$lines) . "\n");
+	return;
+}
