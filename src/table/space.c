@@ -300,14 +300,14 @@ nobody_refers(uint64 fxid)
  * May the area of a retired version, or the tail of a stub, be reused?
  * Nobody stands on it, and what was unlinked to retire it is unlinked on
  * media.  After a crash links to retired versions may be left until the
- * collector has repaired them: nothing is reused while there are gaps.
+ * collector has repaired them: until then nothing is reused.
  */
 static bool
 retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 {
 	FullTransactionId fxid = FullTransactionIdFromU64(NVM_STAMP_COUNTER(begin));
 
-	if (pg_atomic_read_u32(&NvmWbl->ngaps) > 0)
+	if (pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
 		return false;
 
 	/*
@@ -334,6 +334,13 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 		if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
 			NVM_STAMP_COUNTER(by) >
 			pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable))
+			return false;
+
+		/*
+		 * What the collector has retired may still be linked to by a version
+		 * that it has not come to, until its sweep is over.
+		 */
+		if (nvm_stamp_in_gap(by))
 			return false;
 	}
 	return true;

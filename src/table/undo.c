@@ -98,6 +98,23 @@ nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
 }
 
 /*
+ * Does an area start at (blk, off), with this begin?  The collector goes by the
+ * starts bits without a lock: what it looks at may have been freed, and be the
+ * middle of a row by now, whose data looks like anything.
+ */
+static bool
+starts_area(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off, uint64 begin)
+{
+	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
+	bool		result;
+
+	LWLockAcquire(lock, LW_SHARED);
+	result = nvm_tid_exists(state, blk, off) && nvm_load(&v->begin) == begin;
+	LWLockRelease(lock);
+	return result;
+}
+
+/*
  * Undo what a gap says never happened to one version.
  *
  * Whether the stamp is frozen does not matter: that of an abort that could not
@@ -123,10 +140,16 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 		 * What it holds may be torn: unless it proves that no index leads
 		 * here, VACUUM decides.
 		 */
-		bool		unindexed = nvm_version_is_sound(v) &&
+		bool		unindexed;
+
+		/* nobody else retires it */
+		if (!starts_area(state, v, blk, off, begin))
+			return false;
+		unindexed = nvm_version_is_sound(v) &&
 			(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
-		nvm_version_retire(state, v, blk, off, 0,
+		/* its area is not used again as long as the stamp is in the gap */
+		nvm_version_retire(state, v, blk, off, begin,
 						   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
 		return true;
 	}
@@ -138,7 +161,8 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	end = nvm_load(&v->end);
-	if (nvm_load(&v->begin) == begin && end != 0 && nvm_stamp_in_gap(end))
+	if (starts_area(state, v, blk, off, begin) && nvm_version_root(v) == root &&
+		end != 0 && nvm_stamp_in_gap(end))
 	{
 		clear_end(state, v);
 		changed = true;
@@ -178,7 +202,7 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	while (nvm_load(&v->begin) == begin)
+	while (starts_area(state, v, blk, off, begin))
 	{
 		uint64		next = nvm_load(&v->next);
 		NvmVersion *w;
@@ -216,7 +240,7 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 /*
  * Forget who retired an area if that cannot be a transaction of this or an
  * earlier incarnation: the word is not flushed and may be anything after a
- * crash.
+ * crash.  Nothing is reused now.
  */
 static void
 check_retired_by(NvmVersion *v)
@@ -244,6 +268,7 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	NvmBlock   *block;
 	uint32		off = NVM_FIRST_CELL - 1;
 	uint32		n = 0;
+	bool		torn = pg_atomic_read_u32(&NvmWbl->ntorn) > 0;
 
 	if (state->dir != dir || blk >= nvm_rel_nblocks(state))
 		return 0;
@@ -253,6 +278,8 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
 		n += collect_version(state, blk, off) ? 1 : 0;
+		if (!torn)
+			continue;
 		n += relink(state, blk, off) ? 1 : 0;
 		check_retired_by(nvm_cell(state, blk, off));
 	}

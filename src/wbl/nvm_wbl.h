@@ -30,6 +30,7 @@ typedef struct NvmSlotState
 								 * NVM_OWNER_PREPARED */
 	uint32		ngaps;			/* changed under wbl_lock; read without */
 	uint64		gap[NVM_SLOT_GAPS];
+	bool		gap_torn[NVM_SLOT_GAPS];	/* see NvmWblShared.ntorn */
 	/* sampling for the horizon, by nvm_wbl_advance_frozen alone */
 	uint64		sample_counter;
 	uint64		sample_next_xid;
@@ -66,6 +67,13 @@ typedef struct NvmWblShared
 	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier incarnations
 								 * were settled */
 	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
+
+	/*
+	 * Those of them whose transaction may have stopped in the middle of what it
+	 * did to blocks: all but the ones of prepared transactions that were
+	 * rolled back in this run, which had come to their end.
+	 */
+	pg_atomic_uint32 ntorn;
 	pg_atomic_uint32 slots_used;	/* slots ever used: 0 .. slots_used - 1 */
 	uint32		losers_found;	/* by recovery at this start */
 	uint32		indoubt_found;

@@ -117,7 +117,7 @@ nvm_commit_abandon(NvmStamp stamp)
 	uint64		counter = NVM_STAMP_COUNTER(stamp);
 
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	if (!nvm_slot_add_gap(slot, counter))
+	if (!nvm_slot_add_gap(slot, counter, true))
 		ereport(PANIC,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("gap list of commit slot %u is full", slot)));

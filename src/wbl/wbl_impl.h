@@ -55,7 +55,7 @@ nvm_slot_load_word(uint32 slot)
 extern void nvm_slot_advance_durable(uint32 slot, uint64 counter);
 
 /* gap entries; wbl_lock held exclusively, or nobody else is there */
-extern bool nvm_slot_add_gap(uint32 slot, uint64 counter);
+extern bool nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn);
 extern void nvm_slot_drop_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_forget_gap(uint32 slot, uint64 counter);
 

@@ -154,6 +154,8 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 		if (state->gap[i] != 0)
 		{
 			state->ngaps++;
+			state->gap_torn[i] = true;
+			pg_atomic_fetch_add_u32(&NvmWbl->ntorn, 1);
 			pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
 		}
 	}
@@ -169,7 +171,7 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			 * A full list is that of an owner who has just given up an abort:
 			 * without a free entry no further counter is handed out.
 			 */
-			if (nvm_slot_add_gap(slot, counter + 1))
+			if (nvm_slot_add_gap(slot, counter + 1, true))
 			{
 				decided = counter + 1;
 				NvmWbl->losers_found++;
@@ -354,7 +356,7 @@ nvm_resolve_slots(NvmResolveCount *count)
 		else
 		{
 			count->rolled_back++;
-			if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word)))
+			if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word), true))
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("gap list of commit slot %u is full", slot)));

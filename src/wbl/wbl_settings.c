@@ -124,6 +124,7 @@ nvm_wbl_shmem_init(void)
 	NvmWbl->storage_lock = &locks[NVM_WBL_STORAGE_LOCK].lock;
 	pg_atomic_init_u32(&NvmWbl->resolved, 0);
 	pg_atomic_init_u32(&NvmWbl->ngaps, 0);
+	pg_atomic_init_u32(&NvmWbl->ntorn, 0);
 	pg_atomic_init_u32(&NvmWbl->slots_used, 0);
 	pg_atomic_init_u64(&NvmWbl->commits, 0);
 	pg_atomic_init_u64(&NvmWbl->mixed_commits, 0);

@@ -142,12 +142,13 @@ nvm_stamp_in_gap_slow(NvmStamp stamp)
 /*
  * Add a counter to a slot's gap list, in DRAM and in both copies; flushed, the
  * caller drains before it lets the counter count as decided.  False if the
- * list is full.  Adding a counter that is there repeats the store.
+ * list is full.  Adding a counter that is there repeats the store.  torn: see
+ * NvmWblShared.ntorn.
  *
  * wbl_lock is held exclusively, or nobody else is there.
  */
 bool
-nvm_slot_add_gap(uint32 slot, uint64 counter)
+nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn)
 {
 	NvmSlot    *s = nvm_slot(slot);
 	NvmSlotState *state = &nvm_slots[slot];
@@ -174,9 +175,12 @@ nvm_slot_add_gap(uint32 slot, uint64 counter)
 
 	if (state->gap[at] == 0)
 	{
+		state->gap_torn[at] = torn;
 		state->gap[at] = counter;
 		state->ngaps++;
 		pg_write_barrier();
+		if (torn)
+			pg_atomic_fetch_add_u32(&NvmWbl->ntorn, 1);
 		pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
 	}
 	return true;
@@ -219,6 +223,8 @@ nvm_slot_forget_gap(uint32 slot, uint64 counter)
 		state->gap[i] = 0;
 		state->ngaps--;
 		pg_atomic_fetch_sub_u32(&NvmWbl->ngaps, 1);
+		if (state->gap_torn[i])
+			pg_atomic_fetch_sub_u32(&NvmWbl->ntorn, 1);
 		return;
 	}
 }

@@ -172,7 +172,7 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 
 	if (!outcome.committed)
 	{
-		if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word)))
+		if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word), false))
 			ereport(PANIC,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("gap list of commit slot %u is full", slot)));

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Transactions that are prepared and rolled back, one after the other, leave a gap each,
+# which the collector removes: there is always one.  Space must be used again all the
+# same: a table whose rows are updated meanwhile does not grow with every update, nor does
+# the one that they themselves have written to.  The rows are what they should be, also
+# after a crash in the midst of it.
+#
+# Long form: 60 seconds and 4 crashes; here 6, and one.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $long = NvmTest::is_long();
+my $node = NvmTest->new('rolled_back_prepared');
+
+$node->init;
+$node->append_conf('postgresql.conf', <<CONF);
+autovacuum = off
+fsync = off
+max_prepared_transactions = 10
+nvm.horizon_naptime = 20ms
+CONF
+$node->start;
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (id int PRIMARY KEY, v int, pad text) USING nvm;
+INSERT INTO t SELECT i, 0, repeat('p', 100) FROM generate_series(1, 200) i;
+CREATE TABLE p (id int PRIMARY KEY, v int, pad text) USING nvm;
+INSERT INTO p SELECT i, i, repeat('p', 100) FROM generate_series(1, 200) i;
+SQL
+
+# t has the numbers of its updates; p is as it was
+my %script = (
+	update  => "\\set id random(1, 200)\nUPDATE t SET v = v + 1 WHERE id = :id;\n",
+	# what is taken back is updated by others, too, before the collector comes by
+	keep    => "\\set id random(1, 200)\nUPDATE p SET pad = repeat('q', 100) WHERE id = :id;\n",
+	prepare => "\\set id random(1, 199)\n\\set r random(1, 1000000000)\n"
+	  . "SELECT quote_literal('p_' || :client_id || '_' || :r) AS name \\gset\n"
+	  . "BEGIN;\nUPDATE p SET v = -1, pad = repeat('x', 120) WHERE id = :id;\n"
+	  . "UPDATE p SET v = -2 WHERE id = :id OR id = 200;\nINSERT INTO p VALUES (-:r, :r, 'never');\n"
+	  . "PREPARE TRANSACTION :name;\nROLLBACK PREPARED :name;\n");
+foreach my $name (keys %script)
+{
+	append_to_file($node->basedir . "/$name.sql", $script{$name});
+}
+
+sub blocks
+{
+	return map { $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = '$_'::regclass") } qw(t p);
+}
+
+sub loads
+{
+	my ($seconds) = @_;
+	my @said = map { my ($out, $err) = ('', ''); [ \$out, \$err ] } keys %script;
+	my $i = 0;
+	return map {
+		IPC::Run::start([ 'pgbench', '-n', '-c', 1, '-T', $seconds, '-f', $node->basedir . "/$_.sql", $node->connstr('postgres') ],
+			'>', $said[$i][0], '2>', $said[ $i++ ][1])
+	} sort keys %script;
+}
+
+sub rows_are_right
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($node->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE v = id AND pad IN (repeat('p', 100), repeat('q', 100))) FROM p;
+		SELECT count(*), count(DISTINCT id), min(id), max(id), bool_and(pad = repeat('p', 100)) FROM t}),
+		"200|200\n200|200|1|200|t", "$name: nothing of what was rolled back is there");
+	$node->check_clean($name);
+	return;
+}
+
+# $n updates a third
+my $seconds = $long ? 60 : 6;
+my @run = loads($seconds);
+my (@blocks, $gaps, @updates);
+foreach my $part (0 .. 2)
+{
+	foreach (1 .. 5)
+	{
+		$gaps += $node->safe_psql('postgres', 'SELECT count(*) FROM nvm.gaps') > 0 ? 1 : 0;
+		usleep($seconds * 40_000);
+	}
+	push @blocks, [ blocks() ];
+	push @updates, $node->safe_psql('postgres', 'SELECT sum(v) FROM t');
+}
+$_->finish foreach @run;
+cmp_ok($gaps, '>', 5, "there were gaps in $gaps of 15 looks");
+my $more = $updates[2] - $updates[0];
+cmp_ok($more, '>', 200, "$more updates in two thirds of the time");
+# 45 of them fill a block
+my $limit = 10 + $more / 45 / 4;
+cmp_ok($blocks[2][0] - $blocks[0][0], '<', $limit, "blocks of the table that is updated: " . join(', ', map { $_->[0] } @blocks));
+cmp_ok($blocks[2][1] - $blocks[0][1], '<', $limit, "blocks of the other one: " . join(', ', map { $_->[1] } @blocks));
+rows_are_right('after it');
+
+foreach my $crash (1 .. $long ? 4 : 1)
+{
+	@run = loads(20);
+	usleep(1_500_000);
+	$node->crash;
+	foreach my $h (@run) { eval { $h->finish }; }
+	$node->start;
+	$node->safe_psql('postgres', "ROLLBACK PREPARED '$_'")
+	  foreach split /\n/, $node->safe_psql('postgres', 'SELECT gid FROM pg_prepared_xacts');
+	rows_are_right("after crash $crash");
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or fail('the collector does not finish');
+	rows_are_right("and when crash $crash has been cleaned up");
+}
+$node->stop;
+
+done_testing();
