@@ -11,9 +11,11 @@
 #
 #	make check                      all tests, in a private copy of the server
 #	make check-long                 the same with more crash images and longer runs,
-#	                                and check-core
+#	                                check-core and check-soak
 #	make check-core                 PostgreSQL's own suites on nvm, held against heap:
 #	                                core's and some of contrib's
+#	make check-soak                 an hour of everything on one cluster, with crashes
+#	                                every few seconds (test/soak/run --help)
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
 #	make check-matrix               build, regress, isolation and TAP tests and check-core
@@ -23,7 +25,7 @@
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 
-DRIVER_GOALS = check check-long check-core check-matrix check-minor demo bench check-headers lint
+DRIVER_GOALS = check check-long check-core check-soak check-matrix check-minor demo bench check-headers lint
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -44,6 +46,9 @@ check-long:
 
 check-core:
 	scripts/core_suites.sh
+
+check-soak:
+	test/soak/run
 
 check-matrix:
 	scripts/check_matrix.sh

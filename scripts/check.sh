@@ -7,9 +7,10 @@
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
 #			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests.
-#			core: PostgreSQL's own suites (core_suites.sh), and powerfail:
-#			the proof by loss of power (test/powerfail/run, which has its
-#			options); by default only with --long
+#			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
+#			loss of power (test/powerfail/run), soak: one cluster that lives
+#			through everything for an hour (test/soak/run; these two have their
+#			options there); by default only with --long
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
@@ -25,9 +26,9 @@ for arg; do
 		--keep) keep=1 ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail " in
+			case " $all_tiers core powerfail soak " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -35,7 +36,7 @@ for arg; do
 done
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
-	[ "$long" = 0 ] || tiers="$tiers core powerfail"
+	[ "$long" = 0 ] || tiers="$tiers core powerfail soak"
 fi
 top=$(cd "$(dirname "$0")/.." && pwd)
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -90,7 +91,10 @@ clean_up() {
 }
 
 outer() {
-	"$top/scripts/ensure_packages.sh" check || exit 1
+	case " $tiers " in
+		*" soak "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
+		*) "$top/scripts/ensure_packages.sh" check || exit 1 ;;
+	esac
 
 	local user= pg_config source=${PG_CONFIG:-}
 	work=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check.XXXXXX")
@@ -128,7 +132,7 @@ outer() {
 		mkdir -p "$pools/small" && mount -t tmpfs -o size=200m,mode=0700 pg_nvm_check \
 			"$pools/small" 2>/dev/null && mounted=$pools/small &&
 			NVM_CHECK_SMALL_DIR=$mounted
-		chown -R "$user" "$work" "$pools"
+		chown -R "$user" "$work" "$pools" ${NVM_SOAK_OUT:+"$NVM_SOAK_OUT"}
 		NVM_CHECK_FOREIGN_DIR=$pools/foreign
 		mkdir -m 0700 "$NVM_CHECK_FOREIGN_DIR"
 	fi
@@ -336,6 +340,18 @@ powerfail_progress() {	# each crash as it is explored
 	fi
 }
 
+# for how long, test/soak/run says
+tier_soak() {
+	local minutes=${NVM_SOAK_MINUTES:-60} out=${NVM_SOAK_OUT:-$work/log/soak.d} status
+	NVM_SOAK_MINUTES=$minutes NVM_SOAK_OUT=$out timeout $((minutes * 120 + 1800)) \
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=--timer PROVE_TESTS=test/t/106_soak.pl 2>&1 3>&- |
+		tee "$log" | sed -un '/^\[[0-9:]*\] [^t]/p;/^# *[^ ].*, crash /p' >&3
+	status=${PIPESTATUS[0]}
+	python3 test/soak/plot.py "$out" >>"$log" 2>&1
+	# shellcheck disable=SC2046
+	calm $(count_prove "$status") tmp_check/log/106*.log
+}
+
 # core_suites.sh counts for itself
 tier_core() {
 	NVM_CORE_WORK=$work/core timeout ${NVM_CORE_LIMIT:-10800} scripts/core_suites.sh --inner >"$log" 2>&1
@@ -366,7 +382,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

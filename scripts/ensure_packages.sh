@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
-# usage: ensure_packages.sh GROUP...		groups: build check source server demo bench
+# usage: ensure_packages.sh GROUP...		groups: build check source server demo bench soak
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -35,6 +35,9 @@ esac
 case $groups in
 	*" demo "* | *" bench "*)
 		packages="$packages libpq-dev python3 python3-matplotlib" ;;
+esac
+case $groups in
+	*" soak "*) packages="$packages python3-matplotlib" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then

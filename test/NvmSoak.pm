@@ -262,7 +262,7 @@ sub start_server
 			# of the workers that begin with it, too
 			usleep(300_000);
 			$self->_set_failpoints('');
-			last unless $self->_has_died(0.1);
+			last if $self->_failpoints_gone;
 		}
 		if ($list eq '')
 		{
@@ -336,6 +336,18 @@ sub _set_failpoints
 	return;
 }
 
+# Have sessions that begin now none?  False if the server has died of the old ones.
+sub _failpoints_gone
+{
+	my ($self) = @_;
+	until ($self->_has_died(0))
+	{
+		return 1 if ($self->ask('SHOW nvm.failpoint') // 'dead') eq '';
+		usleep(20_000);
+	}
+	return 0;
+}
+
 # Which failpoints were reached is in the log.
 sub _note_hits
 {
@@ -392,8 +404,16 @@ sub _kill_one
 	my @pids = split /\n/, $pids;
 
 	return 0 unless @pids;
-	kill('KILL', $self->choose(@pids));
-	return 1;
+	my $log = $self->node->logfile;
+	my $from = -s $log;
+	kill('KILL', $self->choose(@pids)) or return 0;
+	# it may have been at its end
+	foreach (1 .. 200)
+	{
+		return 1 if slurp_file($log, $from) =~ /terminated by signal 9/;
+		usleep(10_000);
+	}
+	return 0;
 }
 
 my %victims = (
@@ -418,8 +438,12 @@ sub crash_round
 	}
 	elsif ($victims{$kind})
 	{
-		$self->_kill_one($victims{$kind}) or $self->_kill_one($victims{'backend killed'});
 		$down = 0;
+		if (!$self->_kill_one($victims{$kind}) && !$self->_kill_one($victims{'backend killed'}))
+		{
+			$node->crash;
+			$down = 1;
+		}
 	}
 	elsif ($kind eq 'sessions terminated')
 	{
@@ -458,8 +482,11 @@ sub crash_round
 		$self->start_server(!$self->{clean} && $self->random(3) == 0
 			? (map { "$_:crash:" . (1 + $self->random(3)) } map { $self->choose(@{ $self->{start_names} }) } 1 .. 4)
 			: ());
-		$self->problem("after a clean stop: $1")
-		  if $self->{clean} && $node->log_since_start =~ /(recovery found (?!0 losers, 0 in doubt).*)/;
+		# prepared transactions are in doubt until the first access
+		my $prepared = $self->{clean} ? $node->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts') : 0;
+		$self->problem("after a clean stop, $prepared prepared: $1")
+		  if $self->{clean} && $node->log_since_start =~ /(recovery found (\d+) losers, (\d+) in doubt.*)/
+		  && ($2 > 0 || $3 > $prepared);
 		$self->{clean} = 0;
 	}
 	$self->{up_since} = time();
@@ -474,7 +501,7 @@ sub _crash_at_failpoint
 	my ($self, $action) = @_;
 	my $node = $self->node;
 	my @names = map { $self->choose(@{ $self->{names} }) } 1 .. 5;
-	my $end = time() + 4;
+	my $end = time() + 3;
 
 	$self->_set_failpoints(join ',', map { "$_:$action:" . (1 + $self->random($self->choose(2, 20, 200))) } @names);
 	while (time() < $end)
@@ -487,7 +514,7 @@ sub _crash_at_failpoint
 		if ($action eq 'panic' && $node->log_since_start =~ /PANIC: /)
 		{
 			$self->_set_failpoints('');
-			return 0;
+			return !$self->_failpoints_gone;
 		}
 	}
 	$self->{crashes}{'of these at none of five failpoints'}++;

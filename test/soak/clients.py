@@ -198,7 +198,8 @@ class Worker:
         # an interrupt is the driver's business
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            while not self.shared.quit.value:
+            parent = os.getppid()
+            while not self.shared.quit.value and os.getppid() == parent:
                 if not self.going():
                     self.shared.idle[self.number] = 1
                     time.sleep(0.01)

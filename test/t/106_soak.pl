@@ -85,14 +85,14 @@ sub long_form
 sub one_cycle
 {
 	my ($cycle, $end) = @_;
-	my $crashes = 8 + $soak->random(6);
+	my $crashes = 10 + $soak->random(8);
 	my $episode_at = $soak->random($crashes);
 
 	$soak->{measure}{phase} = 'crashes';
 	foreach my $i (0 .. $crashes - 1)
 	{
 		last if time() > $end;
-		$soak->nap(0.5 + $soak->random(40) / 10);
+		$soak->nap(0.3 + $soak->random(25) / 10);
 		if ($i == $episode_at)
 		{
 			my $how = $soak->choose(qw(drop truncate delete full));
