@@ -345,7 +345,7 @@ class Client(Worker):
     def step(self):
         rng = self.rng
         prepared = [n for n, words in self.record.open.items() if words[0] == "P"]
-        if prepared and (len(prepared) > 2 or rng.random() < 0.01):
+        if prepared and (len(prepared) > 2 or rng.random() < 0.05):
             return self.end_prepared(rng.choice(prepared))
         if self.n >= self.next_retire:
             return self.retire()

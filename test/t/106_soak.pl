@@ -26,7 +26,7 @@ my $out = $ENV{NVM_SOAK_OUT} // PostgreSQL::Test::Utils::tempdir();
 plan skip_all => 'python3-psycopg2 is not installed'
   if !grep { system("$_ -c 'import psycopg2' 2>/dev/null") == 0 } qw(python3 /usr/bin/python3);
 
-my $soak = NvmSoak->new(out => $out, pool_mb => $minutes ? 384 : 128, go_on => $ENV{NVM_SOAK_GO_ON});
+my $soak = NvmSoak->new(out => $out, pool_mb => $minutes ? 384 : 64, go_on => $ENV{NVM_SOAK_GO_ON});
 my $ended = eval { $minutes ? long_form() : short_form(); 1; };
 diag($@) unless $ended || $@ eq "the soak found something\n";
 is(join("\n", $soak->problems), '', 'the soak');
