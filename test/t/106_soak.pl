@@ -75,7 +75,7 @@ sub long_form
 		progress();
 	}
 	$soak->say("the last calm, $last_calm seconds");
-	calm('calm, last', $last_calm);
+	calm('calm at the end', $last_calm);
 	$soak->finish;
 	verdict();
 	return;
