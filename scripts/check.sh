@@ -345,7 +345,7 @@ tier_soak() {
 	local minutes=${NVM_SOAK_MINUTES:-60} out=${NVM_SOAK_OUT:-$work/log/soak.d} status
 	NVM_SOAK_MINUTES=$minutes NVM_SOAK_OUT=$out timeout $((minutes * 120 + 1800)) \
 		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=--timer PROVE_TESTS=test/t/106_soak.pl 2>&1 3>&- |
-		tee "$log" | sed -un '/^\[[0-9:]*\] [^t]/p;/^# *[^ ].*, crash /p' >&3
+		tee "$log" | sed -un '/^# \[[0-9:]*\] /s/^# //p;/^# .*, crash [0-9]/p' >&3
 	status=${PIPESTATUS[0]}
 	python3 test/soak/plot.py "$out" >>"$log" 2>&1
 	# shellcheck disable=SC2046

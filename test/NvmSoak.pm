@@ -101,6 +101,8 @@ autovacuum_vacuum_cost_delay = 0
 autovacuum_analyze_threshold = 20
 nvm.pool_max_size = '$params{pool_mb}MB'
 nvm.failpoint = ''
+# its memory is not ours
+jit = off
 CONF
 	# aborts would fill the data directory
 	system("prlimit --core=0 --pid $$ 2>/dev/null");
@@ -127,8 +129,9 @@ sub say
 {
 	my ($self, $text) = @_;
 	my @now = localtime;
-	print STDERR sprintf('[%02d:%02d:%02d] ', @now[ 2, 1, 0 ]) . "$text\n" if $self->{verbose};
-	note($text);
+	# what goes to STDERR is in the test's log
+	if ($self->{verbose}) { diag(sprintf('[%02d:%02d:%02d] ', @now[ 2, 1, 0 ]) . $text); }
+	else                  { note($text); }
 	return;
 }
 
