@@ -505,6 +505,7 @@ sub _crash_at_failpoint
 	my $node = $self->node;
 	my @names = map { $self->choose(@{ $self->{names} }) } 1 .. 5;
 	my $end = time() + 3;
+	my $from = -s $node->logfile;
 
 	$self->_set_failpoints(join ',', map { "$_:$action:" . (1 + $self->random($self->choose(2, 20, 200))) } @names);
 	while (time() < $end)
@@ -514,7 +515,7 @@ sub _crash_at_failpoint
 		{
 			return 1;
 		}
-		if ($action eq 'panic' && $node->log_since_start =~ /PANIC: /)
+		if ($action eq 'panic' && slurp_file($node->logfile, $from) =~ /PANIC: /)
 		{
 			$self->_set_failpoints('');
 			return !$self->_failpoints_gone;
