@@ -216,6 +216,7 @@ my @limits = (
 	[ 'wal_files',       'settled', 0.20, 5 ],
 	[ 'shared_kb',       'samples', 0.10, 1024 ],
 	[ 'ended',           'samples', 0.25, 16 << 20 ],
+	[ 'shm_files',       'samples', 0,    5 ],
 	[ 'postmaster_kb',   'samples', 0.10, 512 ],
 	[ 'keeper_kb',       'samples', 0.10, 512 ],
 	[ 'collector_kb',    'samples', 0.10, 512 ],
@@ -253,7 +254,10 @@ sub verdict
 	}
 	# of what is alive
 	my @last = @{ $self->{settled} } ? $self->{settled}[-1] : ();
-	push @lines, map { sprintf('in the end %.1f MB used of the pool for %.1f MB of live rows', $_->{pool_used} / 1048576, $_->{live} / 1048576) } @last;
+	push @lines, map {
+		sprintf('in the end %.1f MB used of the pool for %.1f MB of live rows', $_->{pool_used} / 1048576, $_->{live} / 1048576),
+		  "$_->{unowned_files} of $_->{relation_files} relation files, $_->{unowned_kb} kB, were left behind by PostgreSQL"
+	} @last;
 	return (\@problems, \@lines);
 }
 
