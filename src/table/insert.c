@@ -85,7 +85,7 @@ nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root, uint64 link,
 	v->flags = flags;
 	v->crc = nvm_version_crc(v);
 	if (nv->large)
-		nvm_large_assign(nv->large, v, nv->blk, nv->off, stamp);
+		nvm_large_assign(nv->large, v, nv->blk, nv->off);
 	NVM_FAILPOINT("insert-before-begin");
 	nvm_store(&v->begin, stamp);
 	nvm_flush(v, NVM_VERSION_HEADER + v->len);

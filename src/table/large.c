@@ -322,8 +322,7 @@ nvm_large_write(NvmLargeSet *set, const char *value, Size total, AttrNumber attn
 }
 
 void
-nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off,
-				 NvmStamp stamp)
+nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off)
 {
 	for (int i = 0; i < large->nruns; i++)
 	{
@@ -331,7 +330,6 @@ nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off,
 
 		run->owner_block = blk;
 		run->owner_offset = off;
-		nvm_store(&run->stamp, stamp);
 		nvm_flush(run, sizeof(NvmLargeHeader));
 	}
 	large->nruns = 0;

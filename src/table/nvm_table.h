@@ -342,10 +342,11 @@ extern void nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
 typedef struct NvmLargeSet NvmLargeSet;
 extern HeapTuple nvm_form_tuple(Relation rel, TupleTableSlot *slot,
 								bool *tofree, NvmLargeSet **large);
-/* now that the TID is known: name the owner in the large headers, stamp and
- * flush them; before the version's begin is stored */
-extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off,
-							 NvmStamp stamp);
+/* now that the TID is known: name the owner in the large headers and flush
+ * them; before the version's begin is stored.  Their stamp stays the writing
+ * transaction's, also if begin is another one's (nvm_raw_insert): while it runs
+ * the collector does not miss the version. */
+extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off);
 /* give back the extents of a version that is being freed; caller holds
  * the alloc lock of the version's block */
 extern void nvm_large_release(NvmRelState *state, NvmVersion *v);

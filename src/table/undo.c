@@ -142,16 +142,25 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 		 */
 		bool		unindexed;
 
-		/* nobody else retires it */
-		if (!starts_area(state, v, blk, off, begin))
-			return false;
-		unindexed = nvm_version_is_sound(v) &&
-			(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
+		/*
+		 * Only collectors retire it: who copies a storage is another one of the
+		 * copy.  What he has made DEAD a VACUUM might free, and an insertion
+		 * use, before we come to retire it.
+		 */
+		lock = nvm_row_lock(state->dir, blk);
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+		if (starts_area(state, v, blk, off, begin))
+		{
+			unindexed = nvm_version_is_sound(v) &&
+				(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
-		/* its area is not used again as long as the stamp is in the gap */
-		nvm_version_retire(state, v, blk, off, begin,
-						   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
-		return true;
+			/* its area is not used again as long as the stamp is in the gap */
+			nvm_version_retire(state, v, blk, off, begin,
+							   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
+			changed = true;
+		}
+		LWLockRelease(lock);
+		return changed;
 	}
 
 	end = nvm_load(&v->end);
@@ -238,24 +247,41 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
- * Forget who retired an area if that cannot be a transaction of this or an
- * earlier incarnation: the word is not flushed and may be anything after a
- * crash.  Nothing is reused now.
+ * Can whoever is said to have retired an area be no transaction of this or an
+ * earlier incarnation?
  */
-static void
-check_retired_by(NvmVersion *v)
+static bool
+retired_by_nobody(NvmVersion *v)
 {
 	uint64		begin = nvm_load(&v->begin);
 	uint64		by;
 
 	if (NvmVersionCells(v) < 2 ||
 		!(nvm_begin_is(begin, NVM_STAMP_RETIRED) || nvm_begin_is(begin, NVM_STAMP_STUB)))
-		return;
-	by = *NvmRetiredBy(v);
-	if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
+		return false;
+	by = nvm_load(NvmRetiredBy(v));
+	return by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
 		NVM_STAMP_COUNTER(by) >
-		pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable) + 1)
-		*NvmRetiredBy(v) = 0;
+		pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable) + 1;
+}
+
+/*
+ * Then forget it: the word is not flushed, may be anything after a crash, and
+ * would keep the area from being reused for ever.
+ */
+static void
+check_retired_by(NvmRelState *state, uint32 blk, uint32 off)
+{
+	NvmVersion *v = nvm_cell(state, blk, off);
+	LWLock	   *lock;
+
+	if (!retired_by_nobody(v))
+		return;
+	lock = nvm_alloc_lock(state->dir, blk);
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (nvm_tid_exists(state, blk, off) && retired_by_nobody(v))
+		nvm_store(NvmRetiredBy(v), 0);
+	LWLockRelease(lock);
 }
 
 /*
@@ -278,10 +304,9 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
 		n += collect_version(state, blk, off) ? 1 : 0;
-		if (!torn)
-			continue;
-		n += relink(state, blk, off) ? 1 : 0;
-		check_retired_by(nvm_cell(state, blk, off));
+		if (torn)
+			n += relink(state, blk, off) ? 1 : 0;
+		check_retired_by(state, blk, off);
 	}
 
 	/*

@@ -130,6 +130,7 @@ nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 {
 	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	uint32		ngaps = 0;
+	uint32		ntorn = 0;
 	NvmCheckLists lists = {emit, arg};
 
 	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
@@ -155,8 +156,13 @@ nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
 	for (uint32 slot = 0; slot < pg_atomic_read_u32(&NvmWbl->slots_used); slot++)
+	{
 		ngaps += nvm_slots[slot].ngaps;
-	if (ngaps != pg_atomic_read_u32(&NvmWbl->ngaps))
+		for (int i = 0; i < NVM_SLOT_GAPS; i++)
+			ntorn += nvm_slots[slot].gap[i] != 0 && nvm_slots[slot].gap_torn[i];
+	}
+	if (ngaps != pg_atomic_read_u32(&NvmWbl->ngaps) ||
+		ntorn != pg_atomic_read_u32(&NvmWbl->ntorn))
 	{
 		LWLockRelease(NvmWbl->wbl_lock);
 		emit(arg, "gap list", "the slots do not add up to the number of gaps");
