@@ -20,12 +20,17 @@
 #	make bench                      contrib_bench/run with its default workloads
 #	make check-matrix               build, regress, isolation and TAP tests and check-core
 #	                                on servers of 15, 17 and 18, built from Debian's sources
+#	make check-sanitize             the tiers of the project's own tests on a server of 15
+#	                                with AddressSanitizer and UndefinedBehaviorSanitizer;
+#	                                hours
+#	make check-valgrind             the regress tests on a server under memcheck; hours
 #	make check-minor                a pool written under one minor version opens under
 #	                                another
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 
-DRIVER_GOALS = check check-long check-core check-soak check-matrix check-minor demo bench check-headers lint
+DRIVER_GOALS = check check-long check-core check-soak check-matrix check-sanitize check-valgrind \
+	check-minor demo bench check-headers lint
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -52,6 +57,12 @@ check-soak:
 
 check-matrix:
 	scripts/check_matrix.sh
+
+check-sanitize:
+	scripts/check_sanitize.sh
+
+check-valgrind:
+	scripts/check_valgrind.sh
 
 demo:
 	demo/run

@@ -6,7 +6,8 @@
 #			says what it is at, and keeps the logs also if all is well
 #	--keep	keep the work directory
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests.
+#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests,
+#			REGRESS_TESTS among those of regress.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
 #			through everything for an hour (test/soak/run; these two have their
@@ -49,6 +50,10 @@ servers_here() {		# processes of servers whose data directory is below $work
 	for exe in /proc/[0-9]*/exe; do
 		case $(readlink "$exe" 2>/dev/null) in
 			"$work"/server/*) echo "$exe" | cut -d/ -f3 ;;
+			*/memcheck-*)	# one that valgrind runs
+				case $(readlink "${exe%exe}cwd" 2>/dev/null) in
+					"$work"/*) echo "$exe" | cut -d/ -f3 ;;
+				esac ;;
 		esac
 	done
 }
@@ -203,9 +208,9 @@ count_prove() {			# subtests, and files that ended badly without one
 	echo $((total > bad ? total - bad : 0)) "$bad" "$skips"
 }
 
-# Assertions that failed, and what the end of a transaction found not to be released:
+# Assertions that failed, reports of sanitizers, and what the end of a transaction found not to be released:
 # no test looks for them in every log, but each of them is a failure.
-alarms='TRAP:|WARNING:  (.* (reference|refcount|pin|lock) leak|.*still referenced|resource was not closed|.*write past chunk|problem in alloc set)'
+alarms='TRAP:|: runtime error: |ERROR: AddressSanitizer|WARNING:  (.* (reference|refcount|pin|lock) leak|.*still referenced|resource was not closed|.*write past chunk|problem in alloc set)'
 
 calm() {			# calm PASSED FAILED SKIPPED LOG...: of these servers, too
 	local good=$1 bad=$2 skips=$3
@@ -217,6 +222,20 @@ calm() {			# calm PASSED FAILED SKIPPED LOG...: of these servers, too
 pool_conf() {			# pool_conf NAME: settings that put the pool on $NVM_CHECK_POOLS
 	echo "nvm.pool_directory = '$NVM_CHECK_POOLS/$1'" >"$work/tmp/$1.conf"
 	echo "--temp-config=$work/tmp/$1.conf"
+}
+
+# What a sanitizer or memcheck said in this tier, in files of the directory
+# $NVM_REPORTS (check_sanitize.sh, check_valgrind.sh): each file is a failure.
+reported() {			# reported PASSED FAILED SKIPPED
+	local bad=$2 file
+	for file in "${NVM_REPORTS:-/nonexistent}"/*.[0-9]*; do
+		[ -s "$file" ] || continue
+		bad=$((bad + 1))
+		echo "---- report ${file##*/}"
+		head -n 60 "$file"
+		mv "$file" "$work/log/$tier.d/"
+	done >>"$log"
+	echo "$1" "$bad" "$3"
 }
 
 jobs=$(nproc 2>/dev/null || echo 1)
@@ -260,7 +279,8 @@ tier_likeheap() {
 
 tier_regress() {
 	local status=0
-	make installcheck ISOLATION= TAP_TESTS= EXTRA_REGRESS_OPTS="$(pool_conf regress)" >"$log" 2>&1 || status=$?
+	make installcheck ISOLATION= TAP_TESTS= EXTRA_REGRESS_OPTS="$(pool_conf regress)" \
+		${REGRESS_TESTS:+REGRESS="$REGRESS_TESTS"} >"$log" 2>&1 || status=$?
 	# shellcheck disable=SC2046
 	calm $(count_pg_regress $status) log/postmaster.log
 	cp regression.diffs log/* results/*.out "$work/log/regress.d/" 2>/dev/null
@@ -367,7 +387,7 @@ count_core() {
 }
 
 inner() {
-	local tier began
+	local tier began result
 	work=$NVM_CHECK_INNER
 	long=${NVM_CHECK_LONG:-0}
 	export PATH="${PG_CONFIG%/*}:$PATH"
@@ -390,8 +410,9 @@ inner() {
 		mkdir -p "$work/log/$tier.d"
 		began=$SECONDS
 		[ "$long" = 0 ] || echo "[$(date +%T)] $tier"
-		# shellcheck disable=SC2046
-		tier_result "$tier" $(tier_$tier) $((SECONDS - began))
+		result=$(tier_$tier)
+		# shellcheck disable=SC2046,SC2086
+		tier_result "$tier" $(reported $result) $((SECONDS - began))
 		sed -n 's/^core: \(.* \(byte for byte\|TAP files\).*\)$/\1/p' "$log"
 		if [ "$tier" = build ] && [ "$failed" != 0 ] && [ ! -f pg_nvm.so ]; then
 			echo "nothing to test: the build failed"

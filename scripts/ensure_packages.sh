@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
-# usage: ensure_packages.sh GROUP...		groups: build check source server demo bench soak
+# usage: ensure_packages.sh GROUP...		groups: build check source server
+#							demo bench soak sanitize valgrind
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -31,6 +32,11 @@ case $groups in
 	*" server "*)
 		packages="$packages bison flex pkg-config libreadline-dev zlib1g-dev libicu-dev liblz4-dev libxml2-dev uuid-dev"
 		programs="$programs bison flex pkg-config" ;;
+esac
+case $groups in
+	*" valgrind "*)
+		packages="$packages valgrind libc6-dbg"
+		programs="$programs valgrind" ;;
 esac
 case $groups in
 	*" demo "* | *" bench "*)

@@ -90,6 +90,9 @@ our $force_parallel = q{DO $force$BEGIN PERFORM set_config(name, 'on', false) FR
 # tests that can do more with more time ask this
 sub is_long { return ($ENV{NVM_CHECK_LONG} // 0) ? 1 : 0; }
 
+# the server is one of check_sanitize.sh or check_valgrind.sh
+sub is_instrumented { return $ENV{NVM_INSTRUMENTED} ? 1 : 0; }
+
 # A directory for pools, made at the first call.
 my $pool_base;
 
@@ -118,6 +121,18 @@ sub pool_base
 =item NvmTest::is_long()
 
 Whether there is time for the long form: scripts/check.sh --long.
+
+=item NvmTest::is_instrumented(), NvmTest::sanitizer_kb()
+
+Whether the server runs under a sanitizer or memcheck, where time says nothing; and
+what such a process may have of private memory beside its own: AddressSanitizer keeps
+what was freed, up to quarantine_size_mb, and a shadow of all.
+
+=cut
+
+sub sanitizer_kb { return is_instrumented() ? 65536 : 0; }
+
+=pod
 
 =item NvmTest::large_pool($node, MB)
 

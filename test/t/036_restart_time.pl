@@ -17,7 +17,7 @@ use Test::More;
 
 my $commits  = NvmTest::is_long() ? 3_000_000 : 300_000;
 my $megabyte = NvmTest::is_long() ? 5000      : 1000;
-my $limit_us = 5000;
+my $limit_us = NvmTest::is_instrumented() ? 1_000_000 : 5000;
 
 my $node = NvmTest->new('restart');
 $node->init(NvmTest::large_pool($node, $megabyte + 1500));

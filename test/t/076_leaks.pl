@@ -17,7 +17,7 @@ use Test::More;
 my $times = NvmTest::is_long() ? 10_000 : 500;
 # of memory, whatever is done 500 or 10,000 times: a few bytes for each
 # in the long form are lost in what malloc does, a hundred are not
-my $limit_kb = 1000;
+my $limit_kb = 1000 + NvmTest::sanitizer_kb();
 
 my $node = NvmTest->new('leaks');
 $node->init;
