@@ -216,7 +216,9 @@ UPDATE t SET s = reverse(s) WHERE id = 12;
 SELECT show_log();
 CREATE FUNCTION grow() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN NEW.s := NEW.s || OLD.s || NEW.s; RETURN NEW; END$$;
 CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION grow();
-UPDATE t SET v = 0 WHERE id > 12 RETURNING id, length(s), md5(s) = md5(repeat(repeat(md5('other' || id), id * 200), 3)) AS same;
+WITH u AS (UPDATE t SET v = 0 WHERE id > 12
+	RETURNING id, length(s), md5(s) = md5(repeat(repeat(md5('other' || id), id * 200), 3)) AS same)
+SELECT * FROM u ORDER BY id;
 SELECT id, length(s) FROM t ORDER BY id;
 
 -- nothing may be wrong with any table, nor with the pool
