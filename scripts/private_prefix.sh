@@ -35,6 +35,10 @@ case $libdir in
 	/usr/lib | /usr/lib/* | /lib | /lib/*) ;;
 	*)
 		mkdir -p "$to$libdir"
-		cp -a "$libdir"/*.so* "$to$libdir/" ;;
+		cp -a "$libdir"/*.so* "$to$libdir/"
+		# and what nvm_poolcheck is linked with
+		for archive in "$libdir"/libpgcommon.a "$libdir"/libpgport.a; do
+			[ ! -f "$archive" ] || cp -a "$archive" "$to$libdir/"
+		done ;;
 esac
 echo "$to$bin/pg_config"
