@@ -395,7 +395,8 @@ class Ddl(Worker):
     def step(self):
         if self.n >= self.next_retire:
             return self.retire()
-        if self.rng.random() < 0.02:
+        # one of them, or both make the same one
+        if self.number == self.options.clients + 1 and self.rng.random() < 0.04:
             there = self.query("SELECT FROM pg_database WHERE datname = 'soak_copy'")
             return self.perform(*ddl.database(self.rng, there))
         pattern = "^d%d_[0-9]$" % self.number
