@@ -28,9 +28,10 @@
 #	                                another
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
+#	make coverage                   which lines of src/ the tests reach, by gcov
 
 DRIVER_GOALS = check check-long check-core check-soak check-matrix check-sanitize check-valgrind \
-	check-minor demo bench check-headers lint
+	check-minor demo bench check-headers lint coverage
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -75,6 +76,9 @@ check-minor:
 
 check-headers:
 	scripts/check_headers.sh
+
+coverage:
+	scripts/coverage.sh
 
 lint:
 	scripts/check_layers.py

@@ -120,6 +120,7 @@ outer() {
 	# what git would list, and nothing that was built
 	tar -C "$top" -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
 		--exclude=./bin/nvm_poolcheck/nvm_poolcheck \
+		--exclude='*.gcno' --exclude='*.gcda' \
 		--exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./results . |
 		tar -C "$work/src" -xf - || exit 1
 	pg_config=$("$top/scripts/private_prefix.sh" "$work/server" $source) || exit 1
@@ -155,6 +156,7 @@ outer() {
 	wait $inner_pid
 	failed=$?
 	inner_pid=
+	[ -z "${NVM_COVERAGE:-}" ] || cp "$work"/coverage/* "$NVM_COVERAGE/"
 	# new lists of exceptions, asked for with core_suites.sh --accept
 	[ -z "${NVM_CORE_ACCEPT:-}" ] || cp "$work/log/core.d"/[0-9]*-* "$NVM_CORE_ACCEPT/"
 	[ -z "${NVM_POWERFAIL_REPORT:-}" ] || cp "$work/log/powerfail.d/report.md" "$NVM_POWERFAIL_REPORT"
@@ -176,6 +178,13 @@ tier_result() {			# tier_result NAME PASSED FAILED SKIPPED SECONDS
 		tail -n 40 "$log"
 		echo "----"
 	fi
+}
+
+# For scripts/coverage.sh, which has given the flags: the counts of each tier apart
+coverage_place() {		# coverage_place TIER
+	export GCOV_PREFIX=$work/counts/$1
+	GCOV_PREFIX_STRIP=$(echo "$work/src" | tr -dc / | wc -c)
+	export GCOV_PREFIX_STRIP
 }
 
 # each command counts as one test
@@ -254,7 +263,10 @@ tier_crashimage() {
 }
 
 tier_build() {
-	commands "make -j$jobs" "make install" "make -C test/tools"
+	# no code for the just-in-time compiler where lines are counted
+	local jit=
+	[ -z "${NVM_COVERAGE:-}" ] || jit=with_llvm=no
+	commands "make -j$jobs $jit" "make install $jit" "make -C test/tools"
 }
 
 # what was installed can be removed, and nothing remains
@@ -409,6 +421,7 @@ inner() {
 		log=$work/log/$tier.log
 		mkdir -p "$work/log/$tier.d"
 		began=$SECONDS
+		[ -z "${NVM_COVERAGE:-}" ] || coverage_place "$tier"
 		[ "$long" = 0 ] || echo "[$(date +%T)] $tier"
 		result=$(tier_$tier)
 		# shellcheck disable=SC2046,SC2086
@@ -419,6 +432,8 @@ inner() {
 			break
 		fi
 	done
+	[ -z "${NVM_COVERAGE:-}" ] ||
+		scripts/coverage_report.py "$work/src" "$work/counts" "$work/coverage"
 	[ "$skipped" = 0 ] || echo "$skipped skipped: see the reasons in the tests"
 	echo "$passed passed, $failed failed"
 	[ "$failed" = 0 ]

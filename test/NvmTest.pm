@@ -60,6 +60,9 @@ our @ISA = ('PostgreSQL::Test::Cluster');
 	  foreach qw(PostgreSQL::Test::Utils PostgreSQL::Test::Cluster);
 }
 
+# scripts/coverage.sh: what each test reaches, apart
+$ENV{GCOV_PREFIX} .= '/' . basename($0, '.pl') if $ENV{GCOV_PREFIX};
+
 my $here = dirname(abs_path(__FILE__));
 my @pools;
 

@@ -50,4 +50,13 @@ extern NvmPersistMethod nvm_probe_method(const char *path, int fd);
 /* pmem_failpoint.c: settings nvm.failpoint and nvm.failpoint_seed */
 extern void nvm_failpoint_define_settings(void);
 
+/* pmem_coverage.c: counts of lines, in a build that measures what tests reach */
+#ifdef NVM_COVERAGE
+extern void nvm_coverage_write(void);
+extern void nvm_coverage_register(void);
+#else
+#define nvm_coverage_write()	((void) 0)
+#define nvm_coverage_register()	((void) 0)
+#endif
+
 #endif							/* PMEM_BACKEND_H */

@@ -263,6 +263,7 @@ assign_failpoint_seed(int newval, void *extra)
 void
 nvm_failpoint_define_settings(void)
 {
+	nvm_coverage_register();
 	DefineCustomIntVariable("nvm.failpoint_seed",
 							"Seed of failpoints that fire with a probability.",
 							"Each process draws from a sequence of its own.",
@@ -524,12 +525,15 @@ fire(Failpoint *fp, const char *name)
 	{
 		case FAILPOINT_CRASH:
 			log_hit(name, "");
+			nvm_coverage_write();
 			crash_server();
 			break;
 		case FAILPOINT_POWER:
+			nvm_coverage_write();
 			lose_power(name);
 			break;
 		case FAILPOINT_PANIC:
+			nvm_coverage_write();
 			ereport(PANIC,
 					(errcode(ERRCODE_INTERNAL_ERROR),
 					 errmsg("failpoint %s hit", name)));
@@ -541,10 +545,13 @@ fire(Failpoint *fp, const char *name)
 			break;
 		case FAILPOINT_SLEEP:
 			log_hit(name, "");
+			if (fp->sleep_ms > 0)	/* not who only wants the name */
+				nvm_coverage_write();
 			sleep_through(fp->sleep_ms);
 			break;
 		case FAILPOINT_STOP:
 			log_hit(name, "");
+			nvm_coverage_write();
 			(void) kill(MyProcPid, SIGSTOP);
 			break;
 		case FAILPOINT_OFF:
