@@ -29,9 +29,10 @@
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 #	make coverage                   which lines of src/ the tests reach, by gcov
+#	make check-sqlsmith             ten minutes of random statements, with assertions
 
 DRIVER_GOALS = check check-long check-core check-soak check-matrix check-sanitize check-valgrind \
-	check-minor demo bench check-headers lint coverage
+	check-minor check-sqlsmith demo bench check-headers lint coverage
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -79,6 +80,9 @@ check-headers:
 
 coverage:
 	scripts/coverage.sh
+
+check-sqlsmith:
+	scripts/check_sqlsmith.sh
 
 lint:
 	scripts/check_layers.py

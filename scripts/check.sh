@@ -11,7 +11,8 @@
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
 #			through everything for an hour (test/soak/run; these two have their
-#			options there); by default only with --long
+#			options there); by default only with --long.
+#			sqlsmith: random statements (check_sqlsmith.sh)
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
@@ -27,9 +28,9 @@ for arg; do
 		--keep) keep=1 ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail soak " in
+			case " $all_tiers core powerfail soak sqlsmith " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail soak" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak sqlsmith" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -157,6 +158,7 @@ outer() {
 	failed=$?
 	inner_pid=
 	[ -z "${NVM_COVERAGE:-}" ] || cp "$work"/coverage/* "$NVM_COVERAGE/"
+	[ -z "${NVM_SQLSMITH_REPORT:-}" ] || cp "$work"/sqlsmith/report/* "$NVM_SQLSMITH_REPORT/"
 	# new lists of exceptions, asked for with core_suites.sh --accept
 	[ -z "${NVM_CORE_ACCEPT:-}" ] || cp "$work/log/core.d"/[0-9]*-* "$NVM_CORE_ACCEPT/"
 	[ -z "${NVM_POWERFAIL_REPORT:-}" ] || cp "$work/log/powerfail.d/report.md" "$NVM_POWERFAIL_REPORT"
@@ -390,6 +392,12 @@ tier_core() {
 	count_core $?
 }
 
+# so does check_sqlsmith.sh
+tier_sqlsmith() {
+	NVM_SQLSMITH_WORK=$work/sqlsmith scripts/check_sqlsmith.sh --inner 2>&1 | tee "$log" >&3
+	count_core "${PIPESTATUS[0]}"
+}
+
 count_core() {
 	local good bad
 	good=$(grep -c '^ok ' "$log")
@@ -414,7 +422,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

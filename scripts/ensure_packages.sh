@@ -2,7 +2,8 @@
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
-#							demo bench soak sanitize valgrind
+# usage: ensure_packages.sh GROUP...		groups: build check source server
+#							demo bench soak sanitize valgrind sqlsmith
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -44,6 +45,12 @@ case $groups in
 esac
 case $groups in
 	*" soak "*) packages="$packages python3-matplotlib" ;;
+esac
+
+case $groups in
+	*" sqlsmith "*)
+		packages="$packages sqlsmith"
+		programs="$programs sqlsmith" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
