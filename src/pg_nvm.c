@@ -18,7 +18,6 @@
 #include "storage/lwlock.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
-#include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/guc.h"
 #include "wbl/nvm_snapshot.h"

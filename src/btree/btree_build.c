@@ -374,9 +374,10 @@ build_fill_shared(BuildLeader *leader, Build *build, bool concurrent,
 
 	if (debug_query_string != NULL)
 	{
-		char	   *query = shm_toc_allocate(pcxt->toc, strlen(debug_query_string) + 1);
+		Size		len = strlen(debug_query_string) + 1;
+		char	   *query = shm_toc_allocate(pcxt->toc, len);
 
-		strcpy(query, debug_query_string);
+		memcpy(query, debug_query_string, len);
 		shm_toc_insert(pcxt->toc, BUILD_KEY_QUERY, query);
 	}
 }

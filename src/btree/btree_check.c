@@ -142,12 +142,11 @@ cursor_enter(IndexCheck *check, CheckCursor *cursor, uint32 blkno, uint32 level)
 static void
 cursor_step(IndexCheck *check, CheckCursor *cursor)
 {
-	NvmIndexCopy *copy = cursor->copy;
-
 	cursor->item++;
 	while (cursor->copy != NULL && cursor->item >= cursor->copy->nitems)
 	{
-		copy = cursor->copy;
+		NvmIndexCopy *copy = cursor->copy;
+
 		if (cursor->low != NULL)
 			pfree(cursor->low);
 		cursor->low = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
