@@ -112,6 +112,23 @@ RESET enable_material;
 RESET enable_sort;
 SELECT count(*), sum(x.i + y.i) FROM w x, w y WHERE x.s = y.s AND x.s IN (-8, 5, 6) AND y.s IN (-8, 5, 6);
 
+-- a parallel scan that begins anew
+SET enable_material = off;
+SET min_parallel_index_scan_size = 0;
+SET min_parallel_table_scan_size = 0;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET max_parallel_workers_per_gather = 2;
+EXPLAIN (COSTS OFF) SELECT * FROM (SELECT count(b), sum(b % 1000) FROM w WHERE s > 10) ss RIGHT JOIN (VALUES (1), (2), (3)) v (x) ON true;
+SELECT * FROM (SELECT count(b), sum(b % 1000) FROM w WHERE s > 10) ss RIGHT JOIN (VALUES (1), (2), (3)) v (x) ON true;
+SELECT * FROM (SELECT count(b), sum(b % 1000) FROM w WHERE s = ANY ('{11,12,30}')) ss RIGHT JOIN (VALUES (1), (2)) v (x) ON true;
+RESET enable_material;
+RESET min_parallel_index_scan_size;
+RESET min_parallel_table_scan_size;
+RESET parallel_setup_cost;
+RESET parallel_tuple_cost;
+RESET max_parallel_workers_per_gather;
+
 -- a unique key of small integers
 CREATE TABLE u (s int2 PRIMARY KEY, n int) USING nvm;
 CREATE UNIQUE INDEX u_s ON u USING nvm_btree (s);
