@@ -166,8 +166,7 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_ALLVISIBLE_BLOCKS	32768	/* of the first segment */
 
 #define NVM_DIRSTATE_LIVE		0
-#define NVM_DIRSTATE_DEAD		1	/* nvm_dir_forget: no lookup finds it */
-#define NVM_DIRSTATE_RECLAIM	2	/* nvm_dir_reclaim is at work */
+#define NVM_DIRSTATE_RECLAIM	1	/* nvm_dir_reclaim is at work */
 
 /* NvmRelState.index_state, btree/btree_rebuild.c and btree_persist.c */
 #define NVM_INDEXSTATE_NEW		0	/* whole, or, where no more than leaves outlive a
@@ -330,21 +329,17 @@ extern uint32 nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *for
 							 uint64 stamp);
 
 /*
- * The newest entry of key that nobody has forgotten or reclaimed, or 0.  That
- * it may be ended, or made, by a transaction that is undecided is the
- * caller's to judge.
+ * The newest entry of key that nobody has reclaimed, or 0.  That it may be
+ * ended, or made, by a transaction that is undecided is the caller's to judge.
  */
 extern uint32 nvm_dir_lookup(const NvmStorageKey *key);
 
 /*
- * Call fn for each entry in use, no lock held: fn may forget or reclaim it.
+ * Call fn for each entry in use, no lock held: fn may reclaim it.
  * For recovery, the collector and DROP DATABASE.
  */
 typedef void (*NvmDirCallback) (uint32 id, NvmDirEntry *entry, void *arg);
 extern void nvm_dir_walk(NvmDirCallback fn, void *arg);
-
-/* lookups pass over the entry from now on (in DRAM); reclaim comes later */
-extern void nvm_dir_forget(uint32 id);
 
 /* store the end stamp, durable on return; undo of that */
 extern void nvm_dir_set_end(uint32 id, uint64 stamp);

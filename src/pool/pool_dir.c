@@ -260,15 +260,6 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 	}
 }
 
-void
-nvm_dir_forget(uint32 id)
-{
-	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	if (nvm_relstates[id].dir == id && nvm_relstates[id].dir_state == NVM_DIRSTATE_LIVE)
-		nvm_relstates[id].dir_state = NVM_DIRSTATE_DEAD;
-	LWLockRelease(NvmPool->dir_lock);
-}
-
 /* ---- emptying and reclaiming ---- */
 
 static void
