@@ -29,10 +29,11 @@
 #	make check-headers              compile against the headers of 17 and 18
 #	make lint                       layers, names of fences, layout of the media
 #	make coverage                   which lines of src/ the tests reach, by gcov
+#	make analyze                    gcc -fanalyzer, clang-tidy and cppcheck
 #	make check-sqlsmith             ten minutes of random statements, with assertions
 
 DRIVER_GOALS = check check-long check-core check-soak check-matrix check-sanitize check-valgrind \
-	check-minor check-sqlsmith demo bench check-headers lint coverage
+	check-minor check-sqlsmith demo bench check-headers lint coverage analyze
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -80,6 +81,9 @@ check-headers:
 
 coverage:
 	scripts/coverage.sh
+
+analyze:
+	scripts/analyze.sh
 
 check-sqlsmith:
 	scripts/check_sqlsmith.sh

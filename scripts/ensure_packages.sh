@@ -2,8 +2,7 @@
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
-# usage: ensure_packages.sh GROUP...		groups: build check source server
-#							demo bench soak sanitize valgrind sqlsmith
+#							demo bench soak sanitize valgrind sqlsmith analyze
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -47,6 +46,11 @@ case $groups in
 	*" soak "*) packages="$packages python3-matplotlib" ;;
 esac
 
+case $groups in
+	*" analyze "*)
+		packages="$packages cppcheck clang-14 clang-tidy-14"
+		programs="$programs cppcheck clang-tidy-14" ;;
+esac
 case $groups in
 	*" sqlsmith "*)
 		packages="$packages sqlsmith"
