@@ -75,6 +75,21 @@ SET nvm.pool_directory = '/elsewhere';
 SET nvm.pool_max_size = '1GB';
 SET nvm.collect_gaps = off;
 SET nvm.failpoint = 'nonsense';
+SET nvm.failpoint = ':error';
+SET nvm.failpoint = 'a:sleep=3600001';
+SET nvm.failpoint = 'a:sleep=5s';
+SET nvm.failpoint = 'a:error:0';
+SET nvm.failpoint = 'a:error:101%';
+SET nvm.failpoint = 'a:error:99999999999999999999';
+SET nvm.failpoint = 'b:off, a_name_that_is_longer_than_the_sixty_three_bytes_there_is_room_for:error';
+SET nvm.failpoint = ' never:panic:7 , , insert-before-begin:error:100% ,other:off';
+SHOW nvm.failpoint;
+INSERT INTO t VALUES (7, 'never');
+SET nvm.failpoint = 'insert-before-begin:error:2';
+INSERT INTO t VALUES (8, 'first'), (9, 'second');
+INSERT INTO t VALUES (8, 'third');
+RESET nvm.failpoint;
+DELETE FROM t WHERE id = 8;
 SET nvm.no_such_setting = 1;
 
 -- nothing may be wrong with any table, nor with the pool
