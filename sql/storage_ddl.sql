@@ -263,6 +263,36 @@ ALTER EXTENSION pg_nvm UPDATE;
 ALTER EXTENSION pg_nvm UPDATE TO '0.1';
 SELECT nvm.drop_orphans();
 
+-- before 16, a rule on SELECT makes a view of a table: its storage goes, unless that is undone
+CREATE TABLE viewed (a int, b text);
+CREATE VIEW storages AS SELECT count(*) FROM nvm.relations WHERE relation = to_regclass('viewed') AND NOT ended;
+TABLE storages;
+BEGIN;
+DO $$BEGIN
+  EXECUTE 'CREATE RULE "_RETURN" AS ON SELECT TO viewed DO INSTEAD SELECT 1 AS a, ''b''::text AS b';
+EXCEPTION WHEN wrong_object_type THEN NULL; END$$;
+ROLLBACK;
+TABLE storages;
+INSERT INTO viewed VALUES (1, 'row');
+TRUNCATE viewed;
+DO $$BEGIN
+  EXECUTE 'CREATE RULE "_RETURN" AS ON SELECT TO viewed DO INSTEAD SELECT 1 AS a, ''b''::text AS b';
+EXCEPTION WHEN wrong_object_type THEN NULL; END$$;
+SELECT relkind = CASE count WHEN 0 THEN 'v' ELSE 'r' END AS accounted FROM pg_class, storages WHERE oid = 'viewed'::regclass;
+
+-- all indexes of a tablespace
+CREATE TABLE far (a int, s text);
+INSERT INTO far SELECT g, 's' || g FROM generate_series(1, 1000) g;
+CREATE INDEX far_ours ON far USING nvm_btree (s) TABLESPACE storage_ddl_a;
+CREATE INDEX far_built_in ON far USING btree (s) TABLESPACE storage_ddl_a;
+ALTER INDEX ALL IN TABLESPACE storage_ddl_a OWNED BY CURRENT_USER SET TABLESPACE storage_ddl_b NOWAIT;
+SELECT c.relname, s.spcname FROM pg_class c JOIN pg_tablespace s ON s.oid = c.reltablespace WHERE relname ~ '^far_' ORDER BY 1;
+ALTER INDEX ALL IN TABLESPACE storage_ddl_b SET TABLESPACE pg_default;
+SELECT relname, reltablespace FROM pg_class WHERE relname ~ '^far_' ORDER BY 1;
+SELECT * FROM nvm.check('far', true);
+DROP TABLE far;
+LOAD 'pg_nvm';
+
 -- nothing may be wrong with any table, nor with the pool, and nothing be left over
 TABLE unaccounted;
 SELECT t.rel, c::text AS finding
