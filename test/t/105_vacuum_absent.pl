@@ -1,0 +1,82 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# VACUUM of an index that a restart has emptied (persistence none) and that nobody has
+# rebuilt yet, so that it holds the index against whoever would. It fails, it is
+# cancelled, its backend is terminated: each time the rebuilder must come to its turn.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = NvmTest->new('absent');
+$node->init;
+$node->append_conf('postgresql.conf', "nvm.index_rebuild_workers = 1\nautovacuum = off\n");
+$node->start;
+# the worker is held at the index that is used more, so that nobody comes to the other
+$node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
+	CREATE TABLE first (id int) USING nvm;
+	CREATE INDEX first_id ON first USING nvm_btree (id) WITH (persistence = none);
+	INSERT INTO first SELECT g FROM generate_series(1, 500) g;
+	CREATE TABLE t (id int, k int) USING nvm;
+	CREATE INDEX t_id ON t USING nvm_btree (id) WITH (persistence = none);
+	INSERT INTO t SELECT g, g % 10 FROM generate_series(1, 2000) g;
+	SET enable_seqscan = off;
+	DO $$DECLARE n int; BEGIN FOR i IN 1 .. 500 LOOP SELECT id INTO n FROM first WHERE id = i; END LOOP; END$$));
+
+my $state = q(SELECT state FROM nvm.index_rebuilds WHERE index = 't_id'::regclass);
+my $point = 'btree-vacuum-leaf';
+my %says = (
+	cancel    => qr/canceling statement due to user request/,
+	terminate => qr/terminating connection due to administrator command/);
+my $answer = '5000|45502500';
+
+foreach my $way ('error', 'cancel', 'terminate')
+{
+	$node->stop;
+	$node->set_conf('nvm.failpoint' => "'index-rebuild-claimed:stop:1'");
+	$node->start;
+	my $worker = q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'nvm index rebuild worker');
+	$node->poll_query_until('postgres', "SELECT EXISTS ($worker)") or die 'no worker';
+	$worker = $node->safe_psql('postgres', $worker);
+	NvmTest::wait_stopped($worker);
+	# entries of rows since the start are in the index; those of a transaction that was
+	# rolled back can go, though the worker's snapshot is old
+	$node->safe_psql('postgres', q(
+		BEGIN;
+		INSERT INTO t SELECT g, 0 FROM generate_series(10001, 13000) g;
+		ROLLBACK;
+		INSERT INTO t SELECT g, 0 FROM generate_series(13001, 16000) g));
+	is($node->safe_psql('postgres', $state), 'waiting', "$way: nobody has rebuilt the index");
+
+	if ($way eq 'error')
+	{
+		$node->fails_with("SET nvm.failpoint = '$point:error:1'; VACUUM (INDEX_CLEANUP ON) t",
+			qr/failpoint $point hit/, 'VACUUM fails in the midst of the index');
+	}
+	else
+	{
+		my $session = $node->session;
+		$session->stop_at($point, 'VACUUM (INDEX_CLEANUP ON) t');
+		$node->safe_psql('postgres', "SELECT pg_${way}_backend(" . $session->pid . ')');
+		$session->go_on;
+		ok($node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND pid = " . $session->pid . ')'),
+			"VACUUM ends: $way");
+		$session->drop;
+		like(slurp_file($node->logfile), $says{$way}, "VACUUM: $way");
+	}
+	is($node->safe_psql('postgres', 'SELECT count(*), sum(id) FROM t'), $answer, "$way: the rows");
+
+	NvmTest::continue_process($worker);
+	ok($node->poll_query_until('postgres', "SELECT state = 'ready' FROM nvm.index_rebuilds WHERE index = 't_id'::regclass"),
+		"$way: the index is rebuilt");
+	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(id) FROM t WHERE id > 0'),
+		$answer, "$way: the index answers");
+	is($node->safe_psql('postgres', q(SELECT * FROM nvm.check('t', true))), '', "$way: the check finds nothing");
+	$node->safe_psql('postgres', 'DELETE FROM t WHERE id > 10000');
+}
+
+$node->stop;
+done_testing();
