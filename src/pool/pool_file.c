@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/file_perm.h"
@@ -327,6 +328,41 @@ nvm_file_identity(int fd, uint64 *device, uint64 *inode, uint64 *birth,
 		(sx.stx_mask & STATX_BTIME) != 0)
 		*birth = (uint64) sx.stx_btime.tv_sec * UINT64CONST(1000000000) +
 			sx.stx_btime.tv_nsec;
+}
+
+/*
+ * Have the file system allocate all of the first `size` bytes of the file.  The
+ * pools that we make are; a copy has holes where nothing was ever written, which
+ * cp makes without being asked to, and an access to one of these is a SIGBUS once
+ * the device is full.  Returns false after refusing the pool because there is no
+ * room for all of it; then nothing is allocated.
+ */
+bool
+nvm_file_fill_holes(uint64 size)
+{
+	struct stat st;
+	struct statvfs fs;
+	uint64		missing;
+	int			rc = -1;
+
+	if (fstat(nvm_pool_fd, &st) != 0 || (uint64) st.st_blocks * 512 >= size)
+		return true;
+	missing = size - (uint64) st.st_blocks * 512;
+	errno = ENOSPC;
+	if (fstatvfs(nvm_pool_fd, &fs) != 0 ||
+		(uint64) fs.f_bavail * fs.f_frsize >= missing)
+		do
+		{
+			rc = fallocate(nvm_pool_fd, 0, 0, (off_t) size);
+		} while (rc != 0 && errno == EINTR);
+	/* where it cannot be done at all, the pool could not have been made */
+	if (rc == 0 || errno == EOPNOTSUPP)
+		return true;
+	missing = (missing + 1024 * 1024 - 1) / (1024 * 1024);
+	return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_IO_ERROR,
+					  psprintf("%llu MB of the file are holes, as in a sparse copy. Free that much on the device that holds nvm.pool_directory and restart the server.",
+							   (unsigned long long) missing),
+					  "could not allocate the holes in NVM pool \"%s\": %m", nvm_pool_path);
 }
 
 /*

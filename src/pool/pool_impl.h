@@ -72,6 +72,7 @@ extern void nvm_file_names(void);
 extern bool nvm_file_lock_existing(void);
 extern bool nvm_file_open(bool known, bool *created);
 extern void nvm_file_unlock(void);
+extern bool nvm_file_fill_holes(uint64 size);
 extern bool nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what);
 extern void nvm_file_identity(int fd, uint64 *device, uint64 *inode,
 							  uint64 *birth, uint64 *size);

@@ -344,6 +344,10 @@ open_pool(void)
 		!check_data_copy(&rec, &header, &control))
 		return false;
 
+	/* before the first access to the mapping; simulate has one of its own */
+	if (nvm_persist_method != NVM_PERSIST_SIMULATE &&
+		!nvm_file_fill_holes(header.nchunks * NVM_CHUNK_SIZE))
+		return false;
 	nvm_pool_set_uuid(header.uuid);
 	if (!map_and_scan(&header))
 		return false;

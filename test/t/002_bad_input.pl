@@ -49,6 +49,8 @@ sub intact
 		"$rows|" . $rows * 100, "$name: the rows are there");
 }
 
+sub allocated { return (stat($_[0]))[12] * 512; }
+
 # The server runs, with a pool that it refused because of $re.
 sub is_refused
 {
@@ -449,7 +451,28 @@ SKIP:
 	skip 'no small device: only root can mount one', 1 unless $small && -w $small;
 	my $full = make_node('smalldevice', pool => "$small/pool_full");
 	runs_out_of_room($full, 'device full', qr/No space left on device/, 100000);
+
 	rmtree("$small/pool_full");
+
+	# a copy has holes, which are allocated when there is room for them
+	my $sparse = make_node('holes', pool => "$small/pool_holes");
+	my $pool   = $sparse->pool_file;
+	$sparse->stop;
+	PostgreSQL::Test::Utils::system_or_bail('cp', '--sparse=always', $pool, "$small/copy");
+	chmod(0600, "$small/copy");
+	rename("$small/copy", $pool) or die $!;
+	cmp_ok(allocated($pool), '<', -s $pool, 'the copy has holes');
+	system("head -c 300M /dev/zero > $small/ballast 2>/dev/null");
+	$sparse->start;
+	is_refused($sparse, qr/could not allocate the holes in NVM pool.*No space left.*HINT: +\d+ MB of the file are holes/s,
+		'holes on a full device');
+	$sparse->stop;
+	unlink("$small/ballast");
+	$sparse->start;
+	cmp_ok(allocated($pool), '>=', -s $pool, 'with room on the device all of it is allocated');
+	intact($sparse, 'a pool that had holes');
+	$sparse->stop;
+	rmtree("$small/pool_holes");
 }
 
 done_testing();
