@@ -20,6 +20,9 @@
 #include "pool/pool_impl.h"
 #include "storage/block.h"
 
+/* blocks at the end of a table that are looked at for room after a start */
+#define START_LOOKS		1024
+
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped."
 
@@ -393,7 +396,15 @@ nvm_rel_open(uint32 dir)
 			nextents--;
 		}
 		/* the last extent may go beyond the last block that there can be */
-		pg_atomic_write_u32(&rel->nblocks, (uint32) Min(nblocks, MaxBlockNumber));
+		nblocks = Min(nblocks, MaxBlockNumber);
+		if (kind == NVM_DIR_KIND_TABLE && nblocks > 0)
+		{
+			/* where the last rows went before the start there may be room */
+			pg_atomic_write_u32(&rel->hint_next,
+								nblocks > START_LOOKS ? (uint32) nblocks - START_LOOKS : 0);
+			pg_atomic_write_u32(&rel->hint_free_blocks, 1);
+		}
+		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
 		pg_write_barrier();
 		pg_atomic_write_u32(&rel->opened, 1);
 	}

@@ -613,9 +613,13 @@ search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
 		if (!pg_atomic_compare_exchange_u32(&state->hint_next, &from,
 											b < window ? b + 1 : b) || b >= window)
 			continue;
+
+		/*
+		 * Of a block that nobody has used since the start these are hints, too:
+		 * what a crash has left of them hides some room until VACUUM comes by.
+		 */
 		block = nvm_block(state, b);
 		if (block->magic != NVM_BLOCK_MAGIC ||
-			block->alloc_inc != NvmPool->incarnation ||
 			find_run(block, cells) != 0 || nvm_block_has_retired(block))
 		{
 			*blk = b;

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# What room a table has is known in DRAM alone.  A start, after a clean stop or a crash,
+# must find it again, or a table grows at each start by a block for each session that
+# inserts.  Blocks in which a server that crashed had handed out cells take no rows before
+# VACUUM, so what counts then is that others are found: there are enough of them here.
+#
+# Long form: more starts.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use Test::More;
+
+my $long     = NvmTest::is_long();
+my $sessions = 6;
+my $node     = NvmTest->new('room');
+$node->init;
+$node->append_conf('postgresql.conf', "autovacuum = off\nrestart_after_crash = on");
+$node->start;
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (id int PRIMARY KEY, pad text) USING nvm;
+CREATE TABLE full_up (id int PRIMARY KEY, pad text) USING nvm;
+INSERT INTO t SELECT i, repeat('p', 100) FROM generate_series(1, 20000) i;
+INSERT INTO full_up SELECT i, repeat('p', 100) FROM generate_series(1, 20000) i;
+DELETE FROM t WHERE id % 50 <> 0;
+VACUUM t;
+-- what VACUUM gives back may be used by transactions that begin after the next one
+SELECT txid_current();
+SQL
+
+sub blocks
+{
+	my ($table) = @_;
+	return $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = '$table'::regclass");
+}
+
+# several sessions at once, so that each has a block of its own
+my $next = 1_000_000;
+my $rows = 400;
+
+sub insert
+{
+	my @open = map { $node->session('BEGIN;', "INSERT INTO t VALUES (" . $next++ . ", repeat('n', 100));") } 1 .. $sessions;
+	$_->sql('COMMIT;') foreach @open;
+	$_->drop foreach @open;
+	$rows += $sessions;
+	is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM t'), "$rows|$rows", 'the rows are there');
+	return;
+}
+
+my $before = blocks('t');
+my $full   = blocks('full_up');
+cmp_ok($before, '>', 300, "blocks: $before");
+insert();
+is(blocks('t'), $before, 'room that VACUUM has found is used');
+foreach my $n (1 .. ($long ? 12 : 4))
+{
+	# the first one is clean: a crash would leave no block that was not in use
+	if ($n % 2)
+	{
+		$node->restart;
+	}
+	else
+	{
+		$node->crash;
+		$node->start;
+	}
+	insert();
+	is(blocks('t'), $before, "start $n: no new blocks");
+}
+
+# where there is no room, the table grows by what is needed
+$node->safe_psql('postgres', "INSERT INTO full_up SELECT i, repeat('p', 100) FROM generate_series(20001, 20100) i");
+cmp_ok(blocks('full_up'), '<=', $full + 4, 'a table without room grows by what is needed');
+is($node->safe_psql('postgres', "SELECT count(*) FROM full_up"), '20100', 'and has its rows');
+$node->check_clean;
+$node->stop;
+
+done_testing();
