@@ -373,7 +373,13 @@ sub _crashed
 sub ask
 {
 	my ($self, $sql) = @_;
-	my ($ret, $out) = $self->node->psql('postgres', $sql);
+	my ($ret, $out) = eval { $self->node->psql('postgres', $sql) };
+	if (my $e = $@)
+	{
+		# psql has found no server and not read what to ask
+		die $e unless $e =~ /Broken pipe/;
+		return;
+	}
 	return $ret == 0 ? $out : undef;
 }
 

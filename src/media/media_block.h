@@ -64,7 +64,8 @@ typedef struct NvmBlock
 	uint32_t	magic;
 	uint32_t	dir;			/* owning directory entry */
 	uint32_t	blkno;			/* logical block number: identity of the block */
-	uint32_t	alloc_inc;		/* incarnation in which cells were last handed out */
+	uint32_t	alloc_inc;		/* incarnation in which cells were last handed out,
+								 * or one that ended cleanly since */
 	uint16_t	flags;
 	uint16_t	ended;			/* volatile hint: versions ended since last pruned */
 	uint32_t	check;			/* CRC-32C over magic, dir, blkno and uuid */

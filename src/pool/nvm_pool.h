@@ -147,6 +147,7 @@ extern uint64 nvm_pool_promise_xids(uint64 xid, uint64 wanted);
 
 /* did incarnation `inc` end in a crash (or is too old to tell)? */
 extern bool nvm_incarnation_crashed(uint32 inc);
+extern uint32 nvm_incarnation_last_clean(void);
 
 /*
  * DRAM region: a memfd mapped by the postmaster before it forks, zeroed at

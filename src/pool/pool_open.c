@@ -136,6 +136,21 @@ nvm_incarnation_crashed(uint32 inc)
 								NvmPool->crashed_floor, inc);
 }
 
+/*
+ * The youngest incarnation before this one that is known to have ended cleanly;
+ * 0 if there is none.
+ */
+uint32
+nvm_incarnation_last_clean(void)
+{
+	for (uint32 inc = NvmPool->incarnation - 1; inc > 0 && inc >= NvmPool->crashed_floor; inc--)
+	{
+		if (!nvm_incarnation_crashed(inc))
+			return inc;
+	}
+	return 0;
+}
+
 void
 nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 {

@@ -359,6 +359,26 @@ zero_cells(NvmBlock *block, uint32 from, uint32 to)
 }
 
 /*
+ * A block was sanitized for the sake of what is in it, and nobody has been
+ * handed a cell of it in this incarnation: have it say so, or a crash would make
+ * it suspect (README.md, "Suspect blocks").  What was suspect keeps that flag.
+ * All else in the block is durable.  If this is not, nothing is wrong.
+ *
+ * Caller holds the block's allocation lock since before it was sanitized.
+ */
+static void
+not_handed_out(NvmBlock *block, uint32 alloc_inc)
+{
+	if (nvm_incarnation_crashed(alloc_inc))
+		alloc_inc = nvm_incarnation_last_clean();
+	if (alloc_inc != 0)
+	{
+		block->alloc_inc = alloc_inc;
+		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
+	}
+}
+
+/*
  * Free the retired areas and stub tails of a block that nobody can be standing
  * on.  One fence for all of them: before their cells count as free, they are
  * zeroed durably, and durably no area starts in them.  Otherwise a crash could
@@ -378,8 +398,9 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	LWLock	   *rowlock = nvm_row_lock(state->dir, block->blkno);
 	bool		mine = LWLockHeldByMe(rowlock);
 	bool		locked = mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE);
+	uint32		alloc_inc = block->alloc_inc;
 
-	if (block->alloc_inc != NvmPool->incarnation)
+	if (alloc_inc != NvmPool->incarnation)
 		sanitize_block(block);
 
 	memset(block->retired, 0, sizeof(block->retired));
@@ -434,6 +455,8 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	}
 	if (locked && !mine)
 		LWLockRelease(rowlock);
+	if (alloc_inc != NvmPool->incarnation)
+		not_handed_out(block, alloc_inc);
 	return free_cells(block);
 }
 
