@@ -157,30 +157,6 @@ FETCH 3 FROM rc;
 FETCH BACKWARD 2 FROM rc;
 COMMIT;
 
--- a cursor on an index alone, over rows whose first versions are gone
-CREATE TABLE only (id int PRIMARY KEY, v int, w text);
-INSERT INTO only SELECT g, 0, 'w' FROM generate_series(1, 200) g;
-UPDATE only SET v = v + 1;
-UPDATE only SET v = v + 1 WHERE id % 2 = 0;
-VACUUM ANALYZE only;
-SET enable_seqscan = off;
-SET enable_bitmapscan = off;
-BEGIN;
-EXPLAIN (COSTS OFF) DECLARE c CURSOR FOR SELECT id FROM only WHERE id BETWEEN 10 AND 14;
-DECLARE c CURSOR FOR SELECT id FROM only WHERE id BETWEEN 10 AND 14;
-FETCH 1 FROM c;
-UPDATE only SET w = 'current' WHERE CURRENT OF c RETURNING *;
-FETCH 1 FROM c;
-DELETE FROM only WHERE CURRENT OF c RETURNING *;
-FETCH 1 FROM c;
-UPDATE only SET id = 1012 WHERE CURRENT OF c RETURNING *;
-UPDATE only SET w = 'again' WHERE CURRENT OF c RETURNING *;
-FETCH ALL FROM c;
-COMMIT;
-RESET enable_seqscan;
-RESET enable_bitmapscan;
-SELECT * FROM only WHERE id BETWEEN 9 AND 15 OR id > 1000 ORDER BY id;
-
 -- nothing may be wrong with any table, nor with the pool
 SELECT t.rel, c::text AS finding
 FROM (SELECT c.oid::regclass AS rel
