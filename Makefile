@@ -18,7 +18,7 @@
 #	                                every few seconds (test/soak/run --help)
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
-#	make check-matrix               build, regress, isolation and TAP tests and check-core
+#	make check-matrix [TIERS=...]   build, regress, isolation and TAP tests and check-core
 #	                                on servers of 15, 17 and 18, built from Debian's sources
 #	make check-sanitize             the tiers of the project's own tests on a server of 15
 #	                                with AddressSanitizer and UndefinedBehaviorSanitizer;
@@ -59,7 +59,7 @@ check-soak:
 	test/soak/run
 
 check-matrix:
-	scripts/check_matrix.sh
+	scripts/check_matrix.sh $(TIERS)
 
 check-sanitize:
 	scripts/check_sanitize.sh

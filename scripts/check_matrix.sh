@@ -7,18 +7,23 @@
 # $NVM_MATRIX chooses the versions, by default "15 17 18".  The server of version NN
 # is that of the pg_config $PGNN_CONFIG; without it, one that is built from source
 # with assertions (build_server.sh), once.  PROVE_TESTS chooses among the TAP tests.
-# Ends with a line for each version.
-set -u
+# Ends with a line for each version and "N passed, N failed" of all of them.
+set -u -o pipefail
 
 case ${1:-} in
 	-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 esac
 top=$(cd "$(dirname "$0")/.." && pwd)
 tiers=${*:-build likeheap regress isolation pgtap tap core}
-bad=0
+passed=0 failed=0
 summary=
+unset MAKEFLAGS MAKELEVEL MFLAGS
 # servers with assertions take longer
 export NVM_TAP_LIMIT=${NVM_TAP_LIMIT:-3600} PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-300}
+
+out=$(mktemp "${TMPDIR:-/tmp}/pg_nvm_matrix.XXXXXX")
+trap 'rm -f "$out"' EXIT
+trap 'exit 130' INT TERM HUP
 
 for major in ${NVM_MATRIX:-15 17 18}; do
 	echo "---- PostgreSQL $major"
@@ -26,15 +31,23 @@ for major in ${NVM_MATRIX:-15 17 18}; do
 	config=${!given:-}
 	if [ -z "$config" ] && ! config=$("$top/scripts/build_server.sh" "$major"); then
 		verdict="no server"
-		bad=1
-	elif PG_CONFIG=$config "$top/scripts/check.sh" $tiers; then
-		verdict=passed
+		failed=$((failed + 1))
 	else
-		verdict=FAILED
-		bad=1
+		status=0
+		PG_CONFIG=$config "$top/scripts/check.sh" $tiers 2>&1 | tee -i "$out" || status=$?
+		verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$out" | tail -n 1)
+		# it ended before it could count, or says so in another way
+		case $status/$verdict in
+			0/*" passed, 0 failed" | [1-9]*/*", "[1-9]*" failed") ;;
+			*) verdict="${verdict:-0 passed, 0 failed}, and ended with $status"; failed=$((failed + 1)) ;;
+		esac
+		passed=$((passed + ${verdict%% *}))
+		count=${verdict#*, }
+		failed=$((failed + ${count%% *}))
 	fi
 	summary="$summary
 PostgreSQL $major: $verdict"
 done
 echo "$summary"
-exit $bad
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
