@@ -31,6 +31,17 @@
 #define NVM_SPECULATIVE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 #define NVM_MATVIEW_WANTS_BTREE		(PG_VERSION_NUM < 180000)
 
+/*
+ * 16 and 17 assert of the index that an apply worker looks rows up by that it is
+ * the replica identity, but ask the index for that and not its table; and then
+ * that its access method is btree or hash.
+ */
+#if defined(USE_ASSERT_CHECKING) && PG_VERSION_NUM >= 160000 && PG_VERSION_NUM < 180000
+#define NVM_APPLY_ASKS_INDEX	1
+#else
+#define NVM_APPLY_ASKS_INDEX	0
+#endif
+
 /* forms of ALTER TABLE that make the column's indexes anew from their definitions */
 #if PG_VERSION_NUM >= 170000
 #define NvmRecreatesIndexes(subtype) \

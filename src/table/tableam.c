@@ -9,16 +9,48 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "compat/nvm_compat_am.h"
 #include "fmgr.h"
+#include "replication/logicalworker.h"
+#include "storage/lockdefs.h"
 #include "table/nvm_am.h"
 #include "table/nvm_slot.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
 
 PG_FUNCTION_INFO_V1(nvm_tableam_handler);
+
+#if NVM_APPLY_ASKS_INDEX
+/*
+ * An apply worker makes a slot for the row that it is going to look up, and then
+ * asserts what is said at NVM_APPLY_ASKS_INDEX.  An index has no replica identity, so
+ * in its relcache entry there is room for the answer.
+ */
+static void
+apply_wants_slot(Relation rel)
+{
+	Oid			indexid = RelationGetReplicaIndex(rel);
+	Relation	index;
+
+	if (!OidIsValid(indexid))
+		indexid = rel->rd_pkindex;
+	if (!OidIsValid(indexid))
+		return;
+	index = index_open(indexid, AccessShareLock);
+	index->rd_replidindex = indexid;
+	index->rd_indexvalid = true;
+	index_close(index, NoLock);
+}
+#endif
 
 static const TupleTableSlotOps *
 nvm_slot_callbacks(Relation rel)
 {
+#if NVM_APPLY_ASKS_INDEX
+	if (IsLogicalWorker())
+		apply_wants_slot(rel);
+#endif
 	nvm_bitmap_slot_wanted();
 	nvm_allvisible_slot_wanted();
 	return &TTSOpsNvm;
