@@ -15,17 +15,8 @@
 # Takes five times as long as on other servers.
 set -u
 
-case ${1:-} in
-	-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
-esac
-top=$(cd "$(dirname "$0")/.." && pwd)
-config=$("$top/scripts/build_server.sh" --variant sanitize "${NVM_SANITIZE_MAJOR:-15}") || exit 1
-
-NVM_REPORTS=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_reports.XXXXXX")
-chmod 1777 "$NVM_REPORTS"
-trap 'rm -rf "$NVM_REPORTS"' EXIT
-trap 'exit 130' INT TERM HUP
-export NVM_REPORTS
+# shellcheck source=scripts/instrumented.sh
+. "$(dirname "$0")/instrumented.sh" sanitize "${NVM_SANITIZE_MAJOR:-15}" "$@"
 
 # detect_leaks: a process ends without freeing what it has.
 # detect_stack_use_after_return: the depth of the stack is an address on it.
@@ -38,14 +29,7 @@ export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:abort_on_error=1"
 export NVM_UBSAN_REPORTS=$NVM_REPORTS/ubsan
 # PostgreSQL wants signed overflow to wrap, and so nobody looks for it there
 export COPT="-fno-wrapv -fsanitize=float-cast-overflow ${COPT:-}"
-export NVM_INSTRUMENTED=1
 export NVM_TAP_LIMIT=${NVM_TAP_LIMIT:-14400} PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-600} PGCTLTIMEOUT=${PGCTLTIMEOUT:-300}
 
 # shellcheck disable=SC2068
-set -- ${@:-build regress isolation pgtap tap}
-if PG_CONFIG=$config "$top/scripts/check.sh" "$@"; then
-	echo "sanitizers: passed, no reports"
-else
-	echo "sanitizers: FAILED"
-	exit 1
-fi
+run_tiers sanitizers ${@:-build regress isolation pgtap tap}

@@ -13,25 +13,11 @@
 # Takes thirty to fifty times as long as on other servers.
 set -u
 
-case ${1:-} in
-	-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
-esac
-top=$(cd "$(dirname "$0")/.." && pwd)
-config=$("$top/scripts/build_server.sh" --variant valgrind "${NVM_VALGRIND_MAJOR:-15}") || exit 1
+# shellcheck source=scripts/instrumented.sh
+. "$(dirname "$0")/instrumented.sh" valgrind "${NVM_VALGRIND_MAJOR:-15}" "$@"
 
-NVM_REPORTS=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_reports.XXXXXX")
-chmod 1777 "$NVM_REPORTS"
-trap 'rm -rf "$NVM_REPORTS"' EXIT
-trap 'exit 130' INT TERM HUP
-export NVM_REPORTS NVM_VALGRIND=$NVM_REPORTS
-export NVM_INSTRUMENTED=1
+export NVM_VALGRIND=$NVM_REPORTS
 export NVM_TAP_LIMIT=${NVM_TAP_LIMIT:-43200} PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-3600} PGCTLTIMEOUT=${PGCTLTIMEOUT:-600}
 
 # shellcheck disable=SC2068
-set -- ${@:-build regress}
-if PG_CONFIG=$config "$top/scripts/check.sh" "$@"; then
-	echo "memcheck: passed, no reports"
-else
-	echo "memcheck: FAILED"
-	exit 1
-fi
+run_tiers memcheck ${@:-build regress}
