@@ -42,14 +42,7 @@
 static uint32
 record_crc(const NvmIncarnationRecord *rec)
 {
-	NvmIncarnationRecord copy = *rec;
-	pg_crc32c	crc;
-
-	copy.crc = 0;
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, &copy, sizeof(copy));
-	FIN_CRC32C(crc);
-	return crc;
+	return nvm_record_crc(rec, sizeof(*rec), &rec->crc);
 }
 
 /*

@@ -72,6 +72,8 @@ extern void nvm_pool_set_uuid(const uint8 *uuid);
 /* CRC salted with the pool's uuid and a place; width in bits <= 32 */
 extern uint32 nvm_pool_check(const void *data, Size len, uint64 place, int bits);
 
+/* CRC of a record that no pool is known for yet, without the field that holds it */
+extern uint32 nvm_record_crc(const void *record, Size len, const uint32 *field);
 extern uint32 nvm_header_crc(const NvmPoolHeader *h);
 
 /* what damage has made of a copy of the header, or NULL; whether it is a header

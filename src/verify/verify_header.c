@@ -49,19 +49,27 @@ nvm_pool_check(const void *data, Size len, uint64 place, int bits)
 }
 
 /*
- * CRC-32C over the header, its crc field taken as 0.
+ * CRC-32C over a record of len bytes, *field, its own place in it, taken as 0.
  */
+uint32
+nvm_record_crc(const void *record, Size len, const uint32 *field)
+{
+	const uint32 zero = 0;
+	const char *after = (const char *) (field + 1);
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, record, (const char *) field - (const char *) record);
+	COMP_CRC32C(crc, &zero, sizeof(zero));
+	COMP_CRC32C(crc, after, (const char *) record + len - after);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
 uint32
 nvm_header_crc(const NvmPoolHeader *h)
 {
-	NvmPoolHeader copy = *h;
-	pg_crc32c	crc;
-
-	copy.crc = 0;
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, &copy, sizeof(copy));
-	FIN_CRC32C(crc);
-	return crc;
+	return nvm_record_crc(h, sizeof(*h), &h->crc);
 }
 
 static bool
