@@ -14,7 +14,7 @@ import re
 import sys
 
 FINDING = re.compile(r'^(\S+?):(\d+):(?:\d+:)? (\w+): (.*?)(?: \[CWE-\d+\])? \[([^\]\s]+)\]$')
-EXPANSION = re.compile(r'^(src/\S+?):(\d+):\d+: note: in expansion of macro')
+EXPANSION = re.compile(r'^((?:src|bin)/\S+?):(\d+):\d+: note: in expansion of macro')
 # what a tool could not do is a finding: it has not looked
 BROKEN = re.compile(r'(fatal error:|: error:|internalError|syntaxError|Segmentation fault|^Error while)')
 
@@ -53,7 +53,7 @@ def findings(directory, tool):
 				name, number, _kind, text, check = match.groups()
 				found.append([os.path.relpath(name), int(number), text,
 							  check.lstrip('-').replace('Wanalyzer', 'analyzer')])
-			elif used and found and not found[-1][0].startswith('src/'):
+			elif used and found and not found[-1][0].startswith(('src/', 'bin/')):
 				found[-1][0:2] = used.group(1), int(used.group(2))
 			elif not match and BROKEN.search(line):
 				found.append(['', 0, line, 'broken'])

@@ -61,7 +61,8 @@ ask_postgres(const char *postgres, const char *data_dir, const char *setting,
 	pid_t		pid;
 	FILE	   *answer;
 
-	fflush(NULL);
+	/* so that the child has nothing to write */
+	(void) fflush(NULL);
 	if (pipe(fds) != 0 || (pid = fork()) < 0)
 		pg_fatal("could not start \"%s\": %m", postgres);
 	if (pid == 0)
@@ -80,7 +81,7 @@ ask_postgres(const char *postgres, const char *data_dir, const char *setting,
 	if (answer == NULL || fgets(value, size, answer) == NULL)
 		value[0] = '\0';
 	if (answer != NULL)
-		fclose(answer);
+		(void) fclose(answer);
 	value[strcspn(value, "\r\n")] = '\0';
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
@@ -134,7 +135,8 @@ describe(const PoolFile *file, const Pool *pool)
 	uint32		doubts = 0;
 	uint32		gaps = 0;
 
-	strftime(when, sizeof(when), "%c", localtime(&created));
+	if (strftime(when, sizeof(when), "%c", localtime(&created)) == 0)
+		strlcpy(when, "unknown", sizeof(when));
 	for (uint32 n = 0; n < pool->nslots; n++)
 	{
 		nslots++;
