@@ -240,9 +240,14 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 							   &nv.blk, &nv.off);
 	nvm_new_fill(cache, &nv, 0, 0, 0, insert_flags(rel), from->tuple.cid,
 				 from->tuple.xmin, begin);
+	/* also where what ended it was rolled back: cid is a combo id for good */
+	if (from->tuple.infomask & HEAP_COMBOCID)
+	{
+		v->tuple.infomask |= HEAP_COMBOCID;
+		nvm_flush(&v->tuple.infomask, sizeof(v->tuple.infomask));
+	}
 	if (end != 0 && !nvm_stamp_in_gap(end))
 	{
-		v->tuple.infomask |= from->tuple.infomask & HEAP_COMBOCID;
 		v->tuple.infomask2 |= from->tuple.infomask2 & HEAP_KEYS_UPDATED;
 		v->tuple.xend = from->tuple.xend;
 		nvm_store(&v->next, nvm_load(&v->next) |
