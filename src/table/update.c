@@ -188,6 +188,18 @@ attr_unchanged(TupleDesc desc, HeapTuple old, TupleTableSlot *slot, int attnum)
 			pfree(DatumGetPointer(oldval));
 		return equal;
 	}
+	if (att->attlen == -1 &&
+		!VARATT_IS_COMPRESSED(DatumGetPointer(oldval)) &&
+		!VARATT_IS_COMPRESSED(DatumGetPointer(newval)) &&
+		!VARATT_IS_EXTERNAL(DatumGetPointer(newval)))
+	{
+		/* the slot may not have been formed yet, which shortens headers */
+		struct varlena *a = (struct varlena *) DatumGetPointer(oldval);
+		struct varlena *b = (struct varlena *) DatumGetPointer(newval);
+
+		return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+			memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+	}
 	return oldval == newval || datumIsEqual(oldval, newval, att->attbyval, att->attlen);
 }
 
