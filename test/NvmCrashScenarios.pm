@@ -102,6 +102,7 @@ our %elsewhere = (
 	'ddl-settle-index'  => '095_btree_ddl_crash',
 	'copy-index-block'  => '095_btree_ddl_crash',
 	'gap-undecided'     => '083_aborted_takeover',
+	'rowlock-elsewhere' => '110_asked_while_it_ends',
 	'gap-end-seen'      => '083_rolled_back_reindex',);
 
 sub one

@@ -24,6 +24,7 @@
 #include "access/xact.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "storage/procarray.h"
 #include "table/nvm_modify.h"
 #include "table/nvm_table.h"
@@ -490,17 +491,19 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 		{
 			NvmVersion *newest = v;
 			TransactionId xend;
+			NvmEndState ended;
 
 			/* a stub's own end is no stamp: begin with what it leads to */
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
 				newest = nvm_ref_version(state, v->next);
-			if (nvm_version_end_state(newest, &xend) != NVM_END_NONE &&
-				nvm_version_end_state(newest, &xend) != NVM_END_OWN &&
+			/* asked once: who ended it may roll back at any moment */
+			ended = nvm_version_end_state(newest, &xend);
+			NVM_FAILPOINT("rowlock-elsewhere");
+			if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
 				modes_conflict(nvm_version_end_mode(newest), mode))
 			{
 				xwait = xend;
-				result = nvm_version_end_state(newest, &xend) == NVM_END_IN_PROGRESS ?
-					TM_BeingModified : TM_Updated;
+				result = ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
 			}
 			else
 				result = check_newer(state, newest, mode, &xwait, &next);
@@ -546,6 +549,7 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 		NvmRelState *state = nvm_rel(rel);
 		SnapshotData dirty;
 		NvmVersion *v;
+		uint64		end;
 
 		if (ItemPointerIndicatesMovedPartitions(tid))
 			ereport(ERROR,
@@ -598,9 +602,10 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 
 		/* ended, by us or by who committed: what counts is who made the newest */
 		CHECK_FOR_INTERRUPTS();
-		begin = nvm_load(&v->end);
-		if (begin == 0)
-			continue;
+		end = nvm_load(&v->end);
+		if (end == 0)
+			continue;			/* rolled back meanwhile: look again */
+		begin = end;
 		if (NVM_REF_HI(v->next) & NVM_NEXT_MOVED)
 		{
 			ItemPointerSetMovedPartitions(tid);

@@ -170,6 +170,16 @@ nvm_stamp_ensure_durable_slow(NvmStamp stamp)
 		(void) nvm_slot_exchange_word(slot, word,
 									  nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
 	}
+	else if (decided == counter && NVM_WORD_STATE(word) == NVM_SLOT_DECIDED)
+	{
+		/*
+		 * Another helper may be between the two copies.  `durable` says that
+		 * neither is behind: its owner goes on from there.
+		 */
+		(void) nvm_slot_exchange_word(slot,
+									  nvm_slot_word(slot, NVM_SLOT_DECIDED, counter - 1),
+									  word);
+	}
 	else if (decided >= counter)
 		nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
 	else

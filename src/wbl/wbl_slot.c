@@ -98,6 +98,8 @@ nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to)
 		if (!__atomic_compare_exchange_n(&s->copy[i].word, &seen, to, false,
 										 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			ok = ok && seen == to;
+		if (i == 0)
+			NVM_FAILPOINT("slot-exchange");
 	}
 	nvm_flush(s, NVM_SLOT_SIZE);
 	return ok;
@@ -312,7 +314,7 @@ nvm_slot_take_new(void)
 				 errmsg("no commit slot is free for this session"),
 				 errdetail("All %d slots are in use, or wait for the gap collector.",
 						   NVM_MAX_SLOTS),
-				 errhint("Check that nvm.collect_gaps is on, and retry.")));
+				 errhint("End prepared transactions and those with old snapshots, for which the collector waits, and check that nvm.collect_gaps is on.")));
 	}
 	pg_atomic_write_u32(&nvm_slots[slot].owner, MyProcPid);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, 0));
