@@ -155,6 +155,23 @@ nvm_index_attrs(Relation rel)
  */
 #define NVM_COMMIT_KICKS_WALWRITER	(PG_VERSION_NUM < 170000)
 
+/*
+ * The end of the last WAL record, for XLogFlush.  What GetXLogInsertRecPtr says
+ * is one, but at the start of a page, where it is behind the page's header.
+ */
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+static inline XLogRecPtr
+NvmWalEnd(void)
+{
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD ||
+		end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		end -= end % XLOG_BLCKSZ;
+	return end;
+}
+
 /* conditional waits can log their failure since 18 */
 #if PG_VERSION_NUM >= 180000
 #define NvmConditionalXactWait(xid)		ConditionalXactLockTableWait((xid), false)

@@ -32,7 +32,6 @@
 #include <unistd.h>
 
 #include "access/xlog.h"
-#include "access/xlog_internal.h"
 #include "common/pg_prng.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
@@ -427,8 +426,6 @@ crash_write_wal(void)
 	static const struct itimerval patience = {{0, 0}, {1, 0}};
 	struct sigaction act;
 	sigset_t	mask;
-	XLogRecPtr	end = GetXLogInsertRecPtr();
-
 	/* also if it PANICs: nobody shall stay behind, stopped */
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = crash_kill_all;
@@ -439,11 +436,7 @@ crash_write_wal(void)
 	(void) sigprocmask(SIG_UNBLOCK, &mask, NULL);
 	(void) setitimer(ITIMER_REAL, &patience, NULL);
 
-	/* where a page's first record would begin, nothing may have been inserted */
-	if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD ||
-		XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
-		end -= end % XLOG_BLCKSZ;
-	XLogFlush(end);
+	XLogFlush(NvmWalEnd());
 }
 
 /* ----------

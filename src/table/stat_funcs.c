@@ -140,11 +140,13 @@ nvm_gaps_info(PG_FUNCTION_ARGS)
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
-		for (uint32 i = 0; i < Min(nvm_slots[slot].ngaps, NVM_SLOT_GAPS); i++)
+		for (uint32 i = 0; i < NVM_SLOT_GAPS; i++)
 		{
 			Datum		values[2];
 			bool		nulls[2] = {0};
 
+			if (nvm_slots[slot].gap[i] == 0)
+				continue;		/* entries do not move */
 			values[0] = Int32GetDatum((int32) slot);
 			values[1] = stat_u64(nvm_slots[slot].gap[i]);
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -34,7 +34,6 @@
 #include "access/multixact.h"
 #include "access/transam.h"
 #include "access/xlog.h"
-#include "access/xlog_internal.h"
 #include "btree/nvm_btree.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
@@ -124,24 +123,6 @@ vacuum_index_info(NvmVacuum *vac, Relation indrel, IndexVacuumInfo *ivinfo,
 }
 
 /*
- * Make durable what any backend has done to the indexes so far.
- *
- * XLogFlush wants the end of a record.  The insert position is one, except
- * that at the start of a page it points behind the page's header.
- */
-static void
-vacuum_flush_wal(void)
-{
-	XLogRecPtr	end = GetXLogInsertRecPtr();
-
-	if (XLogSegmentOffset(end, wal_segment_size) == SizeOfXLogLongPHD)
-		end -= SizeOfXLogLongPHD;
-	else if (end % XLOG_BLCKSZ == SizeOfXLogShortPHD)
-		end -= SizeOfXLogShortPHD;
-	XLogFlush(end);
-}
-
-/*
  * Remove the entries of the dead roots from all indexes.
  */
 static void
@@ -168,7 +149,8 @@ vacuum_indexes(NvmVacuum *vac)
 								 vac->index_scans);
 
 	NVM_FAILPOINT("vacuum-indexes-scanned");
-	vacuum_flush_wal();
+	/* what any backend has done to the indexes so far */
+	XLogFlush(NvmWalEnd());
 	NVM_FAILPOINT("vacuum-indexes-flushed");
 }
 

@@ -332,6 +332,7 @@ nvm_xact_abort(void)
 		stamp = xact.prepared;
 		nvm_twophase_withdraw(stamp);
 	}
+	nvm_sequence_flush_at_abort();
 	if (stamp == NVM_STAMP_NONE)
 		return;
 

@@ -40,5 +40,6 @@ extern void nvm_undo_reset(void);
 /* ---- xact_sequence.c ---- */
 
 extern void nvm_sequence_flush(bool is_writer);
+extern void nvm_sequence_flush_at_abort(void);
 
 #endif							/* XACT_IMPL_H */

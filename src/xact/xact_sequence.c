@@ -11,7 +11,9 @@
  *
  * Every transaction that has drawn from a sequence still holds its
  * RowExclusiveLock on it at PRE_COMMIT.  Before it commits without flushing
- * WAL, the WAL is flushed up to the last change of that sequence's page.
+ * WAL, the WAL is flushed up to the last change of that sequence's page.  One
+ * that is rolled back may have given the number to its client as well; at
+ * ABORT no page can be looked at, so there all WAL is flushed.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -46,6 +48,10 @@ typedef struct NvmKindEntry
 
 static NvmKindEntry kind_cache[KIND_CACHE_SIZE];
 
+/* relations that an abort did not know the kind of, for the next commit */
+static Oid	unknown[16];
+static int	nunknown = 0;
+
 /* an OID may come back as another kind of relation */
 static void
 nvm_kind_cache_inval(Datum arg, Oid relid)
@@ -69,6 +75,22 @@ nvm_is_sequence(Oid relid)
 		entry->relid = relid;
 	}
 	return entry->relkind == RELKIND_SEQUENCE;
+}
+
+/*
+ * The same without looking at catalogs, for an abort: true for what may be a
+ * sequence.  What was not known will be at the next one.
+ */
+static bool
+nvm_may_be_sequence(Oid relid)
+{
+	NvmKindEntry *entry = &kind_cache[relid % KIND_CACHE_SIZE];
+
+	if (entry->relid == relid)
+		return entry->relkind == RELKIND_SEQUENCE;
+	if (nunknown < (int) lengthof(unknown))
+		unknown[nunknown++] = relid;
+	return true;
 }
 
 /*
@@ -158,6 +180,52 @@ nvm_sequence_flush_partition(int partition)
 }
 
 /*
+ * At ABORT, with all locks still held: has the transaction drawn from a
+ * sequence?  Its client may use the number in the next one.  Errs on the safe
+ * side.
+ */
+static bool
+nvm_may_have_drawn(void)
+{
+	Oid			some[32];
+	bool		drawn = false;
+
+	LWLockAcquire(&MyProc->fpInfoLock, LW_SHARED);
+	for (int i = 0; i < NvmFastPathSlots(); i++)
+	{
+		if ((NvmFastPathModes(i) & ROW_EXCLUSIVE_BIT) != 0 &&
+			nvm_may_be_sequence(NvmFastPathRel(i)))
+			drawn = true;
+	}
+	LWLockRelease(&MyProc->fpInfoLock);
+	for (int partition = 0; partition < NUM_LOCK_PARTITIONS; partition++)
+	{
+		int			n = nvm_main_table_locks(partition, some, lengthof(some));
+
+		if (n > (int) lengthof(some))
+			return true;
+		for (int i = 0; i < n; i++)
+		{
+			if (nvm_may_be_sequence(some[i]))
+				drawn = true;
+		}
+	}
+	return drawn;
+}
+
+/*
+ * At ABORT.  Neither looks at catalogs nor allocates memory.
+ */
+void
+nvm_sequence_flush_at_abort(void)
+{
+	if (OidIsValid(MyDatabaseId) && !RecoveryInProgress() &&
+		synchronous_commit != SYNCHRONOUS_COMMIT_OFF && NvmPool->ndirs > 0 &&
+		nvm_may_have_drawn())
+		XLogFlush(NvmWalEnd());
+}
+
+/*
  * At PRE_COMMIT of a transaction that does not flush its own commit record
  * (if it does, that covers the sequence).  Not only for writers of nvm data:
  * a transaction that merely draws a value may hand it, through its client, to
@@ -175,8 +243,13 @@ nvm_sequence_flush(bool is_writer)
 
 	if (!OidIsValid(MyDatabaseId) || RecoveryInProgress())
 		return;
+	while (nunknown > 0)
+		(void) nvm_is_sequence(unknown[--nunknown]);
+
+	/* PostgreSQL flushes the commit record of who has an xid, and of no other */
 	if (!is_writer &&
-		(XactLastRecEnd != InvalidXLogRecPtr ||
+		((XactLastRecEnd != InvalidXLogRecPtr &&
+		  TransactionIdIsValid(GetTopTransactionIdIfAny())) ||
 		 synchronous_commit == SYNCHRONOUS_COMMIT_OFF ||
 		 NvmPool->ndirs == 0))
 		return;

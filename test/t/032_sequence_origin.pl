@@ -44,6 +44,10 @@ my %draw   = (
 	strong_lock => "BEGIN; INSERT INTO T VALUES (nextval('S')) RETURNING id; LOCK T IN EXCLUSIVE MODE; COMMIT",
 	trigger    => "INSERT INTO T VALUES (0) RETURNING id",
 	drawn_before => "SELECT nextval('S') AS n \\gset\nINSERT INTO T VALUES (:n) RETURNING id",
+	aborted_before => "BEGIN; SELECT nextval('S') AS n \\gset\nROLLBACK; INSERT INTO T VALUES (:n) RETURNING id",
+	aborted_again  => "BEGIN; INSERT INTO T VALUES (nextval('S')); ROLLBACK; BEGIN; SELECT nextval('S') AS n \\gset\nROLLBACK; INSERT INTO T VALUES (:n) RETURNING id",
+	# WAL without an xid: no commit record is flushed
+	pruned_heap => "SELECT nextval('S') AS n, count(*) AS rows FROM dead \\gset\nINSERT INTO T VALUES (:n) RETURNING id",
 	cached     => "INSERT INTO T VALUES (nextval('S')) RETURNING id",
 	procedure  => "CALL draw('T', 'S'); SELECT lastval()",
 	async      => "SET synchronous_commit = off; INSERT INTO T VALUES (nextval('S')) RETURNING id",
@@ -68,6 +72,10 @@ $node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
 $ddl
 CREATE TABLE plain (a int) USING nvm;
+CREATE TABLE dead (a int, b text) USING heap WITH (autovacuum_enabled = off);
+INSERT INTO dead SELECT i, repeat('d', 50) FROM generate_series(1, 10000) i;
+DELETE FROM dead WHERE a % 2 = 0;
+SELECT txid_current();
 CREATE SEQUENCE alone;
 CREATE FUNCTION draw_trigger() RETURNS trigger LANGUAGE plpgsql AS
 	'BEGIN new.id := nextval(''s_trigger''); RETURN new; END';
