@@ -322,7 +322,7 @@ SQL
 =item NvmCrash::make_base(NAME)
 
 A stopped server with the tables above, as a directory with `data` and `pool`.
-fill => sub (NODE) adds something of its own.  NVM_CRASH_BASE is the directory of
+fill => sub (NODE) adds something of its own, schema => SQL replaces the tables.  NVM_CRASH_BASE is the directory of
 one that was kept from an earlier run, and is used instead.
 Small, because it is copied often: one database, WAL segments of a megabyte.
 
@@ -364,7 +364,7 @@ UPDATE pg_database SET datistemplate = false;
 DROP DATABASE template0;
 DROP DATABASE template1;
 SQL
-	$node->safe_psql('postgres', $schema);
+	$node->safe_psql('postgres', $params{schema} // $schema);
 	$params{fill}->($node) if $params{fill};
 	$node->safe_psql('postgres', 'VACUUM (ANALYZE)');
 	$node->stop;
