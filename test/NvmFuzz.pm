@@ -205,6 +205,7 @@ sub new
 				die "undamaged, $base, $order: $s->{sql}: $s->{err}" if $s->{err} =~ /ERROR|FATAL|WARNING/;
 				die "undamaged, $base: $s->{sql}: $s->{out}" if $s->{sql} =~ /nvm\.check/ && $s->{out} ne '';
 			}
+			$self->{usual}{ _message($_) } = 1 foreach split /\n/, $rig->log_since_start;
 			$self->{right}{"$base $order"} = [ map { $_->{out} } @$said ];
 		}
 	}
@@ -344,7 +345,15 @@ sub image
 	return $found;
 }
 
-sub _fault { my ($found, $text) = @_; push @{ $found->{faults} }, $text; return; }
+# the same of several statements is one
+sub _fault
+{
+	my ($found, $text) = @_;
+	my ($sql, $problem) = $text =~ /^(.*?): (.*)/s ? ($1, $2) : ('', $text);
+
+	push @{ $found->{faults} }, $text unless $found->{seen}{$problem}++;
+	return;
+}
 
 sub _poolcheck
 {
@@ -373,11 +382,22 @@ sub _look_at_log
 # what names a place: a block, a TID, an offset, an index, a file, a slot, the pool
 my $place = qr/block \d+|\(\d+,\d+\)|offset \d+|unit \d+|slot \d+|entry \d+|storage \d+|file \d+\/\d+|index "|pool/;
 
+# a line of the log without its time and its numbers
+sub _message
+{
+	my ($line) = @_;
+	$line =~ s/^.*?\b(?=(?:WARNING|LOG|ERROR): )//;
+	$line =~ s/\d+|[0-9A-F]+\/[0-9A-F]+/N/g;
+	return $line;
+}
+
 # Is the error one of damage, and says where?  Or what is wrong with it.
 sub _error_problem
 {
 	my ($err) = @_;
 
+	# where the pool as a whole is refused, why is the detail
+	$err =~ s/\n\S*DETAIL: / /g;
 	foreach my $line (split /\n/, $err)
 	{
 		next unless $line =~ /\b(ERROR|FATAL|PANIC):  (\w{5}): (.*)/;
@@ -399,9 +419,12 @@ sub _judge
 	my $known  = '';
 	my $log    = $rig->log_since_start;
 
-	# what the start says
-	$known = 'log' if $log =~ /^.*(?:WARNING|LOG|ERROR): .*(?:damaged|wrong|fails its check|does not fit|pg_nvm.*(?:not|without))/mi;
-	$known = 'log' if $log =~ /^.*WARNING: .*nvm/m;
+	# what the log says and does not say where nothing is damaged
+	foreach my $line (grep { / (?:WARNING|LOG|ERROR): / } split /\n/, $log)
+	{
+		last if $line =~ /ready to accept connections/;
+		$known = 'log' unless $self->{usual}{ _message($line) };
+	}
 	foreach my $i (0 .. $#$said)
 	{
 		my $s = $said->[$i];
@@ -413,7 +436,8 @@ sub _judge
 			_fault($found, "$s->{sql}: $problem") if $problem && !$forged && !($known && $problem =~ /^(?:42P01|23|22|42704)/);
 			_fault($found, "$s->{sql}: $problem") if $problem && $forged && $problem =~ /^(?:PANIC|it did not)/;
 			$known ||= 'error';
-			$found->{outcome} = 'error';
+			$found->{outcome} = $s->{err} =~ /nvm tables are not available/ ? 'pool refused' : 'error'
+			  unless $found->{outcome} =~ /^(?:error|wrong)/;
 			next;
 		}
 		if ($s->{sql} =~ /nvm\.check/ && $s->{out} ne '')
@@ -438,6 +462,7 @@ sub _judge
 		}
 	}
 	$found->{known} = $known;
+	$found->{outcome} = 'log alone' if $known eq 'log' && $found->{outcome} eq 'as before';
 	return;
 }
 

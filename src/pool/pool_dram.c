@@ -7,8 +7,8 @@
  * generous and its memory is taken page by page, so that nothing has to be
  * sized by a setting:
  *
- *		control block | used bits | zero bits | directory extents |
- *		hash buckets | NvmRelState[NVM_MAX_DIRS] | heap
+ *		control block | used bits | zero bits | sound bits |
+ *		directory extents | hash buckets | NvmRelState[NVM_MAX_DIRS] | heap
  *
  * Memory is reserved with fallocate before it is touched, because a page that
  * the kernel cannot find at the first access is a SIGBUS, while a failing
@@ -38,6 +38,7 @@
 NvmDramControl *nvm_dram = NULL;
 uint64	   *nvm_used_bits = NULL;
 uint64	   *nvm_zero_bits = NULL;
+uint64	   *nvm_sound_bits = NULL;
 uint32	   *nvm_dir_units = NULL;
 uint32	   *nvm_dir_buckets = NULL;
 NvmRelState *nvm_relstates = NULL;
@@ -87,7 +88,7 @@ nvm_dram_setup(uint64 max_units)
 	uint64		fixed;
 	uint64		position = 0;
 
-	fixed = TYPEALIGN64(DRAM_PAGE, sizeof(NvmDramControl)) + 2 * bits +
+	fixed = TYPEALIGN64(DRAM_PAGE, sizeof(NvmDramControl)) + 3 * bits +
 		TYPEALIGN64(DRAM_PAGE, NVM_DIR_EXTENTS * sizeof(uint32)) +
 		TYPEALIGN64(DRAM_PAGE, NVM_DIR_BUCKETS * sizeof(uint32)) + relstates;
 
@@ -125,6 +126,7 @@ nvm_dram_setup(uint64 max_units)
 	nvm_dram = (NvmDramControl *) carve(&position, sizeof(NvmDramControl));
 	nvm_used_bits = (uint64 *) carve(&position, bits);
 	nvm_zero_bits = (uint64 *) carve(&position, bits);
+	nvm_sound_bits = (uint64 *) carve(&position, bits);
 	nvm_dir_units = (uint32 *) carve(&position, NVM_DIR_EXTENTS * sizeof(uint32));
 	nvm_dir_buckets = (uint32 *) carve(&position, NVM_DIR_BUCKETS * sizeof(uint32));
 	nvm_relstates = (NvmRelState *) carve(&position, relstates);

@@ -19,6 +19,7 @@
 
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
 #include "storage/block.h"
 
@@ -173,7 +174,8 @@ grow_pool(void)
 				 errhint("Increase nvm.pool_max_size and restart the server, or free space by VACUUM, TRUNCATE or DROP TABLE.")));
 
 	ok = nvm_dram_reserve(nvm_used_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
-		nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8);
+		nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
+		nvm_dram_reserve(nvm_sound_bits + first / 64, NVM_UNITS_PER_CHUNK / 8);
 	if (!ok)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
@@ -238,6 +240,10 @@ nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 	NvmPool->free_units -= nunits;
 	nvm_dram->reserved_units += nunits;
 	LWLockRelease(NvmPool->extent_lock);
+
+	/* whatever will be there is written by this run */
+	for (uint32 i = 0; i < nunits && kind == NVM_EXT_TABLE; i++)
+		nvm_unit_set_sound(NvmPoolPtr((unit + i) * NVM_UNIT_SIZE));
 
 	/*
 	 * The units are ours alone.  An error from here on would lose them, or
@@ -399,6 +405,8 @@ nvm_storage_extend(NvmRelState *rel)
 				 errmsg("cannot extend nvm table or index beyond %u blocks", MaxBlockNumber)));
 	if (nvm_extent_of_block(blk, &first) >= pg_atomic_read_u32(&rel->nextents))
 		nvm_rel_add_extent(rel);
+	/* it may be one that a crash cut off: who gets it writes it as a whole */
+	nvm_unit_set_sound(nvm_block(rel, blk));
 	pg_write_barrier();
 	pg_atomic_write_u32(&rel->nblocks, blk + 1);
 	LWLockRelease(lock);
@@ -598,7 +606,8 @@ nvm_extent_scan(uint64 *nowned)
 
 	*nowned = 0;
 	if (!nvm_dram_reserve(nvm_used_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)) ||
-		!nvm_dram_reserve(nvm_zero_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)))
+		!nvm_dram_reserve(nvm_zero_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)) ||
+		!nvm_dram_reserve(nvm_sound_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)))
 		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
 						  "could not reserve memory for the free-space map of NVM pool \"%s\": %m",
 						  nvm_pool_path);

@@ -204,6 +204,8 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 {
 	NvmVersion *v;
 
+	if (rel != NULL)
+		nvm_block_prove(rel, state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	nvm_read_enter();
 	v = search_chain(rel, state, root, snapshot, tid, all_dead);
 	nvm_read_leave();

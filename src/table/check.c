@@ -138,6 +138,21 @@ static const NvmBlockCheckOps check_ops = {
 	.report = check_note
 };
 
+void
+nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state, MemoryContext cxt)
+{
+	memset(check, 0, sizeof(*check));
+	check->rel = rel;
+	check->state = state;
+	check->block.ops = &check_ops;
+	check->block.base = nvm_pool_base;
+	check->block.dir = state->dir;
+	check->block.incarnation = NvmPool->incarnation;
+	check->block.marks = (uint16) NvmPool->incarnation;
+	check->nblocks = nvm_rel_nblocks(state);
+	check->cxt = cxt;
+}
+
 /*
  * Index-only scans do not look at rows of a block that is noted as visible to
  * all.  Caller may hold its locks.
@@ -324,7 +339,7 @@ nvm_check(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	char		relkind = get_rel_relkind(relid);
 	Relation	rel;
-	NvmCheck	check = {0};
+	NvmCheck	check;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (relkind == RELKIND_INDEX)
@@ -334,16 +349,9 @@ nvm_check(PG_FUNCTION_ARGS)
 	}
 
 	rel = check_open(relid);
-	check.rel = rel;
-	check.state = nvm_rel(rel);
-	check.block.ops = &check_ops;
-	check.block.base = nvm_pool_base;
-	check.block.dir = check.state->dir;
-	check.block.incarnation = NvmPool->incarnation;
-	check.block.marks = (uint16) NvmPool->incarnation;
-	check.nblocks = nvm_rel_nblocks(check.state);
-	check.cxt = AllocSetContextCreate(CurrentMemoryContext, "nvm check",
-									  ALLOCSET_DEFAULT_SIZES);
+	nvm_check_begin(&check, rel, nvm_rel(rel),
+					AllocSetContextCreate(CurrentMemoryContext, "nvm check",
+										  ALLOCSET_DEFAULT_SIZES));
 	nvm_check_large_units(&check);
 
 	for (uint32 blk = 0; blk < check.nblocks; blk++)

@@ -79,6 +79,8 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 		memset(&fetch->pos, 0, sizeof(fetch->pos));
 	}
 
+	nvm_block_prove(fetch->head.base.rel, fetch->head.state, NVM_REF_BLOCK(fetch->root),
+					NVM_REF_OFFSET(fetch->root));
 	nvm_read_enter();
 	while ((v = nvm_chain_next(fetch->head.state, fetch->root, &fetch->pos)) != NULL)
 	{

@@ -46,6 +46,10 @@ typedef struct NvmCheckProblem
 } NvmCheckProblem;
 
 /* check.c */
+
+/* set up, for blocks; lists of large values are the caller's to make */
+extern void nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state,
+							MemoryContext cxt);
 extern void nvm_check_report(NvmCheck *check, uint32 blk, uint32 off,
 							 const char *fmt,...) pg_attribute_printf(4, 5);
 

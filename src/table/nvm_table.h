@@ -16,6 +16,7 @@
 #include "access/tableam.h"
 #include "executor/tuptable.h"
 #include "pool/nvm_pool.h"
+#include "pool/nvm_sound.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 #include "verify/nvm_verify_block.h"
@@ -117,6 +118,26 @@ nvm_rel_nblocks(NvmRelState *state)
 {
 	return pg_atomic_read_u32(&state->nblocks);
 }
+
+/* ---- first look at a block (sound.c) ---- */
+
+/*
+ * Before anything of a block is believed: verify it, if nobody has in this run of
+ * the server.  ERROR if the area at `off`, or, if that is 0, anything in the block, is
+ * damaged.  Caller holds no lock, or may go on with what is not verified.
+ */
+extern void nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off);
+
+static inline void
+nvm_block_prove(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
+{
+	if (likely(blk < nvm_rel_nblocks(state)) &&
+		unlikely(!nvm_unit_is_sound(nvm_block(state, blk))))
+		nvm_block_prove_slow(rel, state, blk, off);
+}
+
+/* the same before space is handed out: false, with a WARNING, if it must not be */
+extern bool nvm_block_prove_for_space(Relation rel, NvmRelState *state, uint32 blk);
 
 /* ---- versions (version.c) ---- */
 

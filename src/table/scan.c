@@ -143,6 +143,8 @@ nvm_scan_enter_block(NvmScanDesc scan, uint32 blk)
 	scan->cell = 0;
 	nvm_count_block(scan->base.rs_rd);
 	nvm_read_ahead(block);
+	if (unlikely(!nvm_unit_is_sound(block)))
+		nvm_block_prove_slow(scan->base.rs_rd, scan->state, blk, 0);
 	if (unlikely(block->magic != NVM_BLOCK_MAGIC))
 	{
 		/* handed out, and not written by the time of the crash, or yet */

@@ -533,6 +533,10 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	uint32		cell;
 	uint32		retired;
 
+	/* what was damaged must not be taken for free, nor sanitized */
+	if (unlikely(!nvm_unit_is_sound(block)))
+		return NULL;
+
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (!block_is_initialised(state, block, blk))
 		init_block(state, block, blk);
@@ -673,6 +677,16 @@ next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells,
 	return blk;
 }
 
+/*
+ * The first look at a block in this run of the server may be that for space.
+ */
+static inline void
+space_prove(Relation rel, NvmRelState *state, uint32 blk)
+{
+	if (unlikely(!nvm_unit_is_sound(nvm_block(state, blk))))
+		(void) nvm_block_prove_for_space(rel, state, blk);
+}
+
 NvmVersion *
 nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 				BlockNumber near, uint32 *blk, uint32 *off)
@@ -696,6 +710,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 
 	if (near != InvalidBlockNumber)
 	{
+		space_prove(rel, state, near);
 		v = nvm_space_alloc_in(state, near, cells, root, false, off);
 		if (v != NULL)
 		{
@@ -710,6 +725,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 			*blk = next_target(state, target, cells, tries < SEARCH_BLOCKS, &fresh);
 		else
 			(*blk)--;
+		space_prove(rel, state, *blk);
 		v = block_is_filled(state, *blk, limit, !fresh) ? NULL :
 			nvm_space_alloc_in(state, *blk, cells, root, !fresh, off);
 		if (v != NULL)

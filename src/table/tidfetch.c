@@ -41,6 +41,7 @@ nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 
 	nvm_snapshot_use(snapshot);
 	nvm_count_block(rel);
+	nvm_block_prove(rel, state, blk, off);
 
 	nvm_read_enter();
 	v = nvm_version_at(state, blk, off);
@@ -96,6 +97,7 @@ nvm_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 	/* stands on versions that the snapshot does not see */
 	nvm_snapshot_bar();
+	nvm_block_prove(sscan->rs_rd, scan->state, blk, off);
 
 	/*
 	 * A cursor on an index-only scan that has not looked at the row stands on

@@ -288,6 +288,7 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	uint32		free_cells = NVM_CELLS;
 
 	vac->scanned++;
+	nvm_block_prove(vac->rel, vac->state, blkno, 0);
 	if (block->magic != NVM_BLOCK_MAGIC)
 		return;					/* handed out, not used yet */
 

@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_sound.h
+ *	  Blocks whose bytes need not be verified any more: a bit for each unit of
+ *	  the pool, in DRAM.
+ *
+ * What the medium holds is verified by whoever comes to a block first after a
+ * start, and not again: table/sound.c for blocks of tables, btree/btree_prove.c
+ * for index pages.  A set bit means that this has been done, or that this run of
+ * the server has made the block: all bits are 0 after a start, and those of an
+ * extent that is allocated, or of a block that is added, are set.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_SOUND_H
+#define NVM_SOUND_H
+
+#include "pool/nvm_pool.h"
+
+extern uint64 *nvm_sound_bits;	/* atomic; of the chunks that there are */
+
+/* block: where it is mapped */
+static inline bool
+nvm_unit_is_sound(const void *block)
+{
+	uint64		unit = (uint64) ((const char *) block - nvm_pool_base) / NVM_UNIT_SIZE;
+
+	return ((__atomic_load_n(&nvm_sound_bits[unit / 64], __ATOMIC_RELAXED) >> (unit % 64)) & 1) != 0;
+}
+
+static inline void
+nvm_unit_set_sound(const void *block)
+{
+	uint64		unit = (uint64) ((const char *) block - nvm_pool_base) / NVM_UNIT_SIZE;
+
+	(void) __atomic_fetch_or(&nvm_sound_bits[unit / 64], UINT64CONST(1) << (unit % 64),
+							 __ATOMIC_RELAXED);
+}
+
+#endif							/* NVM_SOUND_H */
