@@ -17,9 +17,10 @@ Each image gets one to three pieces of damage, which the seed chooses: a structu
 of its fields, and what becomes of it. In a part of the cases checksums are made right
 again, since all else stops at them.
 
-What is done says of itself whether any checksum could know of it (C<forged>: the bytes
-are contents, of a column, of an index key, or of the identity of a storage, and
-what covers them was made right, or there is nothing that does).
+What is done says of itself whether anybody could know of it. C<forged>: contents of a
+column, or the identity of a storage, and the checksum that covers them was made right; or
+the stamp of another transaction that there was. C<loose>: key or TID of an index
+entry, which no checksum covers; nvm.check(..., true) has to know of that, and a query need not.
 
 =cut
 
@@ -35,6 +36,8 @@ my %weight = (
 	header => 3, slot => 4, extent => 6, direntry => 5, lane => 2, locks => 2, lockitem => 1,
 	block => 12, version => 24, special => 8, value => 5, free => 2, large => 4, largebytes => 1,
 	meta => 3, page => 14, entry => 9, order => 5, key => 3);
+
+my %kind_has_stamps = map { $_ => 1 } qw(version special direntry);
 
 # NvmFuzz counts by these
 our @kinds = sort keys %weight;
@@ -105,8 +108,9 @@ sub _one
 sub _done
 {
 	my ($kind, $thing, $what, $seal) = @_;
+	my $loose = $kind eq 'key' || ($kind eq 'entry' && $what =~ /^(?:block_hi|block_lo|offset|whole)\b/);
 	my $forged =
-	     $kind eq 'key'
+	     $what =~ /^(?:begin|end): .*plausible/
 	  || ($seal && ($kind =~ /^(?:value|largebytes|large|direntry)$/
 		|| ($kind eq 'version' && $what =~ /^(?:tuple_(?:infomask|infomask2|hoff|bits)|len|flags|whole)\b/)));
 	return {
@@ -114,6 +118,7 @@ sub _done
 		dir    => $thing->{dir} // $thing->{id} // $thing->{owner},
 		sealed => $seal ? 1 : 0,
 		forged => $forged ? 1 : 0,
+		loose  => $loose ? 1 : 0,
 		text   => "$thing->{label} (at $thing->{at}): $what" . ($seal ? ', checksum made right' : '')
 	};
 }
@@ -155,6 +160,7 @@ sub _field
 		else { $how = "copied from $other->{label}"; }
 	}
 	$image->store($at, $size, $new);
+	$how .= ', plausible' if $name =~ /^(?:begin|end)$/ && $kind_has_stamps{ $thing->{kind} } && _plausible($image, $new);
 	return sprintf('%s: %x becomes %x (%s)', $name, $old, $image->number($at, $size), $how);
 }
 
@@ -182,6 +188,17 @@ sub _whole
 		$how .= " with $other->{label}";
 	}
 	return "whole: $how";
+}
+
+# Has a transaction had this stamp?
+sub _plausible
+{
+	my ($image, $stamp) = @_;
+	my ($slot) = grep { $_->{slot} == $stamp >> 48 } $image->things('slot');
+
+	return 0 unless $slot && $stamp >> 48 < 16384;
+	my $counter = $stamp & 0xFFFFFFFFFFFF;
+	return $counter > 0 && $counter <= ($image->field($slot, 'word') >> 16) + 1;
 }
 
 sub _bytes

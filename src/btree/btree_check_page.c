@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/tupmacs.h"
 #include "btree/nvm_btree_check.h"
 #include "btree/nvm_btree_page.h"
 #include "utils/memutils.h"
@@ -86,6 +87,57 @@ check_run_end(IndexCheck *check, NvmIndexCopy *copy, int item, CheckRun *run)
 }
 
 /*
+ * Do the entry's columns end where its size says, or before its TIDs?
+ */
+static bool
+check_columns(IndexCheck *check, IndexTuple itup, int natts)
+{
+	TupleDesc	desc = RelationGetDescr(check->index);
+	uint32		limit = IndexTupleSize(itup);
+	uint32		pos = IndexInfoFindDataOffset(itup->t_info);
+	bits8	   *nulls = (bits8 *) ((char *) itup + sizeof(IndexTupleData));
+
+	if (BTreeTupleIsPosting(itup))
+		limit = BTreeTupleGetPostingOffset(itup);
+	else if (BTreeTupleIsPivot(itup) && BTreeTupleGetHeapTID(itup) != NULL)
+		limit -= Min(limit, sizeof(ItemPointerData));
+	if (pos > limit)
+		return false;
+	for (int i = 0; i < natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		const char *data = (const char *) itup;
+		uint32		size;
+
+		if (IndexTupleHasNulls(itup) && att_isnull(i, nulls))
+			continue;
+		if (att->attlen == -1)
+		{
+			if (pos >= limit)
+				return false;
+			pos = att_align_pointer(pos, att->attalign, -1, data + pos);
+			if (pos >= limit || VARATT_IS_EXTERNAL(data + pos) ||
+				(!VARATT_IS_1B(data + pos) && pos + VARHDRSZ > limit))
+				return false;
+			size = VARSIZE_ANY(data + pos);
+			if (size < (VARATT_IS_1B(data + pos) ? VARHDRSZ_SHORT : VARHDRSZ))
+				return false;
+		}
+		else
+		{
+			pos = att_align_nominal(pos, att->attalign);
+			size = att->attlen;
+			if (att->attlen == -2)
+				size = pos < limit ? strnlen(data + pos, limit - pos) + 1 : 1;
+		}
+		if (pos + size > limit)
+			return false;
+		pos += size;
+	}
+	return true;
+}
+
+/*
  * Is this an entry that may be on such a page?
  */
 static bool
@@ -93,6 +145,11 @@ check_kind(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple itup)
 {
 	int			natts = BTreeTupleGetNAtts(itup, check->index);
 
+	if (natts > check->natts || !check_columns(check, itup, natts))
+	{
+		nvm_index_check_report(check, copy->blkno, i + 1, "columns do not fit the entry's size");
+		return false;
+	}
 	if (copy->level > 0 || i < copy->first)
 	{
 		bool		keyless = i == copy->first && copy->level > 0;

@@ -13,6 +13,7 @@
 
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
+#include "pool/nvm_sound.h"
 #include "storage/s_lock.h"
 #include "verify/nvm_verify_index.h"
 
@@ -266,14 +267,14 @@ rebuild_order(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version
 	pfree(image);
 }
 
-uint64
-nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno)
+/*
+ * Of a page whose bytes are known to make sense.
+ */
+static inline uint64
+enter_proven(Relation index, NvmIndexCache *cache, uint32 blkno)
 {
-	NvmIndexPage *page;
+	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
 
-	if (!nvm_index_has_block(cache, blkno))
-		nvm_index_damaged(index, blkno, "there is no such block, to which a link leads");
-	page = nvm_index_page(cache->state, blkno);
 	for (;;)
 	{
 		uint64		version = nvm_index_begin(page);
@@ -288,6 +289,30 @@ nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno)
 			nvm_index_damaged(index, blkno, "its identity");
 		rebuild_order(index, cache, blkno, version);
 	}
+}
+
+/*
+ * The first look at a page in this run of the server: btree_prove.c.
+ */
+static void
+prove_page(Relation index, NvmIndexCache *cache, uint32 blkno)
+{
+	nvm_index_prove_bytes(index, cache, blkno);
+	(void) enter_proven(index, cache, blkno);	/* order[] */
+	nvm_index_prove_entries(index, cache, blkno);
+}
+
+uint64
+nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno)
+{
+	NvmIndexPage *page;
+
+	if (!nvm_index_has_block(cache, blkno))
+		nvm_index_damaged(index, blkno, "there is no such block, to which a link leads");
+	page = nvm_index_page(cache->state, blkno);
+	if (unlikely(!nvm_unit_is_sound(page)))
+		prove_page(index, cache, blkno);
+	return enter_proven(index, cache, blkno);
 }
 
 /* ---- private copies ---- */
@@ -344,7 +369,7 @@ nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexC
 
 	do
 	{
-		copy->version = nvm_index_enter(index, cache, blkno);
+		copy->version = enter_proven(index, cache, blkno);
 		page = nvm_index_page(cache->state, blkno);
 		memcpy(copy->image.data, page, NVM_INDEX_PAGE_SIZE);
 	} while (!nvm_index_validate(page, copy->version));
@@ -356,8 +381,10 @@ nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexC
 void
 nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy *copy)
 {
-	const char *problem = nvm_index_try_copy(index, cache, blkno, copy);
+	const char *problem;
 
+	(void) nvm_index_enter(index, cache, blkno);
+	problem = nvm_index_try_copy(index, cache, blkno, copy);
 	if (problem != NULL)
 		nvm_index_damaged(index, blkno, problem);
 }

@@ -278,7 +278,8 @@ typedef struct NvmIndexCopy
  */
 extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 						   NvmIndexCopy *copy);
-/* the same for the checker: NULL, or what is wrong with its entries */
+/* the same for the checker and for btree_prove.c, of a page that is verified in no other
+ * way, but whose bytes make sense: NULL, or what is wrong with its entries */
 extern const char *nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 									  NvmIndexCopy *copy);
 

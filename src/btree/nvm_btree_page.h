@@ -122,6 +122,14 @@ nvm_index_is_page(const NvmIndexCache *cache, const NvmIndexPage *page, uint32 b
 		page->blkno == blkno;
 }
 
+/*
+ * The first look at a page in this run of the server (btree_prove.c): ERROR if it is
+ * damaged.  bytes: before anything of it is used; entries: when order[] is up to date,
+ * after which it counts as verified.
+ */
+extern void nvm_index_prove_bytes(Relation index, NvmIndexCache *cache, uint32 blkno);
+extern void nvm_index_prove_entries(Relation index, NvmIndexCache *cache, uint32 blkno);
+
 /* NvmIndexPage.check of the page at `place` */
 extern uint32 nvm_index_check_word(uint32 dir, uint32 blkno, const NvmIndexPage *place);
 

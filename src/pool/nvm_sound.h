@@ -7,7 +7,7 @@
  * What the medium holds is verified by whoever comes to a block first after a
  * start, and not again: table/sound.c for blocks of tables, btree/btree_prove.c
  * for index pages.  A set bit means that this has been done, or that this run of
- * the server has made the block: all bits are 0 after a start, and those of an
+ * the server has made the block.  All bits are 0 after a start, and those of an
  * extent that is allocated, or of a block that is added, are set.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -20,6 +20,8 @@
 #include "pool/nvm_pool.h"
 
 extern uint64 *nvm_sound_bits;	/* atomic; of the chunks that there are */
+
+extern bool nvm_ignore_damage;	/* setting: nothing is verified so */
 
 /* block: where it is mapped */
 static inline bool

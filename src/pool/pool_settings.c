@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
 #include "utils/guc.h"
 
@@ -18,6 +19,8 @@ int			nvm_pool_max_size = 65536;
 /*
  * Define nvm.pool_*.  Called in _PG_init.
  */
+bool		nvm_ignore_damage = false;
+
 void
 nvm_pool_define_settings(void)
 {
@@ -40,6 +43,14 @@ nvm_pool_define_settings(void)
 							PGC_POSTMASTER,
 							GUC_UNIT_MB,
 							NULL, NULL, NULL);
+	DefineCustomBoolVariable("nvm.ignore_damage",
+							 "Whether damaged tables and indexes are read as far as they can be.",
+							 "To save what is left of them. Answers may be wrong, and the server may crash.",
+							 &nvm_ignore_damage,
+							 false,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
 }
 
 /*

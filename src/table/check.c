@@ -340,6 +340,7 @@ nvm_check(PG_FUNCTION_ARGS)
 	char		relkind = get_rel_relkind(relid);
 	Relation	rel;
 	NvmCheck	check;
+	bool		damaged = false;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (relkind == RELKIND_INDEX)
@@ -358,12 +359,18 @@ nvm_check(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		check_block_twice(&check, blk);
+		if (check.problems != NIL)
+			damaged = true;
 		if (check.problems != NIL || check.large != NIL)
 			check_flush(&check, rsinfo);
 	}
 	nvm_check_large_orphans(&check);
 	check_flush(&check, rsinfo);
-	check_indexes(rel, heapallindexed, rsinfo);
+
+	/* to read the rows of all blocks would end in an error */
+	if (damaged && heapallindexed)
+		check_put(rsinfo, false, 0, 0, "the rows are not held against the indexes, since blocks are damaged");
+	check_indexes(rel, heapallindexed && !damaged, rsinfo);
 
 	MemoryContextDelete(check.cxt);
 	relation_close(rel, AccessShareLock);
