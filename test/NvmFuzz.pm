@@ -55,7 +55,7 @@ use NvmFuzzImage;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 
-our $statement_seconds = NvmTest::is_instrumented() ? 120 : 20;
+our $statement_seconds = NvmTest::is_instrumented() ? 150 : 60;
 
 my $schema = <<'SQL';
 CREATE EXTENSION pg_nvm;

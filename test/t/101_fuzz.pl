@@ -25,7 +25,7 @@ my $minutes = $ENV{NVM_FUZZ_MINUTES} || 0;
 my $keep    = $ENV{NVM_FUZZ_KEEP};
 my $began   = time();
 
-$ENV{NVM_CRASH_SECONDS} ||= 180;
+$ENV{NVM_CRASH_SECONDS} ||= 600;
 my $fuzz  = NvmFuzz->new;
 my $tally = NvmTest::pool_base() . "/tally_$$";
 note(sprintf('%d images from seed %d; bases made in %.1f s', $images, $first, time() - $began));
