@@ -16,6 +16,8 @@
 #	                                core's and some of contrib's
 #	make check-soak                 an hour of everything on one cluster, with crashes
 #	                                every few seconds (test/soak/run --help)
+#	make check-fuzz                 pools that are damaged by chance, with knowledge of
+#	                                their structures (test/fuzz/run --help)
 #	make demo                       heap and nvm side by side, killed and restarted
 #	make bench                      contrib_bench/run with its default workloads
 #	make check-matrix [TIERS=...]   build, regress, isolation and TAP tests and check-core
@@ -32,7 +34,7 @@
 #	make analyze                    gcc -fanalyzer, clang-tidy and cppcheck
 #	make check-sqlsmith             ten minutes of random statements, with assertions
 
-DRIVER_GOALS = check check-long check-core check-soak check-matrix check-sanitize check-valgrind \
+DRIVER_GOALS = check check-long check-core check-soak check-fuzz check-matrix check-sanitize check-valgrind \
 	check-minor check-sqlsmith demo bench check-headers lint coverage analyze
 PG_CONFIG ?= pg_config
 
@@ -57,6 +59,9 @@ check-core:
 
 check-soak:
 	test/soak/run
+
+check-fuzz:
+	test/fuzz/run
 
 check-matrix:
 	scripts/check_matrix.sh $(TIERS)

@@ -10,8 +10,9 @@
 #			REGRESS_TESTS among those of regress.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
-#			through everything for an hour (test/soak/run; these two have their
-#			options there); by default only with --long.
+#			through everything for an hour (test/soak/run), fuzz: pools damaged
+#			by chance (test/fuzz/run; these three have their options there);
+#			by default only with --long.
 #			sqlsmith: random statements (check_sqlsmith.sh)
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
@@ -28,9 +29,9 @@ for arg; do
 		--keep) keep=1 ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail soak sqlsmith " in
+			case " $all_tiers core powerfail soak fuzz sqlsmith " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail soak sqlsmith" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak fuzz sqlsmith" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -38,7 +39,7 @@ for arg; do
 done
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
-	[ "$long" = 0 ] || tiers="$tiers core powerfail soak"
+	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak"
 fi
 top=$(cd "$(dirname "$0")/.." && pwd)
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -386,6 +387,25 @@ tier_soak() {
 	calm $(count_prove "$status") tmp_check/log/106*.log
 }
 
+# how many images and for how long, test/fuzz/run says
+tier_fuzz() {
+	local minutes=${NVM_FUZZ_MINUTES:-20} status
+	NVM_FUZZ_IMAGES=${NVM_FUZZ_IMAGES:-600} NVM_FUZZ_MINUTES=$minutes timeout $((minutes * 120 + 1800)) \
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=-v PROVE_TESTS=test/t/101_fuzz.pl 2>&1 3>&- |
+		tee "$log" | fuzz_progress
+	status=${PIPESTATUS[0]}
+	# shellcheck disable=SC2046
+	calm $(count_prove "$status") /dev/null
+}
+
+fuzz_progress() {		# what was found, and the tables at the end
+	if [ "$long" = 0 ]; then
+		sed -un -e '/^not ok /p' -e '/^#/p' >&3
+	else
+		cat >/dev/null
+	fi
+}
+
 # core_suites.sh counts for itself
 tier_core() {
 	NVM_CORE_WORK=$work/core timeout ${NVM_CORE_LIMIT:-10800} scripts/core_suites.sh --inner >"$log" 2>&1
@@ -422,7 +442,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

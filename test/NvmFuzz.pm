@@ -269,6 +269,7 @@ sub _ask
 	$script .= "\\echo \@\@ last\n\\warn \@\@ last\n";
 	my ($out, undef, $err) = $rig->psql($script);
 	my (%out, %err);
+	$self->{raw} = $err;
 	foreach my $from ([ $out, \%out ], [ $err, \%err ])
 	{
 		my @parts = split /^@@ (\w+)\n/m, $from->[0];
@@ -329,6 +330,7 @@ sub image
 		return $found;
 	}
 	my $said = $self->_ask($rig, $order);
+	push @$said, { sql => 'connect', out => '', err => $self->{raw} } if $self->{lost} && @$said == 1 && $said->[0]{err} eq '';
 	$self->_judge($rig, $found, $said, $self->{right}{"$base $order"});
 	_fault($found, 'the connection was lost after ' . $said->[-1]{sql} . ": $said->[-1]{err}") if $self->{lost};
 	if ($rig->wait_dead(0))

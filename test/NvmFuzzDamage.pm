@@ -197,7 +197,7 @@ sub _plausible
 	my ($slot) = grep { $_->{slot} == $stamp >> 48 } $image->things('slot');
 
 	return 0 unless $slot && $stamp >> 48 < 16384;
-	my $counter = $stamp & 0xFFFFFFFFFFFF;
+	my $counter = $stamp & ((1 << 48) - 1);
 	return $counter > 0 && $counter <= ($image->field($slot, 'word') >> 16) + 1;
 }
 

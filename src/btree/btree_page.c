@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "pool/nvm_sound.h"
 #include "storage/s_lock.h"
+#include "utils/timestamp.h"
 #include "verify/nvm_verify_index.h"
 
 StaticAssertDecl(sizeof(NvmIndexEntry) == sizeof(IndexTupleData) &&
@@ -27,6 +28,8 @@ StaticAssertDecl(sizeof(NvmIndexEntry) == sizeof(IndexTupleData) &&
 /* a waiter looks so often before it sleeps, and then at most so long */
 #define WAIT_SPINS			200
 #define WAIT_USEC_MAX		1000
+/* nobody holds the lock of a page as long as that */
+#define WAIT_SECONDS_MAX	30
 
 /* ---- check words ---- */
 
@@ -67,6 +70,7 @@ uint64
 nvm_index_begin_slow(NvmIndexPage *page)
 {
 	long		usec = 10;
+	TimestampTz began = 0;
 
 	for (int i = 0;; i++)
 	{
@@ -81,6 +85,17 @@ nvm_index_begin_slow(NvmIndexPage *page)
 			CHECK_FOR_INTERRUPTS();
 			pg_usleep(usec);
 			usec = Min(usec * 2, WAIT_USEC_MAX);
+			if (began == 0)
+				began = GetCurrentTimestamp();
+
+			/* damage may look like a lock of this run */
+			if (usec == WAIT_USEC_MAX && !nvm_unit_is_sound(page) &&
+				TimestampDifferenceExceeds(began, GetCurrentTimestamp(), WAIT_SECONDS_MAX * 1000))
+				ereport(ERROR,
+						(errcode(ERRCODE_INDEX_CORRUPTED),
+						 errmsg("block %u of the nvm_btree index in storage %u of the NVM pool is damaged: it is locked by nobody",
+								page->blkno, page->dir),
+						 errhint("REINDEX the index.")));
 		}
 	}
 }

@@ -242,7 +242,7 @@ nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 	LWLockRelease(NvmPool->extent_lock);
 
 	/* whatever will be there is written by this run */
-	for (uint32 i = 0; i < nunits && kind == NVM_EXT_TABLE; i++)
+	for (uint32 i = 0; i < (kind == NVM_EXT_TABLE ? nunits : 1); i++)
 		nvm_unit_set_sound(NvmPoolPtr((unit + i) * NVM_UNIT_SIZE));
 
 	/*

@@ -17,6 +17,7 @@
 #include "access/genam.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "btree/nvm_btree.h"
 #include "catalog/index.h"
 #include "catalog/pg_class.h"
@@ -31,6 +32,9 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+
+/* of a pool that was opened more often than that it is taken for granted that it crashed */
+#define MAX_RUNS_ASKED			10000
 
 PG_FUNCTION_INFO_V1(nvm_check);
 
@@ -104,6 +108,12 @@ check_handed_out(NvmBlockCheck *block, uint32 slot, uint64 *limit)
 }
 
 static bool
+check_xid_to_come(NvmBlockCheck *block, uint64 fxid)
+{
+	return fxid > U64FromFullTransactionId(ReadNextFullTransactionId());
+}
+
+static bool
 check_owns_large(NvmBlockCheck *block, uint64 unit)
 {
 	return nvm_check_owns_large((NvmCheck *) block, unit);
@@ -133,6 +143,7 @@ static const NvmBlockCheckOps check_ops = {
 	.any_gap = check_any_gap,
 	.in_gap = check_in_gap,
 	.handed_out = check_handed_out,
+	.xid_to_come = check_xid_to_come,
 	.owns_large = check_owns_large,
 	.tuple = check_tuple,
 	.report = check_note
@@ -166,6 +177,30 @@ check_allvisible(NvmCheck *check, uint32 blk)
 }
 
 /*
+ * A block in the middle that is all zero: handed out, and not written by the time of a
+ * crash, or yet.  If it is of an earlier run, and no run has crashed, its rows are lost.
+ */
+void
+nvm_check_unwritten(NvmCheck *check, uint32 blk)
+{
+	static uint32 asked = 0;
+	static bool none_crashed = false;
+	NvmBlock   *block = nvm_block(check->state, blk);
+
+	if (block->magic != 0 || nvm_unit_is_sound(block))
+		return;
+	if (asked != NvmPool->incarnation)
+	{
+		asked = NvmPool->incarnation;
+		none_crashed = asked < MAX_RUNS_ASKED;
+		for (uint32 inc = 1; inc < asked && none_crashed; inc++)
+			none_crashed = !nvm_incarnation_crashed(inc);
+	}
+	if (none_crashed)
+		nvm_check_report(check, blk, 0, "block is empty, although no run of the server has crashed");
+}
+
+/*
  * One block; again under locks if anything is found.
  */
 static void
@@ -174,6 +209,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 	ListCell   *lc;
 
 	nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
+	nvm_check_unwritten(check, blk);
 	check_allvisible(check, blk);
 	if (check->problems != NIL)
 	{
@@ -186,6 +222,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 		LWLockAcquire(row_lock, LW_SHARED);
 		LWLockAcquire(alloc_lock, LW_SHARED);
 		nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
+		nvm_check_unwritten(check, blk);
 		check_allvisible(check, blk);
 		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);

@@ -112,6 +112,37 @@ large_run_is_mapped(uint64 offset)
 }
 
 /*
+ * The first who reads a run in this run of the server holds its bytes against the
+ * checksum: see sound.c.  The bit is that of the first unit.
+ */
+static void
+large_prove_slow(uint64 offset)
+{
+	NvmLargeHeader *run = large_header(offset);
+	pg_crc32c	crc;
+
+	if (nvm_ignore_damage)
+		return;
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, large_data(offset), run->length);
+	FIN_CRC32C(crc);
+	if (crc != run->crc)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("large value at pool offset " UINT64_FORMAT " is damaged: wrong checksum", offset),
+				 errdetail("It belongs to row version (%u,%u).", run->owner_block, run->owner_offset),
+				 errhint("Run nvm.check() on the table.")));
+	nvm_unit_set_sound(run);
+}
+
+static inline void
+large_prove(uint64 offset)
+{
+	if (unlikely(!nvm_unit_is_sound(large_header(offset))))
+		large_prove_slow(offset);
+}
+
+/*
  * Header of the value that a stand-in names; checked as far as it is cheap.
  */
 static NvmLargeHeader *
@@ -142,6 +173,7 @@ large_head(Datum stored)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("no large value at pool offset " UINT64_FORMAT, offset),
 				 errhint("Run nvm.check() on the table.")));
+	large_prove(offset);
 	return head;
 }
 
@@ -186,6 +218,7 @@ nvm_large_datum(Datum stored, MemoryContext cxt)
 					 errmsg("run %u of the large value at pool offset " UINT64_FORMAT " is missing",
 							segment, NvmPoolOff(head)),
 					 errhint("Run nvm.check() on the table.")));
+		large_prove(offset);
 		memcpy(result + done, large_data(offset), run->length);
 		done += run->length;
 		offset = run->next;

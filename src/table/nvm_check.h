@@ -53,6 +53,8 @@ extern void nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state,
 extern void nvm_check_report(NvmCheck *check, uint32 blk, uint32 off,
 							 const char *fmt,...) pg_attribute_printf(4, 5);
 
+extern void nvm_check_unwritten(NvmCheck *check, uint32 blk);
+
 /* check_tuple.c */
 extern void nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin,
 							uint32 blk, uint32 off);

@@ -45,6 +45,7 @@ verify_once(NvmCheck *check, uint32 blk)
 	check->problems = NIL;
 	check->large = NIL;
 	nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
+	nvm_check_unwritten(check, blk);
 }
 
 /*

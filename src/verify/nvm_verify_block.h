@@ -124,6 +124,8 @@ typedef struct NvmBlockCheckOps
 	/* the counter up to which a slot may have handed out stamps; false if it was
 	 * never used */
 	bool		(*handed_out) (NvmBlockCheck *check, uint32 slot, uint64 *limit);
+	/* is that full transaction id one that is yet to be handed out?  NULL: who knows */
+	bool		(*xid_to_come) (NvmBlockCheck *check, uint64 fxid);
 	/* does the storage own an extent of a large value that begins there? */
 	bool		(*owns_large) (NvmBlockCheck *check, uint64 unit);
 	/* what there is to be said of a tuple whose length and checksum are right */

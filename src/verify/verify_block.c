@@ -140,7 +140,7 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 						   which, slot);
 		return false;
 	}
-	if (NVM_STAMP_COUNTER(stamp) > limit)
+	if (NVM_STAMP_COUNTER(stamp) == 0 || NVM_STAMP_COUNTER(stamp) > limit)
 	{
 		check->ops->report(check, blk, off,
 						   "%s stamp " UINT64_FORMAT " of commit slot %u was never handed out",
@@ -148,6 +148,20 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 		return false;
 	}
 	return true;
+}
+
+/*
+ * What is wrong with the lengths of what is, or was, a version, or with the checksum;
+ * NULL if nothing is.
+ */
+static const char *
+frame_problem(const NvmVersion *v, uint32 off)
+{
+	if (NvmVersionCells(v) < 2 || off + NvmVersionCells(v) > NVM_CELLS ||
+		v->len < NVM_TUPLE_MIN ||
+		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
+		return "length";
+	return v->crc == nvm_version_crc(v) ? NULL : "checksum";
 }
 
 /*
@@ -159,8 +173,12 @@ check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	if (block->magic == 0)
 	{
 		const char *bytes = (const char *) block;
+		bool		torn = block->alloc_inc == 0 || check->ops->crashed(check, block->alloc_inc);
 
-		for (int i = 0; i < NVM_BLOCK_HEADER_SIZE; i++)
+		/* a crash may have torn the header while it was made, before the first row */
+		for (size_t i = 0; i < lengthof(block->starts); i++)
+			torn &= block->starts[i] == 0;
+		for (int i = 0; i < NVM_BLOCK_HEADER_SIZE && !torn; i++)
 		{
 			if (bytes[i] != 0)
 			{
@@ -264,6 +282,8 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			 */
 			if (begin == 0 && check->ops->crashed(check, block->alloc_inc))
 				ncells = 1;
+			else if (begin == 0 && !sane && frame_problem(v, cell) == NULL)
+				check->ops->report(check, blk, cell, "version has no begin stamp");
 			else if (ncells == 0 || cell + ncells > NVM_CELLS)
 				check->ops->report(check, blk, cell, "area of %u cells does not fit", ncells);
 			last = cell;
@@ -277,6 +297,61 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	check_used(check, block, blk, covered);
 }
 
+/* steps after which a chain that does not come to an end has a cycle: check_chain's */
+#define REACH_STEPS			100000
+
+/*
+ * Does the chain of the row with this root come to (blk, off)?
+ */
+static bool
+is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
+{
+	uint64		cur = root;
+
+	for (int i = 0; i < REACH_STEPS; i++)
+	{
+		const NvmVersion *v;
+		uint64		begin;
+		uint64		next;
+
+		if (cur == NVM_REF_MAKE(blk, off, 0))
+			return true;
+		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
+			return false;
+		v = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
+		begin = nvm_load(&v->begin);
+		next = nvm_load(&v->next);
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
+			(nvm_begin_is_version(begin) && nvm_load(&v->end) == 0))
+			return false;
+		cur = NVM_REF_TID(next);
+	}
+	return true;
+}
+
+/*
+ * A version that has not ended is the newest of its row, and its root leads to it: else
+ * who comes from an index would not find it.  Of a transaction that may be running or
+ * that aborted nothing is said.  Others may be pruning the row: three looks.
+ */
+static void
+check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
+			  uint32 blk, uint32 off)
+{
+	uint64		limit;
+
+	for (int i = 0; i < 3; i++)
+	{
+		if (!check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) ||
+			NVM_STAMP_COUNTER(begin) >= limit ||
+			nvm_load(&v->end) != 0 || nvm_load(&v->begin) != begin ||
+			is_reached(check, root, blk, off))
+			return;
+	}
+	check->ops->report(check, blk, off, "its root (%u,%u) does not lead to it",
+					   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+}
+
 /*
  * One version that exists.
  */
@@ -288,6 +363,7 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	uint64		next = nvm_load(&v->next);
 	uint64		root = nvm_version_root(v);
 	bool		is_root = (v->flags & NVM_VF_ROOT) != 0;
+	const char *problem;
 
 	if (!check_stamp(check, blk, off, "begin", begin))
 		return;
@@ -300,16 +376,14 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	}
 	if ((v->flags & ~(NVM_VF_ROOT | NVM_VF_NOINDEX | NVM_VF_LARGE)) != 0)
 		check->ops->report(check, blk, off, "unknown flags %04x", v->flags);
-	if (NvmVersionCells(v) < 2 || v->len < NVM_TUPLE_MIN ||
-		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
+	problem = frame_problem(v, off);
+	if (problem != NULL)
 	{
-		check->ops->report(check, blk, off, "length %u does not fit %u cells",
-						   v->len, NvmVersionCells(v));
-		return;
-	}
-	if (v->crc != nvm_version_crc(v))
-	{
-		check->ops->report(check, blk, off, "wrong checksum");
+		if (problem[0] == 'l')
+			check->ops->report(check, blk, off, "length %u does not fit %u cells",
+							   v->len, NvmVersionCells(v));
+		else
+			check->ops->report(check, blk, off, "wrong checksum");
 		return;
 	}
 	if (is_root != (root == NVM_REF_MAKE(blk, off, 0)))
@@ -319,6 +393,8 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 			 !exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
 		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	else if (!is_root && end == 0)
+		check_reached(check, v, begin, root, blk, off);
 	if (NVM_REF_IS_VALID(next) &&
 		end != 0 && !check->ops->in_gap(check, end) &&
 		check->ops->block(check, NVM_REF_BLOCK(next)) == NULL)
@@ -326,6 +402,32 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 
 	check->ops->tuple(check, v, begin, blk, off);
+}
+
+/*
+ * A version that has not ended, with a link to another one: that was made by who aborted, or
+ * was lost, or is running and has yet to store the end.
+ */
+static void
+check_unended(NvmBlockCheck *check, NvmVersion *v, uint64 root, uint32 blk, uint32 off)
+{
+	uint64		next = nvm_load(&v->next);
+	uint64		begin;
+	uint64		limit;
+	NvmVersion *w;
+
+	if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
+		!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
+		return;
+	w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
+	begin = nvm_load(&w->begin);
+	if (nvm_begin_is_version(begin) && nvm_version_root(w) == root &&
+		!check->ops->in_gap(check, begin) &&
+		check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) &&
+		NVM_STAMP_COUNTER(begin) < limit &&
+		nvm_load(&v->end) == 0 && nvm_load(&v->next) == next)
+		check->ops->report(check, blk, off, "version (%u,%u) follows one that has not ended",
+						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 }
 
 /* a step of check_chain: may next be followed? */
@@ -379,7 +481,11 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 			hint = 0;
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
 			!check_follows(check, begin, end))
+		{
+			if (nvm_begin_is_version(begin) && end == 0)
+				check_unended(check, v, root, blk, off);
 			break;
+		}
 
 		cur = NVM_REF_TID(next);
 		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
@@ -398,6 +504,15 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
 				check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
 								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+			else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
+			{
+				/* who comes along the chain does not verify that block */
+				const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
+
+				if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
+					check->ops->report(check, blk, off, "version (%u,%u) of the row has a wrong %s",
+									   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), problem);
+			}
 		}
 		if (nvm_version_root(w) != root)
 			return;
@@ -442,6 +557,12 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			continue;
 		if (NVM_STAMP_IS_SPECIAL(begin))
 		{
+			/* what is not a version any more says since when */
+			if (check->ops->xid_to_come != NULL &&
+				check->ops->xid_to_come(check, NVM_STAMP_COUNTER(begin)))
+				check->ops->report(check, blk, cell, "marked as %s by transaction id " UINT64_FORMAT ", which is in the future",
+								   nvm_begin_is(begin, NVM_STAMP_DEAD) ? "dead" : "unlinked",
+								   (uint64) NVM_STAMP_COUNTER(begin));
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
 				check_chain(check, block, blk, cell);
 			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&

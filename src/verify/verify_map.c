@@ -218,8 +218,21 @@ nvm_block_was_used(uint32 kind, const char *unit)
 {
 	uint32		magic;
 
+	/*
+	 * Damage must not make a block one that was never used, and all rows behind it
+	 * disappear.  Units are zero when an extent is allocated, the magic number is stored
+	 * last of a header, and durable before the first row.
+	 */
 	memcpy(&magic, unit, sizeof(magic));
-	if (kind == NVM_DIR_KIND_INDEX)
-		return magic == NVM_INDEX_MAGIC || magic == NVM_INDEX_META_MAGIC;
-	return magic == NVM_BLOCK_MAGIC;
+	if (magic != 0)
+		return true;
+	if (kind == NVM_DIR_KIND_TABLE)
+	{
+		const NvmBlock *block = (const NvmBlock *) unit;
+
+		for (size_t i = 0; i < lengthof(block->starts); i++)
+			if (block->starts[i] != 0)
+				return true;
+	}
+	return false;
 }

@@ -12,6 +12,7 @@ use strict;
 use warnings;
 
 use Fcntl qw(:flock);
+use File::Path qw(rmtree);
 use NvmCrash;
 use NvmFuzz;
 use NvmTest;
@@ -50,7 +51,11 @@ sub job
 		code => sub {
 			my $found = $fuzz->image($seed, only => $ENV{NVM_FUZZ_ONLY}, $keep ? (keep => $keep) : ());
 			note_image($found);
-			return unless @{ $found->{faults} };
+			if (!@{ $found->{faults} })
+			{
+				rmtree("$keep/$seed") if $keep;
+				return;
+			}
 			return ("$found->{base}, $found->{order} first", (map { "damage: $_->{text}" } @{ $found->{damage} }), @{ $found->{faults} });
 		}
 	};
