@@ -418,6 +418,9 @@ sub _judge
 {
 	my ($self, $rig, $found, $said, $right) = @_;
 	my $forged = grep { $_->{forged} } @{ $found->{damage} };
+	# after a crash nobody knows whether a block, or an area of it, was ever there
+	$forged ||= grep { $_->{kind} eq 'block' && $_->{text} =~ /: (?:starts\d|alloc_inc|whole: (?:zero|line))/ } @{ $found->{damage} }
+	  if $found->{base} eq 'crashed';
 	my $loose  = grep { $_->{loose} } @{ $found->{damage} };
 	my $checked = grep { $_->{sql} =~ /nvm\.check/ && ($_->{out} ne '' || $_->{err} =~ /ERROR: /) } @$said;
 	my $known  = '';

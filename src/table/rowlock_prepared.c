@@ -163,6 +163,35 @@ restore_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
 }
 
 /*
+ * This runs before anybody can do anything: damage to one row must not be an error here.
+ * Who comes to the row is told by the first look at its block.
+ */
+static void
+warn_damaged(NvmRelState *state, uint64 ref)
+{
+	NvmDirEntry *entry = nvm_dir_entry(state->dir);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("nvm relation file %u/%llu is damaged: cannot lock the row at (%u,%u) for a prepared transaction",
+					entry->database, (unsigned long long) entry->relnumber,
+					NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref)),
+			 errhint("Run nvm.check() on the table.")));
+}
+
+/*
+ * May lengths and end of a version be believed?
+ */
+static bool
+is_believable(NvmVersion *v)
+{
+	uint64		end = nvm_load(&v->end);
+
+	return nvm_version_is_sound(v) &&
+		(end == 0 || nvm_stamp_is_frozen(end) || nvm_stamp_handed_out(end));
+}
+
+/*
  * The root under which a row has gone on, or 0.  Caller holds the row lock.
  */
 static uint64
@@ -180,6 +209,11 @@ next_root(NvmRelState *state, uint64 root)
 
 		if (cur != root && nvm_version_root(v) != root)
 			return 0;
+		if (nvm_begin_is_version(begin) && !is_believable(v))
+		{
+			warn_damaged(state, cur);
+			return 0;
+		}
 		/* next is to be trusted behind an end that counts, and in a stub */
 		if (nvm_begin_is_version(begin) &&
 			nvm_version_end_state(v, &xend) == NVM_END_NONE)
@@ -190,7 +224,11 @@ next_root(NvmRelState *state, uint64 root)
 		cur = NVM_REF_TID(next);
 		if (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT)
 			return cur;
-		nvm_chain_guard(state, &guard, cur);
+		if (nvm_chain_circles(&guard, cur))
+		{
+			warn_damaged(state, cur);
+			return 0;
+		}
 	}
 }
 
@@ -225,6 +263,10 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 		}
 		LWLockRelease(rlock);
 		root = next;
-		nvm_chain_guard(state, &guard, root);
+		if (nvm_chain_circles(&guard, root))
+		{
+			warn_damaged(state, root);
+			return;
+		}
 	}
 }

@@ -78,7 +78,17 @@ stamp_did_commit(NvmVersion *v, const char *which, NvmStamp stamp, TransactionId
 
 	if (committed_cache[h] == stamp)
 		return true;
-	if (!TransactionIdDidCommit(xid) || !stamp_is_known(v, which, stamp))
+
+	/* pg_xact is asked only of what can be there: its error names no place */
+	if (!stamp_is_known(v, which, stamp))
+		return false;
+	if (TransactionIdIsNormal(xid) && !TransactionIdPrecedes(xid, ReadNextTransactionId()))
+	{
+		if (nvm_version_stays(v))
+			nvm_stamp_damaged(v, which, stamp);
+		return false;
+	}
+	if (!TransactionIdDidCommit(xid))
 		return false;
 	nvm_stamp_ensure_durable(stamp);
 	committed_cache[h] = stamp;
