@@ -173,7 +173,6 @@ large_head(Datum stored)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("no large value at pool offset " UINT64_FORMAT, offset),
 				 errhint("Run nvm.check() on the table.")));
-	large_prove(offset);
 	return head;
 }
 
@@ -203,7 +202,10 @@ nvm_large_datum(Datum stored, MemoryContext cxt)
 	char	   *result;
 
 	if (head->length == total)
+	{
+		large_prove(offset);
 		return PointerGetDatum(large_data(offset));
+	}
 
 	result = MemoryContextAlloc(cxt, total);
 	while (done < total)
