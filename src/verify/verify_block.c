@@ -324,6 +324,9 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
 			(nvm_begin_is_version(begin) && nvm_load(&v->end) == 0))
 			return false;
+		/* no search begins at what is dead */
+		if (cur == root && !nvm_begin_is_version(begin) && !nvm_begin_is(begin, NVM_STAMP_STUB))
+			return false;
 		cur = NVM_REF_TID(next);
 	}
 	return true;
@@ -402,6 +405,47 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 
 	check->ops->tuple(check, v, begin, blk, off);
+}
+
+/* versions of a row that goes on where its root is dead: so many are looked at */
+#define GONE_STEPS			16
+
+/*
+ * An area that is marked as DEAD or RETIRED, at (blk, off): no row can go on from there.  What
+ * its link leads to is perhaps something else's by now, which has another root.
+ */
+static void
+check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
+{
+	uint64		root = NVM_REF_MAKE(blk, off, 0);
+	uint64		mark = nvm_load(&v->begin);
+	NvmVersion *w = v;
+
+	for (int i = 0; i < GONE_STEPS; i++)
+	{
+		uint64		next = nvm_load(&w->next);
+		uint64		begin;
+		uint64		limit;
+
+		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
+			!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
+			return;
+		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
+		begin = nvm_load(&w->begin);
+		if (!nvm_begin_is_version(begin))
+			continue;
+		if (nvm_version_root(w) != root || frame_problem(w, NVM_REF_OFFSET(next)) != NULL)
+			return;
+		if (nvm_load(&w->end) != 0)
+			continue;
+		if (!check->ops->in_gap(check, begin) &&
+			check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) &&
+			NVM_STAMP_COUNTER(begin) < limit &&
+			nvm_load(&v->begin) == mark && nvm_load(&w->begin) == begin && nvm_load(&w->end) == 0)
+			check->ops->report(check, blk, off, "marked as dead, but the row goes on at (%u,%u)",
+							   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+		return;
+	}
 }
 
 /*
@@ -563,6 +607,8 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 				check->ops->report(check, blk, cell, "marked as %s by transaction id " UINT64_FORMAT ", which is in the future",
 								   nvm_begin_is(begin, NVM_STAMP_DEAD) ? "dead" : "unlinked",
 								   (uint64) NVM_STAMP_COUNTER(begin));
+			if (nvm_begin_is(begin, NVM_STAMP_DEAD) || nvm_begin_is(begin, NVM_STAMP_RETIRED))
+				check_gone(check, v, blk, cell);
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
 				check_chain(check, block, blk, cell);
 			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&
