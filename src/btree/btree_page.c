@@ -89,7 +89,7 @@ nvm_index_begin_slow(NvmIndexPage *page)
 				began = GetCurrentTimestamp();
 
 			/* damage may look like a lock of this run */
-			if (usec == WAIT_USEC_MAX && !nvm_unit_is_sound(page) &&
+			if (usec == WAIT_USEC_MAX && CritSectionCount == 0 && !nvm_unit_is_sound(page) &&
 				TimestampDifferenceExceeds(began, GetCurrentTimestamp(), WAIT_SECONDS_MAX * 1000))
 				ereport(ERROR,
 						(errcode(ERRCODE_INDEX_CORRUPTED),
