@@ -99,6 +99,7 @@ SELECT results_eq(
 	  ('nvm.failpoint', 'superuser', NULL, NULL, NULL, ''),
 	  ('nvm.failpoint_seed', 'superuser', NULL, '0', '2147483647', '0'),
 	  ('nvm.horizon_naptime', 'sighup', 'ms', '10', '60000', '200'),
+	  ('nvm.ignore_damage', 'superuser', NULL, NULL, NULL, 'off'),
 	  ('nvm.index_rebuild_workers', 'sighup', NULL, '1', '64', '2'),
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),
 	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
