@@ -122,7 +122,8 @@ check_owns_large(NvmBlockCheck *block, uint64 unit)
 static void
 check_tuple(NvmBlockCheck *block, NvmVersion *v, uint64 begin, uint32 blk, uint32 off)
 {
-	nvm_check_tuple((NvmCheck *) block, v, begin, blk, off);
+	if (!((NvmCheck *) block)->frames_only)
+		nvm_check_tuple((NvmCheck *) block, v, begin, blk, off);
 }
 
 static void check_note(NvmBlockCheck *block, uint32 blk, uint32 off, const char *fmt,...) pg_attribute_printf(4, 5);

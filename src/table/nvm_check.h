@@ -30,6 +30,7 @@ typedef struct NvmCheck
 	Relation	rel;
 	NvmRelState *state;
 	uint32		nblocks;
+	bool		frames_only;	/* columns are not looked at */
 	MemoryContext cxt;			/* of the lists below; reset for each block */
 	List	   *problems;		/* of NvmCheckProblem */
 	List	   *large;			/* of NvmCheckLarge */

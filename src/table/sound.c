@@ -16,9 +16,13 @@
 
 #include "miscadmin.h"
 #include "pool/nvm_sound.h"
+#include "storage/lmgr.h"
 #include "table/nvm_check.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
+
+#define DAMAGE_HINT \
+	"Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup. Set nvm.ignore_damage to read them."
 
 /*
  * What concerns who wants the area at `off`, or the whole block if that is 0: the first
@@ -49,6 +53,16 @@ verify_once(NvmCheck *check, uint32 blk)
 }
 
 /*
+ * Nobody need look any more, unless the columns were left out.
+ */
+static void
+note_sound(NvmCheck *check, uint32 blk)
+{
+	if (!check->frames_only)
+		nvm_unit_set_sound(nvm_block(check->state, blk));
+}
+
+/*
  * Verify the block.  NIL in check->problems: it is sound, or nothing can be said for now,
  * since the caller, or somebody else, holds a lock that it takes to be sure.
  */
@@ -61,7 +75,7 @@ verify(NvmCheck *check, uint32 blk)
 	verify_once(check, blk);
 	if (check->problems == NIL)
 	{
-		nvm_unit_set_sound(nvm_block(check->state, blk));
+		note_sound(check, blk);
 		return;
 	}
 
@@ -77,7 +91,7 @@ verify(NvmCheck *check, uint32 blk)
 	LWLockRelease(alloc_lock);
 	LWLockRelease(row_lock);
 	if (check->problems == NIL)
-		nvm_unit_set_sound(nvm_block(check->state, blk));
+		note_sound(check, blk);
 }
 
 static MemoryContext
@@ -105,6 +119,13 @@ nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 	nvm_check_begin(&check, rel, state, context);
 	if (blk >= check.nblocks)
 		return;
+
+	/*
+	 * ALTER TABLE reads the rows when the relation already has the columns that
+	 * they will have.  Who holds that lock does without looking at columns, and
+	 * the next one verifies the block.
+	 */
+	check.frames_only = CheckRelationLockedByMe(rel, AccessExclusiveLock, true);
 	verify(&check, blk);
 	p = finding_for(&check, off);
 	if (p == NULL)
@@ -116,7 +137,7 @@ nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 					blk, RelationGetRelationName(rel), p->text) :
 			 errmsg("row version (%u,%u) of nvm table \"%s\" is damaged: %s",
 					blk, p->off, RelationGetRelationName(rel), p->text),
-			 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+			 errhint(DAMAGE_HINT)));
 }
 
 bool
@@ -137,6 +158,6 @@ nvm_block_prove_for_space(Relation rel, NvmRelState *state, uint32 blk)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of nvm table \"%s\" is damaged and takes no rows: %s",
 						blk, RelationGetRelationName(rel), p->text),
-				 errhint("Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup.")));
+				 errhint(DAMAGE_HINT)));
 	return nvm_unit_is_sound(nvm_block(state, blk));
 }
