@@ -362,6 +362,13 @@ extern void nvm_dir_empty(uint32 id);
  */
 extern NvmRelState *nvm_rel_open(uint32 dir);
 
+/*
+ * From here on a recovery, with or without the pool, will leave a trace if it
+ * empties the indexes of UNLOGGED tables.  Every time the server has recovered;
+ * in a worker, after what was in doubt is settled.  Logs what goes wrong.
+ */
+extern void nvm_witness_make(void);
+
 /* structural check of header, extent map and directory; emit() per finding */
 extern void nvm_pool_verify(NvmCheckEmit emit, void *arg);
 

@@ -521,7 +521,8 @@ nvm_dir_scan(uint64 nowned)
  * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
  * too: rows without index entries would be a wrong answer, and so would index
  * entries that lead to other rows; without a storage each access says that the
- * rows are lost.  Indexes that are rebuilt from their tables are emptied at
+ * rows are lost.  One that has none is left: nothing was in it since it was
+ * made or emptied, and then so were the indexes.  Indexes that are rebuilt from their tables are emptied at
  * each start.  Repeats itself if interrupted.  In the postmaster.
  */
 void
@@ -534,7 +535,9 @@ nvm_dir_reset_after_start(bool crashed, bool doubtful)
 		if (nvm_relstates[id].dir != id)
 			continue;
 		flags = nvm_dir_entry(id)->flags;
-		if ((flags & NVM_DIR_TEMP) || (doubtful && (flags & NVM_DIR_UNLOGGED)))
+		if ((flags & NVM_DIR_TEMP) ||
+			(doubtful && (flags & NVM_DIR_UNLOGGED) &&
+			 pg_atomic_read_u32(&nvm_relstates[id].nextents) > 0))
 			nvm_dir_reclaim(id);
 		else if ((crashed && (flags & NVM_DIR_UNLOGGED)) || (flags & NVM_DIR_REBUILT))
 		{

@@ -114,6 +114,9 @@ extern bool nvm_reset_forget(void);
 extern bool nvm_reset_before_open(void);
 extern bool nvm_reset_after_refusal(void);
 
+/* pool_witness.c */
+extern bool nvm_witness_intact(void);
+
 /* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
 extern LWLock *nvm_redo_lane_lock(int lane);
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);

@@ -403,10 +403,12 @@ open_pool(void)
 
 	/*
 	 * Where the server may have run, crashed and started again without us, it
-	 * may have emptied the indexes of UNLOGGED tables, or not.
+	 * may have emptied the indexes of UNLOGGED tables, or not, and the witness
+	 * does not always know.
 	 */
 	nvm_dir_reset_after_start(!NvmPool->data_clean,
-							  NvmPool->data_clean && (!NvmPool->was_clean || ran_without));
+							  NvmPool->data_clean && (!NvmPool->was_clean || ran_without) &&
+							  !nvm_witness_intact());
 	return true;
 }
 

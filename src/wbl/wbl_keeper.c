@@ -3,8 +3,8 @@
  * wbl_keeper.c
  *	  The background workers: what they share, and the keeper.
  *
- * The keeper settles what the last crash left in doubt if nobody else has,
- * persists the outcome of prepared transactions likewise, advances frozen[],
+ * The keeper settles what the last crash left in doubt if nobody else has, sets
+ * up the witness of recoveries without us (pool/pool_witness.c), persists the outcome of prepared transactions likewise, advances frozen[],
  * watches nvm.redo_limit and wakes the WAL writer.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
  * that they hold up no shutdown, and for good if the pool is not open.
@@ -132,6 +132,7 @@ nvm_keeper_main(Datum main_arg)
 	StartTransactionCommand();
 	nvm_wbl_resolve();
 	CommitTransactionCommand();
+	nvm_witness_make();
 
 	do
 	{

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# UNLOGGED tables when the server has run without the library or the pool: it
-# may have emptied their indexes, or not.  Where that cannot be known the rows
-# are lost, and each access says so; where it can be known they are there, or
-# the table is empty.  Never do table and index disagree.
+# UNLOGGED tables when the server has run without the library or the pool, or was
+# killed at the very end of a clean shutdown: a recovery may have emptied their
+# indexes, or not.  Where that cannot be known the rows are lost, and each access
+# says so; where it can be known they are there, or the table is empty.  Never do
+# table and index disagree.
 
 use strict;
 use warnings;
@@ -25,8 +26,17 @@ INSERT INTO l SELECT i, repeat('l', i) FROM generate_series(1, 500) i;
 SQL
 my $pool = $node->pool_file;
 
+# The keeper makes it after each recovery.
+sub wait_witness
+{
+	$node->poll_query_until('postgres', "SELECT size > 0 FROM pg_stat_file('base/1/9999', true)")
+	  or die 'no witness';
+	return;
+}
+
 sub fill
 {
+	wait_witness();
 	$node->safe_psql('postgres', <<SQL);
 TRUNCATE u, h;
 INSERT INTO u SELECT i, repeat('u', i) FROM generate_series(1, 500) i;
@@ -41,7 +51,7 @@ sub without_library
 	my ($end) = @_;
 	$node->set_conf(shared_preload_libraries => "''");
 	$node->start;
-	$node->safe_psql('postgres', "INSERT INTO h VALUES (0, '')");
+	$node->safe_psql('postgres', "INSERT INTO h VALUES (0, ''); DELETE FROM h WHERE id = 0");
 	$node->$end;
 	$node->set_conf(shared_preload_libraries => "'pg_nvm'");
 	return;
@@ -72,17 +82,64 @@ sub has
 	return;
 }
 
+# who tells the next start whether there was a recovery
+my $witness = $node->data_dir . '/base/1/9999';
+wait_witness();
+ok(-z "${witness}_init", 'there is a witness');
+
 fill();
 $node->stop;
 without_library('stop');
 $node->start;
-is_lost('a clean stop, a run without the library');
+has(500, 'a clean stop, a run without the library');
 
 fill();
 $node->crash;
 without_library('stop');
+is(-s $witness, 0, 'a recovery without the library empties the witness');
 $node->start;
 is_lost('a crash, a run without the library');
+wait_witness();
+pass('there is one again');
+
+# killed after the shutdown checkpoint, before the mark of the clean close
+sub killed_at_close
+{
+	fill();
+	$node->set_conf('nvm.failpoint' => "'pool-close:crash'");
+	$node->restart;
+	kill('INT', $node->{_pid});
+	$node->wait_crashed;
+	like($node->log_since_start, qr/checkpoint complete.*failpoint pool-close hit/s, 'killed at the end of a shutdown');
+	$node->set_conf('nvm.failpoint' => "''");
+	return;
+}
+
+killed_at_close();
+$node->start;
+has(500, 'killed at the end of a shutdown');
+
+# the same without a witness, and with half of one
+foreach my $file ('', '_init')
+{
+	killed_at_close();
+	unlink $witness . $file or die "$witness$file: $!";
+	$node->start;
+	is_lost("killed at the end of a shutdown, no 9999$file");
+	wait_witness();
+	ok(-z "${witness}_init", 'there is one again');
+}
+
+killed_at_close();
+without_library('stop');
+$node->start;
+has(500, 'killed at the end of a shutdown, a run without the library');
+
+killed_at_close();
+without_library('crash');
+without_library('stop');
+$node->start;
+is_lost('killed at the end of a shutdown, a run without the library that crashes, another one');
 
 fill();
 $node->stop;
@@ -112,7 +169,7 @@ is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'refused', 'the 
 $node->stop;
 chmod(0600, $pool);
 $node->start;
-is_lost('a run without the pool');
+has(500, 'a run without the pool');
 
 # a start without the pool that ends before anything has happened
 fill();
