@@ -658,7 +658,7 @@ sub settle
 	$self->tell('settle');
 	$self->{what} = 'settled';
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS filler');
-	until ($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM nvm.gaps) + (SELECT count(*) FROM nvm.index_rebuilds WHERE state NOT IN ('done', 'ready'))}) eq '0')
+	until ($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM nvm.gaps) + (SELECT count(*) FROM nvm.index_rebuilds WHERE state NOT IN ('done', 'ready', 'unused'))}) eq '0')
 	{
 		if (time() > $end)
 		{

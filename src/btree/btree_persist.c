@@ -79,6 +79,15 @@ nvm_index_abandon(NvmRelState *state, uint32 to, uint32 failed)
 }
 
 void
+nvm_index_set_unused(NvmRelState *state)
+{
+	uint32		from = NVM_INDEXSTATE_ABSENT;
+
+	if (pg_atomic_compare_exchange_u32(&state->index_state, &from, NVM_INDEXSTATE_UNUSED))
+		ConditionVariableBroadcast(&NvmIndexes->rebuilt);
+}
+
+void
 nvm_index_wait_changed(void)
 {
 	(void) ConditionVariableTimedSleep(&NvmIndexes->rebuilt, 1000, PG_WAIT_EXTENSION);

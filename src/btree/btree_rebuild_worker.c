@@ -298,8 +298,24 @@ nvm_rebuilder_main(Datum main_arg)
 /* ---- a worker ---- */
 
 /*
+ * Is this an index that is not kept up to date?  DROP INDEX CONCURRENTLY that
+ * was cut short leaves one, REINDEX CONCURRENTLY too.  It never is again in the
+ * same storage: REINDEX makes another one.  And who enters rows still, because
+ * he has locked the table before, needs none of the older ones: queries do not
+ * use the index, and others are not held to its uniqueness any more.
+ */
+static bool
+is_unused(Relation index, uint32 dir)
+{
+	if (index->rd_index->indisready || nvm_index_cache(index)->dir != dir)
+		return false;
+	nvm_index_set_unused(&nvm_relstates[dir]);
+	return true;
+}
+
+/*
  * Open the index of storage `dir` and its table.  NULL if there is none that is
- * kept up to date, or not any more; or if one of them is locked.
+ * to be rebuilt, or not any more; or if one of them is locked.
  */
 static Relation
 open_index_of(uint32 dir, Relation *heap, bool *locked)
@@ -317,8 +333,8 @@ open_index_of(uint32 dir, Relation *heap, bool *locked)
 	index = nvm_open_unlocked(indexid, locked);
 	if (index != NULL &&
 		(index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index) ||
-		 index->rd_index->indrelid != relid || !index->rd_index->indisready ||
-		 RELATION_IS_OTHER_TEMP(index) || nvm_index_cache(index)->dir != dir))
+		 index->rd_index->indrelid != relid || RELATION_IS_OTHER_TEMP(index) ||
+		 is_unused(index, dir) || nvm_index_cache(index)->dir != dir))
 	{
 		relation_close(index, AccessShareLock);
 		index = NULL;
@@ -486,12 +502,13 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 	values[0] = ObjectIdGetDatum(entry->relation);
 	values[1] = CStringGetTextDatum(none ? "none" : "leaves");
 	values[2] = CStringGetTextDatum(index_state == NVM_INDEXSTATE_READY ? "ready" :
+									index_state == NVM_INDEXSTATE_UNUSED ? "unused" :
 									index_state == NVM_INDEXSTATE_BUILDING ? "rebuilding" :
 									pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR ?
 									"failed" : "waiting");
 	values[3] = Int64GetDatum(pg_atomic_read_u32(&state->index_done));
 	values[4] = Int64GetDatum(total);
-	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT;
+	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_UNUSED;
 	values[5] = Float8GetDatum(pg_atomic_read_u64(&state->index_usec) / 1000.0);
 	nulls[5] = index_state != NVM_INDEXSTATE_READY;
 	tuplestore_putvalues(list->store, list->desc, values, nulls);

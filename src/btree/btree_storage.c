@@ -274,7 +274,7 @@ nvm_index_copy_storage(uint32 from, uint32 to)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("an index of the template database has not been rebuilt since the server started"),
-				 errhint("Wait until view nvm.index_rebuilds of that database says \"ready\" of all.")));
+				 errhint("Wait until view nvm.index_rebuilds of that database says \"ready\" or \"unused\" of all.")));
 	for (uint32 blkno = 0; blkno < nblocks; blkno++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -36,6 +36,8 @@ extern NvmIndexShared *NvmIndexes;
 extern bool nvm_index_claim(NvmRelState *state, uint32 from);
 extern void nvm_index_claim_done(NvmRelState *state);
 extern void nvm_index_abandon(NvmRelState *state, uint32 to, uint32 failed);
+/* persistence = none: an ABSENT index needs no rebuild, and never will */
+extern void nvm_index_set_unused(NvmRelState *state);
 /* wait until some index leaves state BUILDING, or a second; may ERROR */
 extern void nvm_index_wait_changed(void);
 

@@ -176,6 +176,8 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 									 * missing */
 #define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
 #define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
+#define NVM_INDEXSTATE_UNUSED	4	/* emptied by the start, and nobody enters or looks
+									 * for rows in this storage any more */
 
 /* NvmRelState.index_failed */
 #define NVM_INDEXFAILED_NOT		0

@@ -2,7 +2,8 @@
 
 # What comes in the way of rebuilding an index after a restart (persistence none and
 # leaves): locked tables, several databases, DDL, functions that fail, who builds
-# being cancelled or killed, an index that CREATE INDEX CONCURRENTLY had not ended.
+# being cancelled or killed, indexes that CREATE INDEX CONCURRENTLY or DROP INDEX
+# CONCURRENTLY had not ended.
 
 use strict;
 use warnings;
@@ -276,6 +277,85 @@ $node->fails_with("INSERT INTO c VALUES (1002, 1002, 'x')", qr/duplicate key val
 sql('REINDEX INDEX CONCURRENTLY c_k');
 is(sql(q(SELECT indisvalid FROM pg_index WHERE indexrelid = 'c_k'::regclass)), 't', 'what it has left can be completed');
 sound('CREATE INDEX CONCURRENTLY', 'c');
+
+# ---- commands that were cut short: an index that nobody keeps up to date any more is not rebuilt
+
+# DROP INDEX CONCURRENTLY, which waits after its first transaction, or its second one
+sub begin_drop
+{
+	my ($table, $index, $dead) = @_;
+	my $is    = sub { $node->poll_query_until('four', "SELECT $_[0] FROM pg_index WHERE indexrelid = '$index'::regclass") or die $index };
+	my @begin = ('BEGIN', "SELECT count(*) FROM $table");
+	my @sessions = map { $node->session('\c four') } 1 .. 3;
+	my ($drop, $first, $second) = @sessions;
+
+	$first->sql($_) foreach @begin;
+	$drop->send("DROP INDEX CONCURRENTLY $index");
+	$is->('NOT indisvalid AND indisready AND indislive');
+	return @sessions unless $dead;
+	$second->sql($_) foreach @begin;
+	$first->sql('COMMIT');
+	$is->('NOT indisvalid AND NOT indisready AND NOT indislive');
+	return @sessions;
+}
+
+sub flags
+{
+	my ($db) = @_;
+	return $node->safe_psql($db, <<'SQL');
+SELECT string_agg(concat_ws(' ', indexrelid::regclass, CASE WHEN indisvalid THEN 'valid' END, CASE WHEN indisready THEN 'ready' END,
+	CASE WHEN indislive THEN 'live' END), ', ' ORDER BY indexrelid::regclass::text)
+  FROM pg_index WHERE indrelid::regclass::text ~ '^.$'
+SQL
+}
+
+$node->safe_psql('postgres', 'CREATE DATABASE four');
+make_table('four', $_) foreach qw(x y z);
+$node->safe_psql('four', "DROP INDEX ${_}_b; CREATE UNIQUE INDEX ${_}_cut ON $_ (id, k) WITH (persistence = none)") foreach qw(x y z);
+$node->safe_psql('four', 'DROP INDEX z_cut');
+my (undef, undef, $failed) = $node->psql('four', 'CREATE UNIQUE INDEX CONCURRENTLY z_cut ON z (k) WITH (persistence = none)');
+like($failed, qr/could not create unique index "z_cut"/, 'CREATE INDEX CONCURRENTLY that fails before its index is ready');
+my @cut = (begin_drop('x', 'x_cut', 1), begin_drop('y', 'y_cut', 0));
+my $flags = 'x_cut, x_id valid ready live, y_cut ready live, y_id valid ready live, z_cut live, z_id valid ready live';
+is(flags('four'), $flags, 'what three commands have left');
+restart('');
+$_->drop foreach @cut;
+is(flags('four'), $flags, 'and after a restart');
+# z_cut has no storage: its build was rolled back
+wait_states('x_cut unused, x_id ready, y_cut ready, y_id ready, z_id ready', 'four');
+$node->poll_query_until('postgres', q(SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'nvm index rebuild worker'))) or die;
+sql('CREATE DATABASE five TEMPLATE four');
+restart('');
+foreach my $db (qw(four five))
+{
+	wait_states('x_cut unused, x_id ready, y_cut ready, y_id ready, z_id ready', $db);
+	is($node->safe_psql($db, <<'SQL'), '', "$db: tables can be used, beside what is left of their indexes");
+INSERT INTO x SELECT i, i FROM generate_series(1001, 1100) i;
+INSERT INTO y SELECT i, i FROM generate_series(1001, 1100) i;
+INSERT INTO z SELECT i, i FROM generate_series(1001, 1100) i;
+UPDATE x SET k = k + 1 WHERE id % 3 = 0;
+DELETE FROM x WHERE id % 7 = 0;
+VACUUM x, y, z;
+SELECT * FROM nvm.check('x', true);
+SELECT * FROM nvm.check('y', true);
+SELECT * FROM nvm.check('z', true);
+SQL
+	# which one of two finds the key first is the order of their OIDs
+	(undef, undef, $failed) = $node->psql($db, 'DROP INDEX y_id; INSERT INTO y SELECT id, k FROM y WHERE id = 11');
+	like($failed, qr/duplicate key value violates unique constraint "y_cut"/, "$db: an index that is ready holds back doubles");
+}
+$node->safe_psql('four', 'DROP INDEX x_cut; DROP INDEX CONCURRENTLY y_cut; DROP INDEX z_cut');
+wait_states('x_id ready, z_id ready', 'four');
+$node->safe_psql('five', 'DELETE FROM z; REINDEX INDEX x_cut; REINDEX INDEX CONCURRENTLY y_cut; REINDEX INDEX z_cut');
+is(flags('five'), 'x_cut valid ready live, x_id valid ready live, y_cut valid ready live, z_cut valid ready live, z_id valid ready live',
+	'what is left can be completed');
+wait_states('x_id ready, z_id ready', 'five');
+restart('');
+wait_states('x_cut ready, x_id ready, y_cut ready, z_cut ready, z_id ready', 'five');
+is($node->safe_psql('five', "SELECT * FROM nvm.check('x', true); SELECT * FROM nvm.check('y', true)"), '', 'and is sound');
+$node->poll_query_until('postgres', q(SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'nvm index rebuild worker'))) or die;
+sql('DROP DATABASE four');
+sql('DROP DATABASE five');
 
 # ---- a database that was dropped when nobody saw it
 
