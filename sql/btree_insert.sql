@@ -64,6 +64,39 @@ SELECT count(*), count(DISTINCT a), min(a), max(a) FROM d;
 SELECT * FROM findings('d');
 
 --
+-- nulls in a unique index: distinct, and merged like equal keys of any other index
+--
+CREATE TABLE nu (a int, b int);
+CREATE UNIQUE INDEX nu_a ON nu (a);
+CREATE UNIQUE INDEX nu_ba ON nu (b, a);
+INSERT INTO nu SELECT CASE WHEN g % 10 = 0 THEN g END, g % 20 FROM generate_series(1, 20000) g;
+INSERT INTO nu VALUES (20, 0);
+INSERT INTO nu VALUES (20, 0) ON CONFLICT (a) DO UPDATE SET b = -1;
+SELECT b FROM nu WHERE a = 20;
+DELETE FROM nu WHERE a IS NULL AND b % 3 = 0;
+VACUUM nu;
+INSERT INTO nu SELECT NULL, g % 20 FROM generate_series(1, 3000) g;
+UPDATE nu SET b = b WHERE a IS NULL AND b = 7;
+SELECT * FROM findings('nu');
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT count(*), count(DISTINCT ctid) FROM nu WHERE a IS NULL;
+SELECT count(*) FROM nu WHERE b = 7 AND a IS NULL;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+INSERT INTO nu VALUES (100, 1);
+-- not distinct: there can be but one
+CREATE UNIQUE INDEX nu_one ON nu (a) NULLS NOT DISTINCT;
+DELETE FROM nu WHERE a IS NULL;
+CREATE UNIQUE INDEX nu_one ON nu (a) NULLS NOT DISTINCT;
+INSERT INTO nu VALUES (NULL, 1);
+INSERT INTO nu VALUES (NULL, 2);
+INSERT INTO nu VALUES (NULL, 2) ON CONFLICT (a) DO NOTHING;
+SELECT * FROM nu WHERE a IS NULL;
+SELECT * FROM findings('nu');
+DROP TABLE nu;
+
+--
 -- sizes of keys
 --
 CREATE TABLE big (n int, a text COLLATE "C");

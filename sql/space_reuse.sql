@@ -138,6 +138,20 @@ SELECT wait_used(:u0 + 2000000) \gexec
 \set ECHO all
 SELECT used() <= :u0 + 2000000 AS moved_out, count(*) FROM d;
 
+-- equal keys in an nvm_btree index: in a unique one those with a null, if nulls are distinct
+CREATE FUNCTION blocks(regclass) RETURNS bigint LANGUAGE sql AS
+$$SELECT blocks FROM nvm.relations WHERE relation = $1 AND NOT ended$$;
+CREATE TABLE nu (a int, b int);
+CREATE INDEX nu_a ON nu USING nvm_btree (a);
+CREATE INDEX nu_ba ON nu USING nvm_btree (b, a);
+CREATE UNIQUE INDEX nu_ua ON nu USING nvm_btree (a);
+CREATE UNIQUE INDEX nu_uba ON nu USING nvm_btree (b, a);
+CREATE UNIQUE INDEX nu_off ON nu USING nvm_btree (a) WITH (deduplicate_items = off);
+INSERT INTO nu SELECT CASE WHEN g % 10 = 0 THEN g END, g % 20 FROM generate_series(1, 20000) g;
+SELECT blocks('nu_ua') < 1.3 * blocks('nu_a') AS merged_a, blocks('nu_uba') < 1.3 * blocks('nu_ba') AS merged_ba,
+	blocks('nu_off') > 1.5 * blocks('nu_a') AS not_merged;
+SELECT * FROM nvm.check('nu', true);
+
 -- nothing may be wrong with any table, nor with the pool
 SELECT t.rel, c::text AS finding
 FROM (SELECT c.oid::regclass AS rel

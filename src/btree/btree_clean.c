@@ -36,6 +36,7 @@ typedef struct Cleaning
 	Relation	heap;
 	NvmIndexCopy *copy;
 	IndexTuple	newitem;
+	bool		nullkey;		/* its key has a null, and nulls are distinct */
 	IndexTuple *items;			/* data entries that stay */
 	int			nitems;
 } Cleaning;
@@ -400,8 +401,14 @@ static void
 make_room(Cleaning *clean, bool unchanged, bool equals)
 {
 	NvmIndexCopy *copy = clean->copy;
+
+	/*
+	 * In a unique index equal keys are versions of one row, which go soon, and
+	 * merging is worth it only where there are some.  Keys with nulls are of as
+	 * many rows as in any other index.
+	 */
 	bool		merge = nvm_index_deduplicates(clean->index) &&
-		(equals || !clean->index->rd_index->indisunique);
+		(equals || clean->nullkey || !clean->index->rd_index->indisunique);
 
 	if (copy->flags & NVM_INDEX_DELETED)
 		return;
@@ -445,7 +452,7 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 
 void
 nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno,
-					IndexTuple newitem, bool unchanged, bool equals)
+					IndexTuple newitem, bool nullkey, bool unchanged, bool equals)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "nvm_btree full page",
@@ -458,6 +465,7 @@ nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap, uint32 
 	clean.cache = cache;
 	clean.heap = heap;
 	clean.newitem = newitem;
+	clean.nullkey = nullkey;
 	clean.copy = palloc(sizeof(NvmIndexCopy));
 	nvm_index_copy(index, cache, blkno, clean.copy);
 	make_room(&clean, unchanged, equals);

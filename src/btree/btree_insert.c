@@ -538,7 +538,7 @@ do_insertion(Insertion *ins, bool unchanged)
 								IndexTupleSize(ins->itup)))
 		{
 			nvm_index_make_room(ins->index, &ins->cache, ins->heap, ins->blkno,
-								ins->itup, unchanged, ins->equals);
+								ins->itup, ins->key.anynull, unchanged, ins->equals);
 			continue;
 		}
 		if (insert_here(ins))

@@ -21,13 +21,14 @@
 extern void nvm_index_make_root(Relation index, NvmIndexCache *cache);
 
 /*
- * Leaf blkno has no room for newitem: clean it, or split it.  unchanged: the
- * executor says that the row had the same key before; equals: the insertion
- * has met equal keys in a unique index.  The caller starts again, whatever
+ * Leaf blkno has no room for newitem: clean it, or split it.  nullkey: its key
+ * is unique whatever it equals, because of a null; unchanged: the executor says
+ * that the row had the same key before; equals: the insertion has met equal
+ * keys in a unique index.  The caller starts again, whatever
  * became of it.
  */
 extern void nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap,
-								uint32 blkno, IndexTuple newitem,
+								uint32 blkno, IndexTuple newitem, bool nullkey,
 								bool unchanged, bool equals);
 
 /*
