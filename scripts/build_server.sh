@@ -39,7 +39,16 @@ build=$cache/build-$name
 log=$cache/build-$name.log
 jobs=${NVM_BUILD_JOBS:-$(nproc 2>/dev/null || echo 1)}
 
+# the server's program is a script of ours, which may be newer than the server
+wrap() {
+	[ "$variant" = valgrind ] || return 0
+	cmp -s "$top/scripts/valgrind_postgres.sh" "$prefix/bin/postgres" && return
+	cp "$top/scripts/valgrind_postgres.sh" "$prefix/bin/postgres.new"
+	mv "$prefix/bin/postgres.new" "$prefix/bin/postgres"
+}
+
 if [ "$rebuild" = 0 ] && [ -f "$prefix/complete" ]; then
+	wrap
 	echo "$prefix/bin/pg_config"
 	exit 0
 fi
@@ -96,7 +105,7 @@ done
 if [ "$variant" = valgrind ]; then
 	cp "$source/src/tools/valgrind.supp" "$("$prefix/bin/pg_config" --sharedir)/"
 	mv "$prefix/bin/postgres" "$prefix/bin/postgres.real"
-	cp "$top/scripts/valgrind_postgres.sh" "$prefix/bin/postgres"
+	wrap
 fi
 chmod -R a+rX "$prefix"
 cd "$cache"

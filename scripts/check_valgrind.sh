@@ -7,7 +7,7 @@
 # The server is built with assertions and with PostgreSQL's requests to valgrind,
 # which tell it about memory contexts and pinned buffers (build_server.sh --variant
 # valgrind, once).  Reads of what was never initialized, and accesses to what is not
-# allocated, are reports; each process with reports is a failure of the tier, and
+# allocated, are reports; each server with reports is a failure of the tier, and
 # they are in its log.  REGRESS_TESTS chooses among the tests.  NVM_VALGRIND_OPTIONS
 # adds options: --track-origins=yes tells where what is uninitialized comes from.
 # Takes thirty to fifty times as long as on other servers.
