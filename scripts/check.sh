@@ -60,6 +60,24 @@ servers_here() {		# processes of servers whose data directory is below $work
 	done
 }
 
+# The tiers are a session of their own, in which timeout(1) makes more than one process
+# group.  Servers are not in it: pg_ctl gives each a session.
+signal_tiers() {		# signal_tiers SIGNAL
+	local stat line pids=
+	for stat in /proc/[0-9]*/stat; do
+		{ read -r line <"$stat"; } 2>/dev/null || continue
+		# behind the name, which ends with the last ")": state, parent, group, session
+		# shellcheck disable=SC2086
+		set -- "$1" ${line##*)}
+		if [ "$5" = "$inner_pid" ]; then
+			stat=${stat%/stat}
+			pids="$pids ${stat##*/}"
+		fi
+	done
+	# shellcheck disable=SC2086
+	[ -n "$pids" ] && kill "-$1" $pids 2>/dev/null
+}
+
 stop_leftovers() {		# end servers that a failed or interrupted test left behind
 	local signal pids
 	for signal in QUIT QUIT KILL; do
@@ -72,10 +90,10 @@ stop_leftovers() {		# end servers that a failed or interrupted test left behind
 }
 
 clean_up() {
-	# an interrupt ends the tiers first: they are a process group of their own
-	if [ -n "${inner_pid:-}" ] && kill -TERM -- "-$inner_pid" 2>/dev/null; then
+	# an interrupt ends the tiers first
+	if [ -n "${inner_pid:-}" ] && signal_tiers TERM; then
 		sleep 2
-		kill -KILL -- "-$inner_pid" 2>/dev/null
+		signal_tiers KILL
 	fi
 	stop_leftovers
 	[ -z "${mounted:-}" ] || umount -l "$mounted" 2>/dev/null
