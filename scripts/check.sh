@@ -75,7 +75,7 @@ signal_tiers() {		# signal_tiers SIGNAL
 		fi
 	done
 	# shellcheck disable=SC2086
-	[ -n "$pids" ] && kill "-$1" $pids 2>/dev/null
+	[ -n "$pids" ] && kill "-$1" -- "-$inner_pid" $pids 2>/dev/null
 }
 
 stop_leftovers() {		# end servers that a failed or interrupted test left behind

@@ -1,5 +1,8 @@
 -- CLUSTER copies rows of its own transaction, whose deletion was rolled back:
 -- they have combo command ids, more than there have been commands.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pg_nvm;
+RESET client_min_messages;
 CREATE TABLE cluster_combo (id int PRIMARY KEY, v int DEFAULT 0) USING nvm;
 BEGIN;
 DO $$BEGIN FOR i IN 1..100 LOOP INSERT INTO cluster_combo VALUES (i); END LOOP; END$$;
