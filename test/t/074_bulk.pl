@@ -14,8 +14,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $rows = NvmTest::is_long() ? 20_000_000 : 400_000;
-# MB of private memory beyond what a backend has that has done nothing: about 5, with
-# a sanitizer 50
+# MB of private memory beyond what a backend has that has done nothing: 3, with a
+# sanitizer 51
 my $limit = 55;
 
 my $node = NvmTest->new('bulk');
