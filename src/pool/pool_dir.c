@@ -522,24 +522,31 @@ nvm_dir_scan(uint64 nowned)
  * too: rows without index entries would be a wrong answer, and so would index
  * entries that lead to other rows; without a storage each access says that the
  * rows are lost.  One that has none is left: nothing was in it since it was
- * made or emptied, and then so were the indexes.  Indexes that are rebuilt from their tables are emptied at
+ * made or emptied, and then so were the indexes.  An nvm_btree index is emptied:
+ * its table is lost, and says so before, or empty.  Where not even that
+ * holds, all of them go.  Indexes that are rebuilt from their tables are emptied at
  * each start.  Repeats itself if interrupted.  In the postmaster.
  */
 void
-nvm_dir_reset_after_start(bool crashed, bool doubtful)
+nvm_dir_reset_after_start(NvmDirReset reset)
 {
 	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
 	{
 		uint32		flags;
+		NvmDirReset what = NVM_DIR_RESET_NONE;
 
 		if (nvm_relstates[id].dir != id)
 			continue;
 		flags = nvm_dir_entry(id)->flags;
-		if ((flags & NVM_DIR_TEMP) ||
-			(doubtful && (flags & NVM_DIR_UNLOGGED) &&
-			 pg_atomic_read_u32(&nvm_relstates[id].nextents) > 0))
+		if (flags & NVM_DIR_UNLOGGED)
+			what = reset;
+		if (what == NVM_DIR_RESET_DOUBTFUL &&
+			(nvm_dir_entry(id)->kind == NVM_DIR_KIND_INDEX ||
+			 pg_atomic_read_u32(&nvm_relstates[id].nextents) == 0))
+			what = NVM_DIR_RESET_EMPTY;
+		if ((flags & NVM_DIR_TEMP) || what > NVM_DIR_RESET_EMPTY)
 			nvm_dir_reclaim(id);
-		else if ((crashed && (flags & NVM_DIR_UNLOGGED)) || (flags & NVM_DIR_REBUILT))
+		else if (what == NVM_DIR_RESET_EMPTY || (flags & NVM_DIR_REBUILT))
 		{
 			nvm_dir_empty(id);
 			if (flags & NVM_DIR_REBUILT)

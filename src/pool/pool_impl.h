@@ -115,7 +115,14 @@ extern bool nvm_reset_before_open(void);
 extern bool nvm_reset_after_refusal(void);
 
 /* pool_witness.c */
-extern bool nvm_witness_intact(void);
+typedef enum NvmWitness
+{
+	NVM_WITNESS_NO_RECOVERY,
+	NVM_WITNESS_UNKNOWN,
+	NVM_WITNESS_DISTURBED		/* it is not even known that there was none */
+} NvmWitness;
+
+extern NvmWitness nvm_witness_asked(const ControlFileData *control);
 
 /* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
 extern LWLock *nvm_redo_lane_lock(int lane);
@@ -140,6 +147,15 @@ extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
 extern bool nvm_dir_scan(uint64 nowned);
-extern void nvm_dir_reset_after_start(bool crashed, bool doubtful);
+/* what a start makes of UNLOGGED storages */
+typedef enum NvmDirReset
+{
+	NVM_DIR_RESET_NONE,			/* they are intact */
+	NVM_DIR_RESET_EMPTY,		/* PostgreSQL empties its part */
+	NVM_DIR_RESET_DOUBTFUL,		/* PostgreSQL has emptied its part, or not */
+	NVM_DIR_RESET_ALL			/* its part may be anything */
+} NvmDirReset;
+
+extern void nvm_dir_reset_after_start(NvmDirReset reset);
 
 #endif							/* POOL_IMPL_H */

@@ -345,6 +345,7 @@ open_pool(void)
 	bool		created;
 	bool		copy_damaged;
 	bool		ran_without;
+	NvmDirReset reset = NVM_DIR_RESET_NONE;
 	uint64		size;
 
 	if (!nvm_control_read(&control) ||
@@ -406,9 +407,16 @@ open_pool(void)
 	 * may have emptied the indexes of UNLOGGED tables, or not, and the witness
 	 * does not always know.
 	 */
-	nvm_dir_reset_after_start(!NvmPool->data_clean,
-							  NvmPool->data_clean && (!NvmPool->was_clean || ran_without) &&
-							  !nvm_witness_intact());
+	if (!NvmPool->data_clean)
+		reset = NVM_DIR_RESET_EMPTY;
+	else if (!NvmPool->was_clean || ran_without)
+	{
+		NvmWitness	witness = nvm_witness_asked(&control);
+
+		reset = witness == NVM_WITNESS_NO_RECOVERY ? NVM_DIR_RESET_NONE :
+			witness == NVM_WITNESS_UNKNOWN ? NVM_DIR_RESET_DOUBTFUL : NVM_DIR_RESET_ALL;
+	}
+	nvm_dir_reset_after_start(reset);
 	return true;
 }
 

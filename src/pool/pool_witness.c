@@ -15,6 +15,11 @@
  *	main fork has contents, init fork is there		no recovery since it was made
  *	anything else									not known
  *
+ * pg_resetwal makes a clean shutdown of a crash, and a data directory in which
+ * nothing is what it says.  So where its traces are, not even what is empty is
+ * believed.  A start without the pool wipes them; indexes are to be rebuilt after it in any
+ * case.
+ *
  * The relation exists in no catalog.  Its number is of the range that releases
  * of PostgreSQL leave free, and is not handed out to relations of users either.
  * It lies in the first there is of the databases that initdb makes.  Base
@@ -30,6 +35,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/fd.h"
@@ -40,33 +48,81 @@ static const char *const witness_directories[] = {"base/1", "base/5", "base/4"};
 #define WITNESS_MAIN	"9999"
 #define WITNESS_INIT	"9999_init"
 
-static bool
-witness_intact_in(const char *directory)
+/*
+ * The size of a file, or -1 if there is none.
+ */
+static off_t
+witness_size(const char *directory, const char *name)
 {
 	char		path[MAXPGPATH];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/%s", directory, WITNESS_INIT);
-	if (stat(path, &st) != 0 || st.st_size != 0)
-		return false;
-	snprintf(path, sizeof(path), "%s/%s", directory, WITNESS_MAIN);
-	return stat(path, &st) == 0 && st.st_size > 0;
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return stat(path, &st) == 0 ? st.st_size : -1;
 }
 
 /*
- * Are the indexes of UNLOGGED tables, in a data directory that was shut down
- * cleanly, what they were when the pool was last in use?  False if that is not
- * known.  In a process whose directory is the data directory.
+ * Did pg_resetwal write this?  It says "shut down cleanly" of what may have
+ * crashed, with no recovery after it.  Its checkpoint is the first record of a
+ * segment and begins at itself, and it knows no settings; a real one is like
+ * that only if the last thing before a shutdown was a switch to the next
+ * segment, for an archive, which these settings exclude.
  */
-bool
-nvm_witness_intact(void)
+static bool
+control_was_reset(const ControlFileData *control)
+{
+	return control->wal_level == WAL_LEVEL_MINIMAL &&
+		control->checkPoint == control->checkPointCopy.redo &&
+		control->checkPoint % control->xlog_seg_size == SizeOfXLogLongPHD;
+}
+
+static bool
+witness_intact(void)
 {
 	for (size_t i = 0; i < lengthof(witness_directories); i++)
 	{
-		if (witness_intact_in(witness_directories[i]))
+		if (witness_size(witness_directories[i], WITNESS_INIT) == 0 &&
+			witness_size(witness_directories[i], WITNESS_MAIN) > 0)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * What is known, in a data directory that was shut down cleanly, of recoveries
+ * since the pool was last in use.  In a process whose directory it is.
+ */
+NvmWitness
+nvm_witness_asked(const ControlFileData *control)
+{
+	if (control_was_reset(control))
+		return NVM_WITNESS_DISTURBED;
+	return witness_intact() ? NVM_WITNESS_NO_RECOVERY : NVM_WITNESS_UNKNOWN;
+}
+
+/*
+ * Does somebody else use the name?  What is ours is empty, or a page of zeroes
+ * whose init fork was lost.  A fork of PostgreSQL might number relations so.
+ */
+static bool
+witness_is_foreign(const char *directory)
+{
+	off_t		size = witness_size(directory, WITNESS_MAIN);
+	PGAlignedBlock page;
+	char		path[MAXPGPATH];
+	int			fd;
+	bool		zeroes;
+
+	if (size <= 0)
+		return false;
+	snprintf(path, sizeof(path), "%s/%s", directory, WITNESS_MAIN);
+	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return true;
+	zeroes = size == BLCKSZ && read(fd, page.data, BLCKSZ) == BLCKSZ &&
+		page.data[0] == 0 && memcmp(page.data, page.data + 1, BLCKSZ - 1) == 0;
+	(void) CloseTransientFile(fd);
+	return !zeroes;
 }
 
 /*
@@ -93,6 +149,9 @@ witness_write(const char *directory, const char *name, Size size)
 		{
 			int			save_errno = errno;
 
+			/* pg_checksums does not read a part of a page */
+			if (ftruncate(fd, 0) != 0)
+				elog(DEBUG1, "could not truncate file \"%s\": %m", path);
 			(void) CloseTransientFile(fd);
 			errno = save_errno;
 		}
@@ -113,16 +172,18 @@ witness_write(const char *directory, const char *name, Size size)
 void
 nvm_witness_make(void)
 {
-	struct stat st;
-
-	if (nvm_witness_intact())
+	/* pg_upgrade makes databases anew under the server */
+	if (witness_intact() || IsBinaryUpgrade)
 		return;
 	for (size_t i = 0; i < lengthof(witness_directories); i++)
 	{
 		const char *directory = witness_directories[i];
 
-		if (stat(directory, &st) != 0)
+		/* where it is no database's own directory, it could not be moved there */
+		if (witness_size(directory, "PG_VERSION") < 0)
 			continue;
+		if (witness_is_foreign(directory))
+			return;
 		/* a main fork without its init fork would outlive a recovery */
 		NVM_FAILPOINT("witness-init");
 		if (witness_write(directory, WITNESS_INIT, 0))

@@ -20,6 +20,10 @@ $node->start;
 $node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
 CREATE UNLOGGED TABLE u (id int PRIMARY KEY, b text) USING nvm;
+CREATE INDEX u_ours ON u USING nvm_btree (b, id);
+CREATE INDEX u_rebuilt ON u USING nvm_btree (id, b) WITH (persistence = none);
+CREATE UNLOGGED TABLE e (id int PRIMARY KEY, b text) USING nvm;
+CREATE INDEX e_ours ON e USING nvm_btree (b, id);
 CREATE TABLE l (id int PRIMARY KEY, b text) USING nvm;
 CREATE UNLOGGED TABLE h (id int PRIMARY KEY, b text) USING heap;
 INSERT INTO l SELECT i, repeat('l', i) FROM generate_series(1, 500) i;
@@ -59,14 +63,19 @@ sub without_library
 
 # count by table and by index
 my $rows = 'SELECT count(*) FROM %1$s; SET enable_seqscan = off; SELECT count(*) FROM %1$s WHERE id > 0';
+# by the other indexes, too
+my $ours = "SET enable_seqscan = off; SELECT count(*) FROM u WHERE b >= ''; SELECT * FROM nvm.check('u', true)";
 
 sub is_lost
 {
-	my ($name) = @_;
+	my ($name, %params) = @_;
 	$node->fails_with('SELECT count(*) FROM u', qr/rows of nvm table "u" are lost.*HINT: .*TRUNCATE the table/s, "$name: they are lost");
 	$node->fails_with("INSERT INTO u VALUES (1, '')", qr/rows of nvm table "u" are lost/, "$name: INSERT says so too");
 	is($node->safe_psql('postgres', sprintf($rows, 'l')), "500\n500", "$name: other tables are intact");
-	$node->safe_psql('postgres', "TRUNCATE u; INSERT INTO u VALUES (1, 'new')");
+	$node->fails_with('SELECT count(*) FROM e', qr/rows of nvm table "e" are lost/, "$name: one that was empty, too") if $params{all};
+	is($node->safe_psql('postgres', "SELECT count(*) FROM e; INSERT INTO e VALUES (1, 'e'); SET enable_seqscan = off; SELECT id FROM e WHERE b = 'e'; SELECT b FROM e WHERE id = 1; TRUNCATE e"),
+		"0\n1\ne", "$name: a table that was empty is usable") unless $params{all};
+	$node->safe_psql('postgres', "TRUNCATE u, e; INSERT INTO u VALUES (1, 'new')");
 	is($node->safe_psql('postgres', sprintf($rows, 'u')), "1\n1", "$name: after TRUNCATE the table works");
 	$node->check_clean($name);
 	return;
@@ -76,6 +85,7 @@ sub has
 {
 	my ($n, $name) = @_;
 	is($node->safe_psql('postgres', sprintf($rows, 'u')), "$n\n$n", "$name: $n rows");
+	is($node->safe_psql('postgres', $ours), $n, "$name: by nvm_btree, and nothing is found");
 	is($node->safe_psql('postgres', sprintf($rows, 'h')), "$n\n$n", "$name: as on heap");
 	is($node->safe_psql('postgres', sprintf($rows, 'l')), "500\n500", "$name: other tables are intact");
 	$node->check_clean($name);
@@ -130,6 +140,19 @@ foreach my $file ('', '_init')
 	ok(-z "${witness}_init", 'there is one again');
 }
 
+# a relation of somebody else is left alone
+$node->stop;
+unlink "${witness}_init" or die;
+append_to_file($witness, 'theirs');
+$node->start;
+# the keeper sleeps when it has looked
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nvm keeper' AND wait_event = 'Extension'")
+  or die 'no keeper';
+ok(!-e "${witness}_init" && slurp_file($witness) =~ /theirs$/, 'a file of that name which is not ours is left alone');
+$node->stop;
+unlink $witness or die;
+$node->start;
+
 killed_at_close();
 without_library('stop');
 $node->start;
@@ -147,6 +170,16 @@ without_library('crash');
 without_library('stop');
 $node->start;
 is_lost('a clean stop, a run without the library that crashes, another one');
+
+# pg_resetwal makes a clean shutdown of a crash
+fill();
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->safe_psql('postgres', "INSERT INTO u SELECT i, repeat('u', 200) FROM generate_series(501, 3000) i");
+$node->crash;
+command_ok(['pg_resetwal', '-f', $node->data_dir], 'pg_resetwal after a crash');
+$node->start;
+is_lost('pg_resetwal after a crash', all => 1);
+$node->safe_psql('postgres', 'REINDEX DATABASE postgres');
 
 # here recovery empties tables and indexes now
 fill();
