@@ -403,9 +403,14 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	ref = first == root ? next_in_row(rootv) : first;
 	if (cur != 0)
 	{
-		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur),
-											 NvmVersionCells(rootv)));
+		uint16		hi = NvmVersionCells(rootv);
+
+		/* it is a version until it is a stub, and who dies between leaves it so */
+		if (!stub)
+			hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(nvm_load(&rootv->next)) & NVM_NEXT_KEYS);
+		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), hi));
 		nvm_flush(&rootv->next, sizeof(uint64));
+		NVM_FAILPOINT("prune-relinked");
 		/* nor may a search from the newest version find them any more */
 		nvm_store(&nvm_ref_version(state, cur)->link,
 				  NVM_REF_MAKE(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),

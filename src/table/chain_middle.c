@@ -117,8 +117,11 @@ unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *list,
 	NvmVersion *afterv = nvm_cell(state, NVM_REF_BLOCK(after), NVM_REF_OFFSET(after));
 	uint16		hi = NvmVersionCells(holderv);
 
-	/* what stays a version must say that its neighbour is not its successor */
-	if (nvm_begin_is_version(nvm_load(&holderv->begin)) && holder != list[from].ref)
+	/*
+	 * What stays a version must say that its neighbour is not its successor,
+	 * and the root until it is a stub.
+	 */
+	if (nvm_begin_is_version(nvm_load(&holderv->begin)))
 		hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(holderv->next) & NVM_NEXT_KEYS);
 	nvm_store(&holderv->next, NVM_REF_MAKE(NVM_REF_BLOCK(after), NVM_REF_OFFSET(after), hi));
 	nvm_flush(&holderv->next, sizeof(uint64));
