@@ -397,6 +397,25 @@ place_of(Cleaning *clean)
 	return low;
 }
 
+/*
+ * Does the new entry belong to the right of the page, which somebody has split
+ * since it was found to have no room?
+ */
+static bool
+lies_beyond(Cleaning *clean)
+{
+	NvmIndexKey *key;
+	bool		beyond;
+
+	if (clean->copy->first == 0)
+		return false;
+	key = palloc(sizeof(NvmIndexKey));
+	nvm_index_key_init(clean->index, clean->cache, clean->newitem, key);
+	beyond = nvm_index_compare(key, NvmIndexCopyItem(clean->copy, 0)) > 0;
+	pfree(key);
+	return beyond;
+}
+
 static void
 make_room(Cleaning *clean, bool unchanged, bool equals)
 {
@@ -419,6 +438,9 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 		nvm_index_finish_split(clean->index, clean->cache, clean->heap, copy->blkno);
 		return;
 	}
+	/* a page of one entry would be split between that and the new one */
+	if (lies_beyond(clean))
+		return;
 
 	if (drop_marked(clean) == 0 || !is_enough(clean, CLEAN_SLACK))
 	{

@@ -14,8 +14,8 @@
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
 #include "pool/nvm_sound.h"
+#include "portability/instr_time.h"
 #include "storage/s_lock.h"
-#include "utils/timestamp.h"
 #include "verify/nvm_verify_index.h"
 
 StaticAssertDecl(sizeof(NvmIndexEntry) == sizeof(IndexTupleData) &&
@@ -70,8 +70,10 @@ uint64
 nvm_index_begin_slow(NvmIndexPage *page)
 {
 	long		usec = 10;
-	TimestampTz began = 0;
+	instr_time	began;
+	instr_time	now;
 
+	INSTR_TIME_SET_ZERO(began);
 	for (int i = 0;; i++)
 	{
 		uint64		word = __atomic_load_n(&page->lock, __ATOMIC_ACQUIRE);
@@ -85,12 +87,14 @@ nvm_index_begin_slow(NvmIndexPage *page)
 			CHECK_FOR_INTERRUPTS();
 			pg_usleep(usec);
 			usec = Min(usec * 2, WAIT_USEC_MAX);
-			if (began == 0)
-				began = GetCurrentTimestamp();
+			if (INSTR_TIME_IS_ZERO(began))
+				INSTR_TIME_SET_CURRENT(began);
+			INSTR_TIME_SET_CURRENT(now);
+			INSTR_TIME_SUBTRACT(now, began);
 
 			/* damage may look like a lock of this run */
 			if (usec == WAIT_USEC_MAX && CritSectionCount == 0 && !nvm_unit_is_sound(page) &&
-				TimestampDifferenceExceeds(began, GetCurrentTimestamp(), WAIT_SECONDS_MAX * 1000))
+				INSTR_TIME_GET_DOUBLE(now) > WAIT_SECONDS_MAX)
 				ereport(ERROR,
 						(errcode(ERRCODE_INDEX_CORRUPTED),
 						 errmsg("block %u of the nvm_btree index in storage %u of the NVM pool is damaged: it is locked by nobody",

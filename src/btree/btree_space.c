@@ -21,6 +21,7 @@
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
 #include "pool/nvm_redo.h"
+#include "pool/nvm_sound.h"
 #include "utils/snapmgr.h"
 
 /* headers looked at in one search */
@@ -83,6 +84,8 @@ claim_block(NvmIndexCache *cache, uint32 blkno)
 	if (!block_is_free(cache, page, blkno, NULL) || !nvm_index_lock(page, version))
 		return false;
 	init_page(cache, page, blkno);
+	/* it is ours from the first byte on, and nobody comes here before it is linked */
+	nvm_unit_set_sound(page);
 	nvm_index_unlock(page, true);
 	return true;
 }

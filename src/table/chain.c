@@ -287,6 +287,9 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 		lock = nvm_alloc_lock(state->dir, blk);
 		LWLockAcquire(lock, LW_EXCLUSIVE);
 		fxid = ReadNextFullTransactionId();
+
+		/* a crash may lose the xids below it, of whom no other row tells */
+		(void) nvm_xid_promise(FullTransactionIdFromU64(U64FromFullTransactionId(fxid) - 1));
 	}
 	else
 	{

@@ -92,6 +92,8 @@ verify(NvmCheck *check, uint32 blk)
 	LWLockRelease(row_lock);
 	if (check->problems == NIL)
 		note_sound(check, blk);
+	else if (nvm_unit_is_sound(nvm_block(check->state, blk)))
+		check->problems = NIL;	/* somebody has, and others change it since */
 }
 
 static MemoryContext

@@ -239,6 +239,13 @@ extern NvmStamp nvm_xact_stamp(void);
  */
 extern TransactionId nvm_xact_current_xid(void);
 
+/*
+ * Make sure, durably, that the next run hands out no xid up to this one: before
+ * it goes into a row.  Returns the low 32 bits of what is promised, below which
+ * nobody need ask again.  Takes header_lock; cannot ERROR.
+ */
+extern TransactionId nvm_xid_promise(FullTransactionId fxid);
+
 extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
 extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
 

@@ -83,7 +83,6 @@ extern void nvm_recovery_analyse(void);
 
 /* ---- wbl_xid.c ---- */
 
-extern TransactionId nvm_xid_promise(FullTransactionId fxid);
 extern void nvm_xid_keep_promise(void);
 
 /* ---- wbl_twophase.c ---- */

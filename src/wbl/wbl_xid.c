@@ -46,9 +46,7 @@
 #define XIDS_IN_RECORD		64
 
 /*
- * Make sure, durably, that the xid is below the promise; returns the promise's
- * low 32 bits, below which later xids of this transaction need not ask.  To be
- * called before the xid goes into a row.  Takes header_lock; cannot ERROR.
+ * See nvm_wbl.h.
  */
 TransactionId
 nvm_xid_promise(FullTransactionId fxid)
