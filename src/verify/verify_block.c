@@ -69,6 +69,20 @@ cell_of(NvmBlock *block, uint32 cell)
 }
 
 /*
+ * Is (blk, off) a cell of an initialised block?
+ */
+static bool
+is_place(NvmBlockCheck *check, uint32 blk, uint32 off)
+{
+	NvmBlock   *block;
+
+	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
+		return false;
+	block = check->ops->block(check, blk);
+	return block != NULL && block->magic == NVM_BLOCK_MAGIC;
+}
+
+/*
  * Is (blk, off) the first cell of an area of an initialised block?
  */
 static bool
@@ -76,11 +90,10 @@ exists(NvmBlockCheck *check, uint32 blk, uint32 off)
 {
 	NvmBlock   *block;
 
-	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
+	if (!is_place(check, blk, off))
 		return false;
 	block = check->ops->block(check, blk);
-	return block != NULL && block->magic == NVM_BLOCK_MAGIC &&
-		(nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
+	return (nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
 }
 
 /*
@@ -357,7 +370,8 @@ check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
 
 /*
  * Has a transaction that is over, and was not lost, ended a version?  Then nobody
- * looks for it any more.
+ * looks for it any more, and its root may be gone: pruning that was cut short leaves it to
+ * VACUUM, which may be cut short, too.
  */
 static bool
 ended_for_good(NvmBlockCheck *check, uint64 end)
@@ -419,10 +433,10 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	if (is_root != (root == NVM_REF_MAKE(blk, off, 0)))
 		check->ops->report(check, blk, off, "version says that its root is (%u,%u)",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	else if (!is_root && !ended_for_good(check, end) &&	/* pruning that was cut short leaves
-														 * some to VACUUM, which may be cut
-														 * short, too */
-			 !exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)))
+	else if (!is_root &&
+			 !(ended_for_good(check, end) ?
+			   is_place(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)) :
+			   exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))))
 		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root && end == 0)
