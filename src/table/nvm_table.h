@@ -136,6 +136,9 @@ nvm_block_prove(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 		nvm_block_prove_slow(rel, state, blk, off);
 }
 
+/* the same for CLUSTER and VACUUM FULL, whose rows have the relation's columns */
+extern void nvm_block_prove_for_copy(Relation rel, NvmRelState *state, uint32 blk, uint32 off);
+
 /* the same before space is handed out: false, with a WARNING, if it must not be */
 extern bool nvm_block_prove_for_space(Relation rel, NvmRelState *state, uint32 blk);
 

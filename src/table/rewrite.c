@@ -227,7 +227,7 @@ rewrite_scan_blocks(RewriteState *rw)
 		NvmBlock   *block = nvm_block(rw->state, blk);
 
 		CHECK_FOR_INTERRUPTS();
-		nvm_block_prove(rw->old, rw->state, blk, 0);
+		nvm_block_prove_for_copy(rw->old, rw->state, blk, 0);
 		for (uint32 cell = nvm_block_next_start(block, NVM_FIRST_CELL);
 			 cell != 0;
 			 cell = nvm_block_next_start(block, cell + 1))
@@ -268,9 +268,13 @@ rewrite_scan_index(RewriteState *rw, Relation index)
 		CHECK_FOR_INTERRUPTS();
 		if (scan->xs_recheck)
 			elog(ERROR, "CLUSTER does not support lossy index conditions");
-		nvm_block_prove(rw->old, rw->state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+		nvm_block_prove_for_copy(rw->old, rw->state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 		while ((v = nvm_chain_next(rw->state, root, &pos)) != NULL)
+		{
+			nvm_block_prove_for_copy(rw->old, rw->state, NVM_REF_BLOCK(pos.ref),
+									 NVM_REF_OFFSET(pos.ref));
 			rewrite_version(rw, v, NVM_REF_BLOCK(pos.ref), NVM_REF_OFFSET(pos.ref));
+		}
 	}
 	index_endscan(scan);
 }

@@ -107,8 +107,8 @@ sound_context(void)
 	return context;
 }
 
-void
-nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
+static void
+prove(Relation rel, NvmRelState *state, uint32 blk, uint32 off, bool frames_only)
 {
 	MemoryContext context = sound_context();
 	NvmCheck	check;
@@ -121,13 +121,7 @@ nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 	nvm_check_begin(&check, rel, state, context);
 	if (blk >= check.nblocks)
 		return;
-
-	/*
-	 * ALTER TABLE reads the rows when the relation already has the columns that
-	 * they will have.  Who holds that lock does without looking at columns, and
-	 * the next one verifies the block.
-	 */
-	check.frames_only = CheckRelationLockedByMe(rel, AccessExclusiveLock, true);
+	check.frames_only = frames_only;
 	verify(&check, blk);
 	p = finding_for(&check, off);
 	if (p == NULL)
@@ -140,6 +134,24 @@ nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 			 errmsg("row version (%u,%u) of nvm table \"%s\" is damaged: %s",
 					blk, p->off, RelationGetRelationName(rel), p->text),
 			 errhint(DAMAGE_HINT)));
+}
+
+void
+nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
+{
+	/*
+	 * ALTER TABLE reads the rows when the relation already has the columns that
+	 * they will have.  Who holds that lock does without looking at columns, and
+	 * the next one verifies the block.
+	 */
+	prove(rel, state, blk, off, CheckRelationLockedByMe(rel, AccessExclusiveLock, true));
+}
+
+void
+nvm_block_prove_for_copy(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
+{
+	if (blk < nvm_rel_nblocks(state) && !nvm_unit_is_sound(nvm_block(state, blk)))
+		prove(rel, state, blk, off, false);
 }
 
 bool
