@@ -40,7 +40,8 @@ END
 SQL
 
 # ---- what is retired says by which transaction id, and a crash may lose all ids of others:
-# of those who write no rows of ours, and whose WAL was not flushed
+# of those who write no rows of ours, and whose WAL was not flushed.  That was an error after a
+# rollback; VACUUM takes part as one whose own id is promised, and never was one.
 
 foreach my $who ('a transaction that is rolled back', 'VACUUM')
 {
