@@ -202,6 +202,8 @@ struct NvmRelState
 													 * insert into, by process number */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
+	pg_atomic_uint32 hint_again;	/* 0, or the number of blocks from which on one
+									 * more round of the search is due */
 	pg_atomic_uint32 told;		/* statistics know what a crash left of it */
 
 	/* an index that a restart does not keep whole */

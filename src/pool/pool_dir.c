@@ -285,6 +285,7 @@ nvm_dir_empty(uint32 id)
 	pg_atomic_write_u32(&rel->nblocks, 0);
 	pg_atomic_write_u32(&rel->hint_next, 0);
 	pg_atomic_write_u32(&rel->hint_free_blocks, 0);
+	pg_atomic_write_u32(&rel->hint_again, 0);
 	for (int i = 0; i < NVM_INSERT_TARGETS; i++)
 		pg_atomic_write_u32(&rel->target[i], 0);
 	pg_write_barrier();
@@ -399,10 +400,15 @@ nvm_rel_open(uint32 dir)
 		nblocks = Min(nblocks, MaxBlockNumber);
 		if (kind == NVM_DIR_KIND_TABLE && nblocks > 0)
 		{
-			/* where the last rows went before the start there may be room */
+			/*
+			 * Where the last rows went before the start there may be room; then
+			 * the others get their turn.
+			 */
 			pg_atomic_write_u32(&rel->hint_next,
 								nblocks > START_LOOKS ? (uint32) nblocks - START_LOOKS : 0);
 			pg_atomic_write_u32(&rel->hint_free_blocks, 1);
+			if (nblocks > START_LOOKS)
+				pg_atomic_write_u32(&rel->hint_again, 1);
 		}
 		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
 		pg_write_barrier();

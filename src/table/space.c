@@ -24,8 +24,11 @@
 #define SEARCH_LOOKS		256
 /* blocks that one look passes over at most, by the free map */
 #define SEARCH_WINDOW		4096
-/* blocks tried before the relation is extended */
+/* blocks tried for what is retired in them, and then for free cells, before the
+ * relation is extended */
 #define SEARCH_BLOCKS		16
+/* part of the table by which it grows before what was too young is looked at again */
+#define SEARCH_AGAIN		32
 /* areas up to which an update prefers free cells to what is retired */
 #define APPEND_AREAS		64
 /* free cells that make a block worth a note by VACUUM */
@@ -300,7 +303,7 @@ nobody_refers(uint64 fxid)
  * May the area of a retired version, or the tail of a stub, be reused?
  * Nobody stands on it, and what was unlinked to retire it is unlinked on
  * media.  After a crash links to retired versions may be left until the
- * collector has repaired them: until then nothing is reused.
+ * collector has been everywhere: until then nothing is reused.
  */
 static bool
 retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
@@ -605,17 +608,56 @@ block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
 }
 
 /*
- * A block that may have room, among those that the relation had a moment ago.
- * Searches begin where the last one stopped; after one round without anything
- * being retired meanwhile there are none until something is.
+ * May a row of that size go into free cells of the block?  What nobody has taken
+ * cells of since the start says it as the last run left it: a crash hides some
+ * room, and of what it had handed out nothing is for roots until VACUUM has come by
+ * (README.md, "Suspect blocks").  Lock-free, and a hint.
  */
 static bool
-search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
+block_has_room(const NvmBlock *block, uint32 cells, bool root, uint32 limit)
+{
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return true;
+	if (root && ((block->flags & NVM_BLOCK_SUSPECT) != 0 ||
+				 (block->alloc_inc != NvmPool->incarnation &&
+				  nvm_incarnation_crashed(block->alloc_inc))))
+		return false;
+	return taken_cells(block) < limit && find_run(block, cells) != 0;
+}
+
+/*
+ * Is there a reason to look through the table?  After a round in which nothing was
+ * retired there is none, unless the round has passed over areas that may have come
+ * of age since, or over the front of the table.
+ */
+static bool
+search_is_due(NvmRelState *state, uint32 nblocks)
+{
+	uint32		again;
+
+	if (pg_atomic_read_u32(&state->hint_free_blocks) > 0)
+		return true;
+	again = pg_atomic_read_u32(&state->hint_again);
+	if (again == 0 || nblocks < again)
+		return false;
+	if (pg_atomic_compare_exchange_u32(&state->hint_again, &again, 0))
+		pg_atomic_write_u32(&state->hint_free_blocks, 1);
+	return true;
+}
+
+/*
+ * A block that may have room, among those that the relation had a moment ago.
+ * Searches begin where the last one stopped.  With `reclaim`, blocks count in
+ * which there are retired areas, too, although those may be too young.
+ */
+static bool
+search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
+				  bool reclaim, uint32 *blk)
 {
 	uint32		nblocks = nvm_rel_nblocks(state);
 	bool		wrapped = false;
 
-	if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
+	if (!search_is_due(state, nblocks))
 		return false;
 	for (int i = 0; i < SEARCH_LOOKS; i++)
 	{
@@ -641,18 +683,26 @@ search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
 											b < window ? b + 1 : b) || b >= window)
 			continue;
 
-		/*
-		 * Of a block that nobody has used since the start these are hints, too:
-		 * what a crash has left of them hides some room until VACUUM comes by.
-		 */
 		block = nvm_block(state, b);
-		if (block->magic != NVM_BLOCK_MAGIC ||
-			find_run(block, cells) != 0 || nvm_block_has_retired(block))
+		if (block_has_room(block, cells, root, limit))
 		{
 			*blk = b;
 			return true;
 		}
-		nvm_freemap_disappointed(state, b, cells);
+		if (nvm_block_has_retired(block))
+		{
+			/* a round for every so many blocks that the table grows by */
+			if (pg_atomic_read_u32(&state->hint_again) == 0)
+				pg_atomic_write_u32(&state->hint_again,
+									nblocks + nblocks / SEARCH_AGAIN + 1);
+			if (reclaim)
+			{
+				*blk = b;
+				return true;
+			}
+		}
+		else if (find_run(block, cells) == 0)
+			nvm_freemap_disappointed(state, b, cells);
 	}
 	return false;
 }
@@ -660,15 +710,22 @@ search_free_block(NvmRelState *state, uint32 cells, uint32 *blk)
 /*
  * The block to insert into.  Backends of one slot share it, so that a new
  * session goes on where the last one stopped.
+ *
+ * Where what is retired is too young all over the front of the table, or may not
+ * be used until a crash is cleaned up after, free cells further back are looked
+ * for all the same before the table grows.
  */
 static uint32
-next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells,
-			bool search, bool *fresh)
+next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells, bool root,
+			uint32 limit, int tries, bool *fresh)
 {
 	uint32		blk;
+	bool		reclaim = tries < SEARCH_BLOCKS &&
+		pg_atomic_read_u32(&NvmWbl->ntorn) == 0;
 
 	*fresh = false;
-	if (!search || !search_free_block(state, cells, &blk))
+	if (tries >= 2 * SEARCH_BLOCKS ||
+		!search_free_block(state, cells, root, limit, reclaim, &blk))
 	{
 		blk = nvm_storage_extend(state);
 		*fresh = true;
@@ -722,7 +779,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 	for (int tries = 0;; tries++)
 	{
 		if (*blk == 0 || tries > 0)
-			*blk = next_target(state, target, cells, tries < SEARCH_BLOCKS, &fresh);
+			*blk = next_target(state, target, cells, root, limit, tries, &fresh);
 		else
 			(*blk)--;
 		space_prove(rel, state, *blk);

@@ -96,6 +96,40 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM generate_series(1, 1000003
 $node->safe_psql('postgres', "INSERT INTO full_up SELECT i, repeat('p', 100) FROM generate_series(20001, 20100) i");
 cmp_ok(blocks('full_up'), '<=', $full + 4, 'a table without room grows by what is needed');
 is($node->safe_psql('postgres', "SELECT count(*) FROM full_up"), '20100', 'and has its rows');
+
+# room at the front of a table of which a start looks at the end first
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE longer (id int PRIMARY KEY, pad text) USING nvm;
+INSERT INTO longer SELECT i, repeat('p', 400) FROM generate_series(1, 24000) i;
+DELETE FROM longer WHERE id <= 4000;
+VACUUM longer;
+SELECT txid_current();
+SQL
+$had = blocks('longer');
+cmp_ok($had, '>', 1_400, "a longer table: $had blocks");
+$node->restart;
+$node->safe_psql('postgres', "INSERT INTO longer VALUES ($_, repeat('n', 400))") foreach 100_001 .. 100_010;
+$node->safe_psql('postgres', "INSERT INTO longer SELECT i, repeat('n', 400) FROM generate_series(100011, 103000) i");
+cmp_ok(blocks('longer'), '<=', $had + 12, 'room before the blocks that a start looks at first is found');
+
+# behind blocks where all room is too young, because of an old snapshot, there is some that is free
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE young (id int PRIMARY KEY, pad text) USING nvm;
+INSERT INTO young SELECT i, repeat('p', 1000) FROM generate_series(1, 7000) i;
+DELETE FROM young WHERE id > 3500;
+VACUUM young;
+SELECT txid_current();
+VACUUM young;
+UPDATE young SET pad = repeat('u', 1000) WHERE id <= 3000;
+SQL
+$had = blocks('young');
+my $snapshot = $node->session('BEGIN ISOLATION LEVEL REPEATABLE READ;', 'SELECT 1;');
+$node->safe_psql('postgres', 'SELECT txid_current(); VACUUM young');
+$node->safe_psql('postgres', "INSERT INTO young VALUES ($_, repeat('n', 900))") foreach 10_001 .. 10_050;
+cmp_ok(blocks('young'), '<=', $had + 4, "free cells behind room that is too young are found ($had blocks)");
+$snapshot->sql('COMMIT;');
+$snapshot->drop;
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM young'), '3550|3550', 'the rows are there');
 $node->check_clean;
 $node->stop;
 
