@@ -51,7 +51,9 @@ typedef RelFileNode NvmLocator;
 #if PG_VERSION_NUM >= 170000
 #define NvmProcNumber()			MyProcNumber
 #define NvmBackendId()			MyProcNumber
+#define NvmProcLxid(proc)		((proc)->vxid.lxid)
 #else
+#define NvmProcLxid(proc)		((proc)->lxid)
 #define NvmProcNumber()			((int) MyProc->pgprocno)
 #define NvmBackendId()			MyBackendId
 #endif

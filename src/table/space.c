@@ -608,21 +608,15 @@ block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
 }
 
 /*
- * May a row of that size go into free cells of the block?  What nobody has taken
- * cells of since the start says it as the last run left it: a crash hides some
- * room, and of what it had handed out nothing is for roots until VACUUM has come by
- * (README.md, "Suspect blocks").  Lock-free, and a hint.
+ * May roots go into the block?  What a crashed run had handed out of it is not for
+ * them until VACUUM has come by (README.md, "Suspect blocks").  A hint.
  */
-static bool
-block_has_room(const NvmBlock *block, uint32 cells, bool root, uint32 limit)
+static inline bool
+block_takes_roots(const NvmBlock *block)
 {
-	if (block->magic != NVM_BLOCK_MAGIC)
-		return true;
-	if (root && ((block->flags & NVM_BLOCK_SUSPECT) != 0 ||
-				 (block->alloc_inc != NvmPool->incarnation &&
-				  nvm_incarnation_crashed(block->alloc_inc))))
-		return false;
-	return taken_cells(block) < limit && find_run(block, cells) != 0;
+	return (block->flags & NVM_BLOCK_SUSPECT) == 0 &&
+		(block->alloc_inc == NvmPool->incarnation ||
+		 !nvm_incarnation_crashed(block->alloc_inc));
 }
 
 /*
@@ -665,6 +659,7 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 		uint32		window = Min(nblocks, from + SEARCH_WINDOW);
 		uint32		b = nvm_freemap_next(state, from, window, cells);
 		NvmBlock   *block;
+		bool		full;
 
 		if (from >= nblocks)
 		{
@@ -683,26 +678,33 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 											b < window ? b + 1 : b) || b >= window)
 			continue;
 
+		/*
+		 * Of a block that nobody has used since the start these are hints, too:
+		 * what a crash has left of them hides some room until VACUUM comes by.
+		 */
 		block = nvm_block(state, b);
-		if (block_has_room(block, cells, root, limit))
+		if (block->magic == NVM_BLOCK_MAGIC && root && !block_takes_roots(block))
+			continue;
+		full = taken_cells(block) >= limit || find_run(block, cells) == 0;
+		if (block->magic != NVM_BLOCK_MAGIC || !full)
 		{
 			*blk = b;
 			return true;
 		}
-		if (nvm_block_has_retired(block))
+		if (!nvm_block_has_retired(block))
 		{
-			/* a round for every so many blocks that the table grows by */
-			if (pg_atomic_read_u32(&state->hint_again) == 0)
-				pg_atomic_write_u32(&state->hint_again,
-									nblocks + nblocks / SEARCH_AGAIN + 1);
-			if (reclaim)
-			{
-				*blk = b;
-				return true;
-			}
-		}
-		else if (find_run(block, cells) == 0)
 			nvm_freemap_disappointed(state, b, cells);
+			continue;
+		}
+		/* a round for every so many blocks that the table grows by */
+		if (pg_atomic_read_u32(&state->hint_again) == 0)
+			pg_atomic_write_u32(&state->hint_again,
+								nblocks + nblocks / SEARCH_AGAIN + 1);
+		if (reclaim)
+		{
+			*blk = b;
+			return true;
+		}
 	}
 	return false;
 }

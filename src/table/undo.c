@@ -154,7 +154,10 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 			unindexed = nvm_version_is_sound(v) &&
 				(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
-			/* its area is not used again as long as the stamp is in the gap */
+			/*
+			 * Its area is not used again as long as the stamp is in the gap, or,
+			 * if DEAD, before VACUUM has been here.
+			 */
 			nvm_version_retire(state, v, blk, off, begin,
 							   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
 			changed = true;
@@ -247,11 +250,11 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
- * Can whoever is said to have retired an area be no transaction of this or an
- * earlier incarnation?
+ * Can whoever is said to have retired an area, *said, be no transaction of this
+ * or an earlier incarnation?
  */
 static bool
-retired_by_nobody(NvmVersion *v)
+retired_by_nobody(NvmVersion *v, uint64 *said)
 {
 	uint64		begin = nvm_load(&v->begin);
 	uint64		by;
@@ -259,7 +262,7 @@ retired_by_nobody(NvmVersion *v)
 	if (NvmVersionCells(v) < 2 ||
 		!(nvm_begin_is(begin, NVM_STAMP_RETIRED) || nvm_begin_is(begin, NVM_STAMP_STUB)))
 		return false;
-	by = nvm_load(NvmRetiredBy(v));
+	*said = by = nvm_load(NvmRetiredBy(v));
 	return by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
 		NVM_STAMP_COUNTER(by) >
 		pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable) + 1;
@@ -273,14 +276,18 @@ static void
 check_retired_by(NvmRelState *state, uint32 blk, uint32 off)
 {
 	NvmVersion *v = nvm_cell(state, blk, off);
+	uint64		by;
 	LWLock	   *lock;
 
-	if (!retired_by_nobody(v))
+	if (!retired_by_nobody(v, &by))
 		return;
+
+	/* who retires it in this moment may have stored begin, and not yet this */
 	lock = nvm_alloc_lock(state->dir, blk);
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (nvm_tid_exists(state, blk, off) && retired_by_nobody(v))
-		nvm_store(NvmRetiredBy(v), 0);
+	if (nvm_tid_exists(state, blk, off) && retired_by_nobody(v, &by))
+		(void) __atomic_compare_exchange_n(NvmRetiredBy(v), &by, 0, false,
+										   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	LWLockRelease(lock);
 }
 

@@ -109,6 +109,21 @@ extern bool nvm_obstacles_rely(const NvmObstacles *obstacles,
 /* what was unlinked under a full xid below this is nobody's any more */
 extern uint64 nvm_reuse_limit(void);
 
+/* transactions that may stand on what was unlinked before they were noted */
+typedef struct NvmStanding
+{
+	int			n;
+	struct
+	{
+		uint32		proc;
+		int			pid;
+		LocalTransactionId lxid;
+	}			procs[FLEXIBLE_ARRAY_MEMBER];
+} NvmStanding;
+
+extern NvmStanding *nvm_standing_note(void);
+extern bool nvm_standing_gone(NvmStanding *standing);
+
 /* ---- shared memory, hook, keeper ---- */
 
 extern Size nvm_snapshot_shmem_size(void);

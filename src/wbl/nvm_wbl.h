@@ -71,7 +71,8 @@ typedef struct NvmWblShared
 	/*
 	 * Those of them whose transaction may have stopped in the middle of what it
 	 * did to blocks: all but the ones of prepared transactions that were
-	 * rolled back in this run, which had come to their end.
+	 * rolled back in this run, which had come to their end, and those for
+	 * which the collector has been through all blocks.
 	 */
 	pg_atomic_uint32 ntorn;
 	pg_atomic_uint32 slots_used;	/* slots ever used: 0 .. slots_used - 1 */

@@ -24,6 +24,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "wbl/nvm_snapshot.h"
 #include "wbl/wbl_impl.h"
 
 /* blocks between two pauses: a megabyte */
@@ -32,6 +33,8 @@
 #define BLOCKS_PER_LOCK			16
 /* how often to look for something to do */
 #define IDLE_MS					1000
+/* how often to look, at least, whether space may be used again */
+#define MENDED_MS				20
 
 /* what one sweep is about */
 typedef struct NvmSweep
@@ -41,7 +44,21 @@ typedef struct NvmSweep
 	uint32	   *dirs;			/* storages there were when it began */
 	uint32		ndirs;
 	uint32		blocks_since_pause;
+
+	/* when all blocks had been looked at, durably */
+	uint64		until;			/* the next xid */
+	uint64	   *running;		/* the counter that each slot had handed out */
+	uint32		nslots;
+	NvmStanding *standing;
 } NvmSweep;
+
+/* how a sweep ended */
+typedef enum NvmSweepResult
+{
+	NVM_SWEEP_STOPPED,			/* it is time to end */
+	NVM_SWEEP_LEFT,				/* there is reason to begin anew */
+	NVM_SWEEP_DONE
+} NvmSweepResult;
 
 static void
 nvm_sweep_count_dir(uint32 id, NvmDirEntry *entry, void *arg)
@@ -212,27 +229,70 @@ nvm_sweep_dir_entry(uint32 id)
 }
 
 /*
- * Wait until every process that could have loaded a stamp before the sweep
- * removed it has let go of it: it would take the stamp for committed if the
- * gap were gone.  The same argument as for frozen[].  False when it is time
- * to end.
+ * All blocks have been looked at.  Note whom that may have come too late for.
+ */
+static void
+nvm_sweep_passed(NvmSweep *sweep)
+{
+	nvm_drain("gap-swept");
+	sweep->until = U64FromFullTransactionId(ReadNextFullTransactionId());
+	sweep->nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	sweep->running = palloc(sizeof(uint64) * (sweep->nslots + 1));
+	for (uint32 slot = 0; slot < sweep->nslots; slot++)
+		sweep->running[slot] = pg_atomic_read_u64(&nvm_slots[slot].running);
+	sweep->standing = nvm_standing_note();
+}
+
+/*
+ * No link leads to a retired version any more, durably.  As soon as nobody can
+ * stand on one by a link that he loaded before, space may be used again; the
+ * gaps stay in the list, for which others have to be waited for.  False when it
+ * is time to end.
  */
 static bool
-nvm_sweep_wait_for_readers(void)
+nvm_sweep_mended(NvmSweep *sweep)
 {
-	uint64		until = U64FromFullTransactionId(ReadNextFullTransactionId());
+	if (pg_atomic_read_u32(&NvmWbl->ntorn) == 0)
+		return true;
+	while (!nvm_standing_gone(sweep->standing))
+	{
+		if (!nvm_worker_sleep(Min(nvm_horizon_naptime, MENDED_MS)))
+			return false;
+	}
+	NVM_FAILPOINT("gap-before-mended");
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	for (uint32 i = 0; i < sweep->ngaps; i++)
+		nvm_slot_mend_gap(NVM_STAMP_SLOT(sweep->gaps[i]),
+						  NVM_STAMP_COUNTER(sweep->gaps[i]));
+	LWLockRelease(NvmWbl->wbl_lock);
+	NVM_FAILPOINT("gap-mended");
+	return true;
+}
+
+/*
+ * Wait until every process that could have loaded a stamp before the sweep
+ * removed it has let go of it: it would take the stamp for committed if the
+ * gap were gone.  The same argument as for frozen[].  That may take long: if
+ * an abort fails meanwhile, whose torn gap only another sweep makes good, and
+ * may_leave, it is left.
+ */
+static NvmSweepResult
+nvm_sweep_wait_for_readers(NvmSweep *sweep, bool may_leave)
+{
 	int			rounds = 0;
 
-	while (nvm_horizon_oldest() <= until)
+	while (nvm_horizon_oldest() <= sweep->until)
 	{
+		if (may_leave && pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
+			return NVM_SWEEP_LEFT;
 		if (!nvm_worker_sleep(nvm_horizon_naptime))
-			return false;
+			return NVM_SWEEP_STOPPED;
 		if (++rounds >= 3 &&
-			nvm_horizon_oldest() == until &&
-			U64FromFullTransactionId(ReadNextFullTransactionId()) == until)
+			nvm_horizon_oldest() == sweep->until &&
+			U64FromFullTransactionId(ReadNextFullTransactionId()) == sweep->until)
 			nvm_worker_consume_xid();
 	}
-	return true;
+	return NVM_SWEEP_DONE;
 }
 
 /*
@@ -240,26 +300,23 @@ nvm_sweep_wait_for_readers(void)
  * may have taken a row over from a lost transaction before the sweep came by,
  * which then found no trace; only his fence makes that durable.  A commit has
  * it behind itself when it leaves the proc array, an abort still has to undo,
- * and until then the gap's stamp may be what is on the medium.  False when it
- * is time to end.
+ * and until then the gap's stamp may be what is on the medium.
  */
-static bool
-nvm_sweep_wait_for_writers(void)
+static NvmSweepResult
+nvm_sweep_wait_for_writers(NvmSweep *sweep, bool may_leave)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-
-	for (uint32 slot = 0; slot < nslots; slot++)
+	for (uint32 slot = 0; slot < sweep->nslots; slot++)
 	{
-		uint64		counter = pg_atomic_read_u64(&nvm_slots[slot].running);
-
-		while (pg_atomic_read_u64(&nvm_slots[slot].durable) < counter)
+		while (pg_atomic_read_u64(&nvm_slots[slot].durable) < sweep->running[slot])
 		{
 			NVM_FAILPOINT("gap-undecided");
+			if (may_leave && pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
+				return NVM_SWEEP_LEFT;
 			if (!nvm_worker_sleep(nvm_horizon_naptime))
-				return false;
+				return NVM_SWEEP_STOPPED;
 		}
 	}
-	return true;
+	return NVM_SWEEP_DONE;
 }
 
 /*
@@ -282,12 +339,13 @@ nvm_sweep_drop_gaps(NvmSweep *sweep)
 }
 
 /*
- * One sweep over everything.  False when it is time to end.
+ * One sweep over everything.
  */
-static bool
-nvm_sweep(void)
+static NvmSweepResult
+nvm_sweep(bool may_leave)
 {
 	NvmSweep	sweep;
+	NvmSweepResult result;
 
 	nvm_sweep_begin(&sweep);
 	pg_atomic_write_u64(&NvmWbl->collector_blocks, 0);
@@ -298,11 +356,16 @@ nvm_sweep(void)
 	{
 		nvm_sweep_dir_entry(sweep.dirs[i]);
 		if (!nvm_sweep_storage(&sweep, sweep.dirs[i]))
-			return false;
+			return NVM_SWEEP_STOPPED;
 	}
-	nvm_drain("gap-swept");
-	if (!nvm_sweep_wait_for_readers() || !nvm_sweep_wait_for_writers())
-		return false;
+	nvm_sweep_passed(&sweep);
+	if (!nvm_sweep_mended(&sweep))
+		return NVM_SWEEP_STOPPED;
+	result = nvm_sweep_wait_for_readers(&sweep, may_leave);
+	if (result == NVM_SWEEP_DONE)
+		result = nvm_sweep_wait_for_writers(&sweep, may_leave);
+	if (result != NVM_SWEEP_DONE)
+		return result;
 	NVM_FAILPOINT("gap-before-drop");
 	nvm_sweep_drop_gaps(&sweep);
 	pg_atomic_fetch_add_u64(&NvmWbl->collector_sweeps, 1);
@@ -310,7 +373,7 @@ nvm_sweep(void)
 			(errmsg("nvm: gap collector removed the traces of %u transactions from %llu blocks",
 					sweep.ngaps,
 					(unsigned long long) pg_atomic_read_u64(&NvmWbl->collector_blocks))));
-	return true;
+	return NVM_SWEEP_DONE;
 }
 
 /*
@@ -321,6 +384,7 @@ void
 nvm_collector_main(Datum main_arg)
 {
 	MemoryContext context;
+	NvmSweepResult last = NVM_SWEEP_DONE;
 
 	nvm_worker_start();
 	context = AllocSetContextCreate(TopMemoryContext, "nvm gap collector",
@@ -339,7 +403,9 @@ nvm_collector_main(Datum main_arg)
 		if (!nvm_collect_gaps || nvm_table_ops == NULL ||
 			pg_atomic_read_u32(&NvmWbl->ngaps) == 0)
 			continue;
-		if (!nvm_sweep())
+		/* not twice in a row, or no gap might ever be dropped */
+		last = nvm_sweep(last != NVM_SWEEP_LEFT);
+		if (last == NVM_SWEEP_STOPPED)
 			break;
 		MemoryContextReset(context);
 	} while (nvm_worker_sleep(IDLE_MS));

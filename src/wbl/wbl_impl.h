@@ -58,6 +58,7 @@ extern void nvm_slot_advance_durable(uint32 slot, uint64 counter);
 extern bool nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn);
 extern void nvm_slot_drop_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_forget_gap(uint32 slot, uint64 counter);
+extern void nvm_slot_mend_gap(uint32 slot, uint64 counter);
 
 /* the stamp of a new transaction of this process, whose xid is fxid */
 extern NvmStamp nvm_slot_next_stamp(uint64 fxid);

@@ -232,6 +232,26 @@ nvm_slot_forget_gap(uint32 slot, uint64 counter)
 }
 
 /*
+ * What the transaction may have left half done in blocks has been made good; of
+ * its stamps there may be some left.  In DRAM: after the next start it counts as
+ * torn again.  wbl_lock is held exclusively.
+ */
+void
+nvm_slot_mend_gap(uint32 slot, uint64 counter)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+
+	for (int i = 0; i < NVM_SLOT_GAPS; i++)
+	{
+		if (state->gap[i] != counter || !state->gap_torn[i])
+			continue;
+		state->gap_torn[i] = false;
+		pg_atomic_fetch_sub_u32(&NvmWbl->ntorn, 1);
+		return;
+	}
+}
+
+/*
  * Give the slot back.  What it last handed out must be decided.
  */
 static void

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/twophase.h"
 #include "access/xlog.h"
 #include "compat/nvm_compat.h"
 #include "executor/executor.h"
@@ -457,6 +458,86 @@ nvm_reuse_limit(void)
 	/* widen, as nvm_horizon_oldest */
 	return U64FromFullTransactionId(next) +
 		(int64) (int32) (oldest - XidFromFullTransactionId(next));
+}
+
+static inline bool
+proc_is_prepared(const PGPROC *proc)
+{
+	return proc >= PreparedXactProcs && proc < PreparedXactProcs + max_prepared_xacts;
+}
+
+/*
+ * Has the process neither an xid nor a snapshot, or has it published the only
+ * one that it reads with, and is it outside?  Then it stands on nothing that
+ * was unlinked before.  A VACUUM looks again under locks.
+ */
+static bool
+proc_stands_nowhere(uint32 i)
+{
+	PGPROC	   *proc = &ProcGlobal->allProcs[i];
+	TransactionId xid = *(volatile TransactionId *) &proc->xid;
+	TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
+
+	if (!TransactionIdIsValid(xid) && !TransactionIdIsValid(xmin))
+		return true;
+	if ((ProcGlobal->statusFlags[proc->pgxactoff] & PROC_IN_VACUUM) != 0)
+		return true;
+	return published_by(i, proc) != 0 && reader_was_outside(i);
+}
+
+/*
+ * Who may stand now on what has been unlinked without an xid of one's own: by
+ * process, since where something is prepared every new snapshot has an xmin
+ * that is as old.  What is prepared stands nowhere.  Exclusive, since a snapshot
+ * may be on its way from one process to another.
+ *
+ * Allocated in the current context.
+ */
+NvmStanding *
+nvm_standing_note(void)
+{
+	NvmStanding *standing;
+
+	standing = palloc(offsetof(NvmStanding, procs) +
+					  sizeof(standing->procs[0]) * ProcGlobal->allProcCount);
+	standing->n = 0;
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc_is_prepared(proc) || proc_stands_nowhere(i))
+			continue;
+		standing->procs[standing->n].proc = i;
+		standing->procs[standing->n].pid = proc->pid;
+		standing->procs[standing->n].lxid = NvmProcLxid(proc);
+		standing->n++;
+	}
+	LWLockRelease(ProcArrayLock);
+	return standing;
+}
+
+/*
+ * Have all of them ended their transactions, or let go of everything?
+ */
+bool
+nvm_standing_gone(NvmStanding *standing)
+{
+	int			n = 0;
+
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	for (int i = 0; i < standing->n; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[standing->procs[i].proc];
+
+		if (*(volatile int *) &proc->pid == standing->procs[i].pid &&
+			*(volatile LocalTransactionId *) &NvmProcLxid(proc) == standing->procs[i].lxid &&
+			!proc_stands_nowhere(standing->procs[i].proc))
+			standing->procs[n++] = standing->procs[i];
+	}
+	LWLockRelease(ProcArrayLock);
+	standing->n = n;
+	return n == 0;
 }
 
 /*

@@ -153,7 +153,7 @@ SQL
 
 # the collector, interrupted after it has swept and before it drops
 my $interrupted = 0;
-foreach my $place ('gap-swept', 'gap-before-drop', 'gap-drop')
+foreach my $place ('gap-swept', 'gap-before-mended', 'gap-mended', 'gap-before-drop', 'gap-drop')
 {
 	$node->set_conf('nvm.failpoint' => "'$place:crash'", 'nvm.collect_gaps' => 'on');
 	$node->reload;
