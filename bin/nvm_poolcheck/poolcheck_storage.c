@@ -152,7 +152,7 @@ table_tuple(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk, uint3
 
 		memcpy(&word, (const char *) &v->tuple + limit + i * sizeof(word), sizeof(word));
 		offset = NVM_LARGE_OFFSET(word);
-		problem = nvm_large_problem(check, offset, blk, off);
+		problem = nvm_large_problem(check, offset, blk, off, true);
 		if (problem != NULL)
 			check->ops->report(check, blk, off, "large value at pool offset " UINT64_FORMAT " %s",
 							   offset, problem);

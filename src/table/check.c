@@ -26,6 +26,7 @@
 #include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_check.h"
+#include "table/nvm_large.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
 #include "utils/acl.h"
@@ -118,14 +119,18 @@ check_xid_to_come(NvmBlockCheck *block, uint64 fxid)
 static bool
 check_owns_large(NvmBlockCheck *block, uint64 unit)
 {
-	return nvm_check_owns_large((NvmCheck *) block, unit);
+	return nvm_large_is_of(unit * NVM_UNIT_SIZE, block->dir);
 }
 
 static void
 check_tuple(NvmBlockCheck *block, NvmVersion *v, uint64 begin, uint32 blk, uint32 off)
 {
-	if (!((NvmCheck *) block)->frames_only)
-		nvm_check_tuple((NvmCheck *) block, v, begin, blk, off);
+	NvmCheck   *check = (NvmCheck *) block;
+
+	if (check->frames_only)
+		nvm_check_listed_large(check, v, begin, blk, off);
+	else
+		nvm_check_tuple(check, v, begin, blk, off);
 }
 
 static void check_note(NvmBlockCheck *block, uint32 blk, uint32 off, const char *fmt,...) pg_attribute_printf(4, 5);
@@ -233,7 +238,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 	foreach(lc, check->large)
 	{
 		CHECK_FOR_INTERRUPTS();
-		nvm_check_large(check, (NvmCheckLarge *) lfirst(lc));
+		nvm_check_large(check, (NvmCheckLarge *) lfirst(lc), true);
 	}
 }
 
@@ -393,7 +398,6 @@ nvm_check(PG_FUNCTION_ARGS)
 	nvm_check_begin(&check, rel, nvm_rel(rel),
 					AllocSetContextCreate(CurrentMemoryContext, "nvm check",
 										  ALLOCSET_DEFAULT_SIZES));
-	nvm_check_large_units(&check);
 
 	for (uint32 blk = 0; blk < check.nblocks; blk++)
 	{

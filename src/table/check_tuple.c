@@ -12,6 +12,7 @@
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
 #include "table/nvm_check.h"
+#include "table/nvm_large.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
 
@@ -20,12 +21,12 @@
  */
 static void
 check_note_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
-				 uint32 off, int attnum, const char *standin)
+				 uint32 off, int attnum, uint64 offset)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(check->cxt);
 	NvmCheckLarge *large = (NvmCheckLarge *) palloc(sizeof(NvmCheckLarge));
 
-	memcpy(&large->offset, VARDATA_EXTERNAL(standin), sizeof(uint64));
+	large->offset = offset;
 	large->v = v;
 	large->begin = begin;
 	large->blk = blk;
@@ -47,6 +48,7 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(check->rel), attnum - 1);
 	uint32		at = *pos;
 	uint32		size;
+	uint64		offset;
 
 	if (att->attlen == -1)
 	{
@@ -65,7 +67,8 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 				nvm_check_report(check, blk, off, "attribute %d is external in an unknown way", attnum);
 				return false;
 			}
-			check_note_large(check, v, begin, blk, off, attnum, data + at);
+			memcpy(&offset, VARDATA_EXTERNAL(data + at), sizeof(offset));
+			check_note_large(check, v, begin, blk, off, attnum, offset);
 			(*nlarge)++;
 		}
 		else
@@ -140,6 +143,19 @@ nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 						 nlarge, count);
 }
 
+/*
+ * The same where columns are not looked at: its large values are listed.
+ */
+void
+nvm_check_listed_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+					   uint32 off)
+{
+	uint64		offset;
+
+	for (int i = 0; (offset = nvm_large_head(v, i)) != 0; i++)
+		check_note_large(check, v, begin, blk, off, 0, offset);
+}
+
 /* ---- values outside the blocks ---- */
 
 static void
@@ -154,15 +170,6 @@ check_large_extent(uint64 unit, uint64 word, void *arg)
 			repalloc_huge(check->large_units, check->large_size * sizeof(uint64));
 	}
 	check->large_units[check->nlarge_units++] = unit;
-}
-
-static int
-check_unit_cmp(const void *a, const void *b)
-{
-	uint64		x = *(const uint64 *) a;
-	uint64		y = *(const uint64 *) b;
-
-	return x < y ? -1 : x > y;
 }
 
 /*
@@ -182,36 +189,26 @@ nvm_check_large_units(NvmCheck *check)
 	if (pg_atomic_read_u32(&check->state->nlarge) == 0)
 		return;
 	nvm_extents_walk(NVM_EXT_LARGE, check->block.dir, check_large_extent, check);
-	qsort(check->large_units, check->nlarge_units, sizeof(uint64), check_unit_cmp);
-}
-
-static bool
-large_is_listed(NvmCheck *check, uint64 unit)
-{
-	return bsearch(&unit, check->large_units, check->nlarge_units,
-				   sizeof(uint64), check_unit_cmp) != NULL;
-}
-
-bool
-nvm_check_owns_large(NvmCheck *check, uint64 unit)
-{
-	if (large_is_listed(check, unit))
-		return true;
-	/* newer than our list? */
-	nvm_check_large_units(check);
-	return large_is_listed(check, unit);
 }
 
 /*
- * Read a large value.  No locks: our snapshot keeps what it could see, and
- * what was rolled back meanwhile shows that in its begin.
+ * Look for a large value, and read it if `bytes`.  No locks: our snapshot keeps
+ * what it could see, and what was rolled back meanwhile, or is dead to all, shows
+ * that in its begin before its values go.
  */
 void
-nvm_check_large(NvmCheck *check, const NvmCheckLarge *large)
+nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes)
 {
-	const char *problem = nvm_large_problem(&check->block, large->offset, large->blk, large->off);
+	const char *problem = nvm_large_problem(&check->block, large->offset, large->blk,
+											large->off, bytes);
 
-	if (problem != NULL && nvm_load(&large->v->begin) == large->begin)
+	if (problem == NULL || nvm_load(&large->v->begin) != large->begin)
+		return;
+	if (large->attnum == 0)
+		nvm_check_report(check, large->blk, large->off,
+						 "large value at pool offset " UINT64_FORMAT " %s",
+						 large->offset, problem);
+	else
 		nvm_check_report(check, large->blk, large->off,
 						 "large value of attribute %d at pool offset " UINT64_FORMAT " %s",
 						 large->attnum, large->offset, problem);

@@ -73,10 +73,10 @@ large_data(uint64 offset)
 }
 
 /*
- * Is there an extent at the offset that belongs to storage dir?
+ * See nvm_large.h.
  */
-static bool
-large_is_of(uint64 offset, uint32 dir)
+bool
+nvm_large_is_of(uint64 offset, uint32 dir)
 {
 	uint64		unit = offset / NVM_UNIT_SIZE;
 	uint64		chunk = unit / NVM_UNITS_PER_CHUNK;
@@ -93,7 +93,7 @@ large_is_of(uint64 offset, uint32 dir)
 
 /*
  * May a header be looked at there, and the data that it announces?  Cheaper
- * than large_is_of, but no damaged offset leads beyond what is mapped.
+ * than nvm_large_is_of, but no damaged offset leads beyond what is mapped.
  */
 static inline bool
 large_is_mapped(uint64 offset)
@@ -248,7 +248,7 @@ large_set_free(void *arg)
 	LWLockAcquire(lock, LW_SHARED);
 	for (int i = set->nruns - 1; i >= 0; i--)
 	{
-		if (large_is_of(set->runs[i], set->state->dir) &&
+		if (nvm_large_is_of(set->runs[i], set->state->dir) &&
 			large_header(set->runs[i])->stamp == set->stamp)
 			nvm_large_free(set->runs[i]);
 	}
@@ -458,7 +458,7 @@ large_run_is_owned(uint64 offset, uint32 dir, uint32 blk, uint32 off,
 {
 	NvmLargeHeader *run = large_header(offset);
 
-	return large_is_of(offset, dir) && run->owner_block == blk &&
+	return nvm_large_is_of(offset, dir) && run->owner_block == blk &&
 		run->owner_offset == off && run->segment == segment;
 }
 
@@ -630,7 +630,7 @@ nvm_large_verify(NvmRelState *state, const NvmVersion *v, uint32 blk, uint32 off
 	uint64		done = 0;
 	uint32		segment = 0;
 
-	if (!large_is_of(offset, state->dir))
+	if (!nvm_large_is_of(offset, state->dir))
 		return "the extent of a large value is not the table's";
 	total = large_header(offset)->total;
 	do

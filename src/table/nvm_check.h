@@ -21,7 +21,7 @@ typedef struct NvmCheckLarge
 	uint64		begin;			/* of v: if that changes, v is gone */
 	uint32		blk;
 	uint16		off;
-	int			attnum;
+	int			attnum;			/* 0: by the version's list */
 } NvmCheckLarge;
 
 typedef struct NvmCheck
@@ -34,7 +34,7 @@ typedef struct NvmCheck
 	MemoryContext cxt;			/* of the lists below; reset for each block */
 	List	   *problems;		/* of NvmCheckProblem */
 	List	   *large;			/* of NvmCheckLarge */
-	uint64	   *large_units;	/* units of the table's large extents, sorted */
+	uint64	   *large_units;	/* units of the table's large extents */
 	int64		nlarge_units;
 	int64		large_size;		/* allocated */
 } NvmCheck;
@@ -59,9 +59,10 @@ extern void nvm_check_unwritten(NvmCheck *check, uint32 blk);
 /* check_tuple.c */
 extern void nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin,
 							uint32 blk, uint32 off);
-extern bool nvm_check_owns_large(NvmCheck *check, uint64 unit);
+extern void nvm_check_listed_large(NvmCheck *check, NvmVersion *v, uint64 begin,
+								   uint32 blk, uint32 off);
 extern void nvm_check_large_units(NvmCheck *check);
-extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large);
+extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes);
 extern void nvm_check_large_orphans(NvmCheck *check);
 
 #endif							/* NVM_CHECK_H */

@@ -16,6 +16,9 @@ extern NvmLargeSet *nvm_large_set_make(NvmRelState *state);
 extern uint64 nvm_large_write(NvmLargeSet *set, const char *value, Size total,
 							  AttrNumber attnum);
 
+/* is there an extent at the offset that belongs to storage dir? */
+extern bool nvm_large_is_of(uint64 offset, uint32 dir);
+
 /* does the value that a stand-in names lie in one piece? */
 extern bool nvm_large_is_single(Datum stored);
 

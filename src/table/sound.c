@@ -43,13 +43,22 @@ finding_for(NvmCheck *check, uint32 off)
 	return NULL;
 }
 
+/*
+ * Of large values the bytes are for who reads them (large.c); but whether they
+ * are there is for who comes first: where the map has lost an extent, its units
+ * may have been given to another value, or are in a moment.
+ */
 static void
 verify_once(NvmCheck *check, uint32 blk)
 {
+	ListCell   *lc;
+
 	check->problems = NIL;
 	check->large = NIL;
 	nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
 	nvm_check_unwritten(check, blk);
+	foreach(lc, check->large)
+		nvm_check_large(check, (NvmCheckLarge *) lfirst(lc), false);
 }
 
 /*

@@ -159,8 +159,8 @@ extern bool nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 b
 							 uint32 off, uint32 *limit, uint16 *nlarge);
 
 /* what is wrong with the large value at an offset that version (blk, off)
- * names, or NULL */
+ * names, or NULL; its bytes are looked at if that is said */
 extern const char *nvm_large_problem(NvmBlockCheck *check, uint64 offset,
-									 uint32 blk, uint32 off);
+									 uint32 blk, uint32 off, bool bytes);
 
 #endif							/* NVM_VERIFY_BLOCK_H */
