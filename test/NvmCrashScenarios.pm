@@ -477,6 +477,15 @@ sub all
 			before  => mixed(1, 1) . nvm(1, 2) . large(1, 3),
 			prelude => { sessions => [ open_sessions() ] },
 		},
+		{   # the start counts the extents of which their maker has not said that they are there
+			name    => 'uncounted',
+			before  => nvm(1, 1),
+			prelude => {
+				sessions => [
+					{ sql => "SET nvm.failpoint = 'pool-extent-count:crash';\nBEGIN;\n" . body(ddl(1, 2, 'create')) . "COMMIT;\n" }
+				]
+			},
+		},
 		{   name    => 'newborn',
 			newborn => 1,
 		},

@@ -151,13 +151,14 @@ scan_entry(Pool *pool, uint32 id)
 	else
 		pool->nindexes++;
 
-	/* as many as there are must be the first ones */
-	for (uint32 i = 0; i < storage->nextents; i++)
+	/* as many as there are must be the first ones, and those that are counted among them */
+	for (uint32 i = 0; i < Max(storage->nextents, NVM_DIR_COUNT(entry->counted)); i++)
 	{
 		if (i < storage->room && storage->unit[i] != 0)
 			continue;
 		found("extent map", "%s", nvm_extent_missing(buf, i, id, entry));
 		storage->nextents = i;
+		break;
 	}
 }
 

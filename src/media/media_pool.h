@@ -54,7 +54,8 @@
 #define NVM_CHUNK0_FIRST_UNIT	272
 
 /* Feature bits a pool may need; unknown ones in incompat refuse the open */
-#define NVM_FEATURE_NONE		0
+#define NVM_FEATURE_COUNTED		1	/* NvmDirEntry.counted is in use */
+#define NVM_FEATURES_INCOMPAT	NVM_FEATURE_COUNTED /* what this code knows, and enters */
 
 #define NVM_CRASHED_LIST		32
 
@@ -186,6 +187,11 @@ typedef struct NvmIncarnationRecord
  * yet reclaimed.  begin and end are stamps, decided like those of versions.
  * An entry with begin == 0 is free.  begin is stored last when an entry is
  * made.  crc covers the fields marked (i), which never change.
+ *
+ * counted says how many extents of blocks the storage has at least, in its low
+ * half, with a check of that in the high one; 0: nothing is known.  It is
+ * raised when an extent's map word is durable, and durably 0 before the first
+ * of them is released.
  */
 #define NVM_DIR_KIND_TABLE		1
 #define NVM_DIR_KIND_INDEX		2	/* media_index.h */
@@ -213,10 +219,13 @@ typedef struct NvmDirEntry
 	uint32_t	relation;			/* (i) of an index, as it was made: pg_class.oid */
 	uint32_t	uses;				/* of an index: scans, roughly; a hint of which
 									 * one to rebuild first */
-	uint8_t		reserved[56];		/* zero, checked */
+	uint64_t	counted;
+	uint8_t		reserved[48];		/* zero, checked */
 } NvmDirEntry;
 
 #define NVM_DIR_ENTRY_SIZE		128
+
+#define NVM_DIR_COUNT(w)		((uint32_t) (w))	/* of counted */
 
 /*
  * A redo lane: NVM_REDO_LANE_UNITS units of the extent of kind NVM_EXT_REDO.

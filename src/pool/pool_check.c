@@ -108,6 +108,21 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 	}
 }
 
+/*
+ * Are there as many extents as the entry counts?  That is raised last, and
+ * lowered first, under extent_lock.
+ */
+static void
+check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
+{
+	uint32		counted = NVM_DIR_COUNT(__atomic_load_n(&entry->counted, __ATOMIC_ACQUIRE));
+	uint32		nextents = pg_atomic_read_u32(&nvm_relstates[id].nextents);
+	char		buf[NVM_PROBLEM_SIZE];
+
+	if (nextents < counted)
+		state->emit(state->arg, "extent map", nvm_extent_missing(buf, nextents, id, entry));
+}
+
 static void
 check_directory(CheckState *state)
 {
@@ -130,6 +145,8 @@ check_directory(CheckState *state)
 			state->emit(state->arg, place, problem);
 		if (id > NvmPool->ndirs || rel->dir != id)
 			state->emit(state->arg, place, "entry is not known in memory");
+		else if (problem == NULL)
+			check_count(state, id, entry);
 	}
 }
 
@@ -152,8 +169,8 @@ nvm_pool_verify(NvmCheckEmit emit, void *arg)
 	check_header(&state);
 
 	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
-	check_directory(&state);
 	LWLockAcquire(NvmPool->extent_lock, LW_SHARED);
+	check_directory(&state);
 	image = nvm_pool_image();
 	nchunks = image.nchunks;
 	for (uint64 chunk = 0; chunk < nchunks; chunk++)

@@ -263,6 +263,46 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 	}
 }
 
+/* ---- how many extents there are at least ---- */
+
+/*
+ * Entry id counts that many extents; flushed, not fenced.  Raised by who holds
+ * the extend lock, when the extents are durable and known in DRAM; whoever
+ * lowers it holds extent_lock, so that a check does not see fewer than are counted.
+ */
+void
+nvm_dir_count(uint32 id, uint32 nextents)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	__atomic_store_n(&entry->counted, nvm_dir_counted(id, nextents), __ATOMIC_RELEASE);
+	nvm_flush(&entry->counted, sizeof(entry->counted));
+}
+
+/*
+ * Count what the start has found: after a crash, which may have come between an
+ * extent and its count, and in a pool of before there were counts.  Who was to
+ * flush them is gone.  In the postmaster.
+ */
+void
+nvm_dir_count_found(void)
+{
+	bool		any = false;
+
+	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
+	{
+		NvmRelState *rel = &nvm_relstates[id];
+		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
+
+		if (rel->dir != id || NVM_DIR_COUNT(nvm_dir_entry(id)->counted) >= nextents)
+			continue;
+		nvm_dir_count(id, nextents);
+		any = true;
+	}
+	if (any)
+		nvm_drain("pool-open-counted");
+}
+
 /* ---- emptying and reclaiming ---- */
 
 static void
@@ -272,9 +312,10 @@ empty_large(uint64 unit, uint64 word, void *arg)
 }
 
 /*
- * See nvm_pool.h.  Nobody else may use the storage.  Table extents go from the
- * last to the first, each durably before the next: what a crash leaves is a
- * shorter storage, never one with a hole.
+ * See nvm_pool.h.  Nobody else may use the storage.  From the first extent that
+ * goes none is counted.  Table extents go from the last to the first, each
+ * durably before the next: what a crash leaves is a shorter storage, never one
+ * with a hole.
  */
 void
 nvm_dir_empty(uint32 id)
@@ -291,6 +332,13 @@ nvm_dir_empty(uint32 id)
 	pg_write_barrier();
 	if (pg_atomic_read_u32(&rel->nlarge) > 0)
 		nvm_extents_walk(NVM_EXT_LARGE, id, empty_large, NULL);
+	if (nvm_dir_entry(id)->counted != 0)
+	{
+		LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+		nvm_dir_count(id, 0);
+		LWLockRelease(NvmPool->extent_lock);
+		nvm_drain("pool-empty-uncounted");
+	}
 	while (nextents > 0)
 	{
 		uint32		index = --nextents;
@@ -455,8 +503,8 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 						  "directory entry %u of NVM pool \"%s\" is damaged: %s",
 						  id, nvm_pool_path, problem);
 
-	/* as many as there are must be the first ones */
-	for (uint32 i = 0; i < nextents; i++)
+	/* as many as there are must be the first ones, and those that are counted among them */
+	for (uint32 i = 0; i < Max(nextents, NVM_DIR_COUNT(entry->counted)); i++)
 	{
 		uint32		k = 31 - __builtin_clz(i / 64 + 1);
 

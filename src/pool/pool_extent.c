@@ -388,6 +388,10 @@ nvm_rel_add_extent(NvmRelState *rel)
 	/* readers look at the map below nextents only */
 	pg_write_barrier();
 	pg_atomic_write_u32(&rel->nextents, index + 1);
+
+	/* fenced along with what will be in it; the next start counts it if it has to */
+	NVM_FAILPOINT("pool-extent-count");
+	nvm_dir_count(rel->dir, index + 1);
 }
 
 uint32

@@ -31,6 +31,7 @@ nvm_header_init(NvmPoolHeader *h, uint64 system_identifier)
 	h->magic = NVM_POOL_MAGIC;
 	h->version = NVM_POOL_VERSION;
 	h->min_version = NVM_POOL_MIN_VERSION;
+	h->features_incompat = NVM_FEATURES_INCOMPAT;
 	h->system_identifier = system_identifier;
 	h->nchunks = 1;
 	h->clean = 1;

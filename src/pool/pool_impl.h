@@ -157,5 +157,7 @@ typedef enum NvmDirReset
 } NvmDirReset;
 
 extern void nvm_dir_reset_after_start(NvmDirReset reset);
+extern void nvm_dir_count_found(void);
+extern void nvm_dir_count(uint32 id, uint32 nextents);
 
 #endif							/* POOL_IMPL_H */

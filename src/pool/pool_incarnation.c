@@ -399,6 +399,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	h->clean = 0;
 	h->wal_position = control->checkPoint;
 	h->pg_major = PG_MAJORVERSION_NUM;
+	h->features_incompat |= NVM_FEATURES_INCOMPAT;
 	nvm_file_identity(nvm_pool_fd, &h->device, &h->inode, &h->birth, &size);
 	note_data_identity(h);
 	nvm_header_write(h);

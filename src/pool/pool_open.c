@@ -417,6 +417,7 @@ open_pool(void)
 			witness == NVM_WITNESS_UNKNOWN ? NVM_DIR_RESET_DOUBTFUL : NVM_DIR_RESET_ALL;
 	}
 	nvm_dir_reset_after_start(reset);
+	nvm_dir_count_found();
 	return true;
 }
 

@@ -176,6 +176,9 @@ extern const char *nvm_extent_missing(char *buf, uint32 index, uint32 id,
 
 extern uint32 nvm_dir_entry_crc(uint32 id, const NvmDirEntry *entry);
 
+/* NvmDirEntry.counted of entry id, for so many extents */
+extern uint64 nvm_dir_counted(uint32 id, uint32 nextents);
+
 /* what is wrong with entry id, which is in use, or NULL */
 extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);
 

@@ -108,7 +108,7 @@ nvm_header_use(const NvmPoolHeader *h)
 {
 	if (h->min_version > NVM_POOL_VERSION)
 		return NVM_HEADER_VERSION;
-	if ((h->features_incompat & ~(uint64) NVM_FEATURE_NONE) != 0)
+	if ((h->features_incompat & ~(uint64) NVM_FEATURES_INCOMPAT) != 0)
 		return NVM_HEADER_FEATURES;
 	if (h->unit_size != NVM_UNIT_SIZE || h->chunk_units != NVM_UNITS_PER_CHUNK ||
 		h->max_slots != NVM_MAX_SLOTS ||

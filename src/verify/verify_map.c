@@ -190,8 +190,18 @@ nvm_dir_entry_crc(uint32 id, const NvmDirEntry *entry)
 	copy.indexes_clean = 0;
 	copy.all_visible = 0;
 	copy.uses = 0;
+	copy.counted = 0;
 	copy.crc = 0;
 	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
+}
+
+uint64
+nvm_dir_counted(uint32 id, uint32 nextents)
+{
+	if (nextents == 0)
+		return 0;
+	return nextents |
+		(uint64) nvm_pool_check(&nextents, sizeof(nextents), NVM_PLACE_DIR(id), 32) << 32;
 }
 
 const char *
@@ -205,6 +215,8 @@ nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 		if (entry->reserved[i] != 0)
 			return "reserved bytes are set";
 	}
+	if (entry->counted != nvm_dir_counted(id, NVM_DIR_COUNT(entry->counted)))
+		return "wrong checksum of the number of extents";
 	if (entry->kind != NVM_DIR_KIND_TABLE && entry->kind != NVM_DIR_KIND_INDEX)
 		return "unknown kind of storage";
 	if (NVM_STAMP_SLOT(entry->begin) >= NVM_MAX_SLOTS ||

@@ -29,7 +29,7 @@ my @workloads = (
 	'index'      => [qw(bt-insert bt-first bt-same bt-concurrent bt-update bt-abort bt-vacuum bt-neighbours)],
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
-	'recovery'   => [qw(after-crash recovery old-marks in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
+	'recovery'   => [qw(after-crash recovery old-marks uncounted in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
 		  bt-empty-leaves bt-leaves bt-none bt-recovery)],);
 
 # Fences that cannot be crashed at here, and why.

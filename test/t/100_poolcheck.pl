@@ -234,6 +234,7 @@ my $version = $block->[0] + 3 * 32;
 my ($large) = map { $_->[1] } grep { $_->[3] == 2 } @extents;
 my ($table_word) = map { $_->[0] } grep { $_->[3] == 1 && $_->[4] == $id{t} } @extents;
 my $map_unit = $table_word / 8;
+my ($last_extent) = sort { $b->[5] <=> $a->[5] } grep { $_->[3] == 1 && $_->[4] == $id{t} } @extents;
 my $t = "storage $id{t} \\(database \\d+, relation file \\d+\\)";
 my $i = "storage $id{i} \\(database \\d+, relation file \\d+, index of relation \\d+\\)";
 my $free_unit = 8191;
@@ -245,6 +246,8 @@ my @damage = (
 	[ 'after the header', qr/^chunk 0: reserved bytes after the header are set$/m, sub { put(80000, 'C', 1); } ],
 	[ 'map word', qr/^extent map, chunk 0, unit $map_unit: wrong checksum$/m, sub { put($table_word, 'C', get($table_word, 'C', 1) ^ 1); } ],
 	[ 'map word that is lost', qr/^extent map: extent 0 of storage $id{t} \(.*is missing$/m, sub { put($table_word, 'Q', 0); } ],
+	[ 'last map word that is lost', qr/^extent map: extent $last_extent->[5] of storage $id{t} \(.*is missing$/m, sub { put($last_extent->[0], 'Q', 0); } ],
+	[ 'number of extents', qr/^directory entry $id{t}: wrong checksum of the number of extents$/m, sub { put($entries + 128 * $id{t} + 72, 'L', 1); } ],
 	[ 'map word of the map', qr/^extent map, chunk 0, unit 7: word of a unit that cannot be allocated is set$/m, sub { put(56, 'Q', 1); } ],
 	[ 'map word inside of an extent', qr/^extent map, chunk 0, unit $map_unit: map word inside an extent is not zero$/m, sub { put($table_word + 24, 'Q', 1 << 13); } ],
 	[ 'map word where nothing is', qr/^extent map, chunk 0, unit $free_unit: wrong checksum$/m, sub { put(8 * $free_unit, 'Q', 1 << 13); } ],
