@@ -24,6 +24,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "wbl/nvm_snapshot.h"
 #include "wbl/wbl_impl.h"
 
@@ -35,6 +36,8 @@
 #define IDLE_MS					1000
 /* how often to look, at least, whether space may be used again */
 #define MENDED_MS				20
+/* a sweep that has waited so long is left if only another one can free space */
+#define LEAVE_MS				10000
 
 /* what one sweep is about */
 typedef struct NvmSweep
@@ -46,10 +49,11 @@ typedef struct NvmSweep
 	uint32		blocks_since_pause;
 
 	/* when all blocks had been looked at, durably */
+	TimestampTz passed;
 	uint64		until;			/* the next xid */
 	uint64	   *running;		/* the counter that each slot had handed out */
 	uint32		nslots;
-	NvmStanding *standing;
+	NvmStanding *standing;		/* NULL: nothing was torn */
 } NvmSweep;
 
 /* how a sweep ended */
@@ -235,12 +239,14 @@ static void
 nvm_sweep_passed(NvmSweep *sweep)
 {
 	nvm_drain("gap-swept");
+	sweep->passed = GetCurrentTimestamp();
 	sweep->until = U64FromFullTransactionId(ReadNextFullTransactionId());
 	sweep->nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	sweep->running = palloc(sizeof(uint64) * (sweep->nslots + 1));
 	for (uint32 slot = 0; slot < sweep->nslots; slot++)
 		sweep->running[slot] = pg_atomic_read_u64(&nvm_slots[slot].running);
-	sweep->standing = nvm_standing_note();
+	if (pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
+		sweep->standing = nvm_standing_note();
 }
 
 /*
@@ -252,7 +258,7 @@ nvm_sweep_passed(NvmSweep *sweep)
 static bool
 nvm_sweep_mended(NvmSweep *sweep)
 {
-	if (pg_atomic_read_u32(&NvmWbl->ntorn) == 0)
+	if (sweep->standing == NULL)
 		return true;
 	while (!nvm_standing_gone(sweep->standing))
 	{
@@ -270,20 +276,31 @@ nvm_sweep_mended(NvmSweep *sweep)
 }
 
 /*
+ * Has an abort failed, whose torn gap only another sweep makes good, and does this
+ * one look as if it had to wait for long?  What it has waited for, the other one
+ * has to wait for as well; but gaps must be dropped some time, so it has its chance.
+ */
+static bool
+nvm_sweep_is_futile(NvmSweep *sweep)
+{
+	return pg_atomic_read_u32(&NvmWbl->ntorn) > 0 &&
+		TimestampDifferenceExceeds(sweep->passed, GetCurrentTimestamp(), LEAVE_MS);
+}
+
+/*
  * Wait until every process that could have loaded a stamp before the sweep
  * removed it has let go of it: it would take the stamp for committed if the
- * gap were gone.  The same argument as for frozen[].  That may take long: if
- * an abort fails meanwhile, whose torn gap only another sweep makes good, and
- * may_leave, it is left.
+ * gap were gone.  The same argument as for frozen[].  That may take long: see
+ * nvm_sweep_is_futile.
  */
 static NvmSweepResult
-nvm_sweep_wait_for_readers(NvmSweep *sweep, bool may_leave)
+nvm_sweep_wait_for_readers(NvmSweep *sweep)
 {
 	int			rounds = 0;
 
 	while (nvm_horizon_oldest() <= sweep->until)
 	{
-		if (may_leave && pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
+		if (nvm_sweep_is_futile(sweep))
 			return NVM_SWEEP_LEFT;
 		if (!nvm_worker_sleep(nvm_horizon_naptime))
 			return NVM_SWEEP_STOPPED;
@@ -303,14 +320,14 @@ nvm_sweep_wait_for_readers(NvmSweep *sweep, bool may_leave)
  * and until then the gap's stamp may be what is on the medium.
  */
 static NvmSweepResult
-nvm_sweep_wait_for_writers(NvmSweep *sweep, bool may_leave)
+nvm_sweep_wait_for_writers(NvmSweep *sweep)
 {
 	for (uint32 slot = 0; slot < sweep->nslots; slot++)
 	{
 		while (pg_atomic_read_u64(&nvm_slots[slot].durable) < sweep->running[slot])
 		{
 			NVM_FAILPOINT("gap-undecided");
-			if (may_leave && pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
+			if (nvm_sweep_is_futile(sweep))
 				return NVM_SWEEP_LEFT;
 			if (!nvm_worker_sleep(nvm_horizon_naptime))
 				return NVM_SWEEP_STOPPED;
@@ -342,7 +359,7 @@ nvm_sweep_drop_gaps(NvmSweep *sweep)
  * One sweep over everything.
  */
 static NvmSweepResult
-nvm_sweep(bool may_leave)
+nvm_sweep(void)
 {
 	NvmSweep	sweep;
 	NvmSweepResult result;
@@ -361,9 +378,9 @@ nvm_sweep(bool may_leave)
 	nvm_sweep_passed(&sweep);
 	if (!nvm_sweep_mended(&sweep))
 		return NVM_SWEEP_STOPPED;
-	result = nvm_sweep_wait_for_readers(&sweep, may_leave);
+	result = nvm_sweep_wait_for_readers(&sweep);
 	if (result == NVM_SWEEP_DONE)
-		result = nvm_sweep_wait_for_writers(&sweep, may_leave);
+		result = nvm_sweep_wait_for_writers(&sweep);
 	if (result != NVM_SWEEP_DONE)
 		return result;
 	NVM_FAILPOINT("gap-before-drop");
@@ -384,7 +401,6 @@ void
 nvm_collector_main(Datum main_arg)
 {
 	MemoryContext context;
-	NvmSweepResult last = NVM_SWEEP_DONE;
 
 	nvm_worker_start();
 	context = AllocSetContextCreate(TopMemoryContext, "nvm gap collector",
@@ -403,9 +419,7 @@ nvm_collector_main(Datum main_arg)
 		if (!nvm_collect_gaps || nvm_table_ops == NULL ||
 			pg_atomic_read_u32(&NvmWbl->ngaps) == 0)
 			continue;
-		/* not twice in a row, or no gap might ever be dropped */
-		last = nvm_sweep(last != NVM_SWEEP_LEFT);
-		if (last == NVM_SWEEP_STOPPED)
+		if (nvm_sweep() == NVM_SWEEP_STOPPED)
 			break;
 		MemoryContextReset(context);
 	} while (nvm_worker_sleep(IDLE_MS));

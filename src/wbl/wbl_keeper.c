@@ -113,9 +113,12 @@ nvm_worker_end(void)
 void
 nvm_worker_consume_xid(void)
 {
+	MemoryContext context = CurrentMemoryContext;
+
 	StartTransactionCommand();
 	(void) GetTopTransactionId();
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
 }
 
 /*

@@ -467,9 +467,10 @@ proc_is_prepared(const PGPROC *proc)
 }
 
 /*
- * Has the process neither an xid nor a snapshot, or has it published the only
- * one that it reads with, and is it outside?  Then it stands on nothing that
- * was unlinked before.  A VACUUM looks again under locks.
+ * Is the process in no transaction, or has it neither an xid nor a snapshot there,
+ * or has it published the only one that it reads with, and is it outside?  Then
+ * it stands on nothing that was unlinked before.  A VACUUM looks again under locks.
+ * The xmin that a walsender has outside of transactions is its standby's.
  */
 static bool
 proc_stands_nowhere(uint32 i)
@@ -478,7 +479,8 @@ proc_stands_nowhere(uint32 i)
 	TransactionId xid = *(volatile TransactionId *) &proc->xid;
 	TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
 
-	if (!TransactionIdIsValid(xid) && !TransactionIdIsValid(xmin))
+	if (*(volatile LocalTransactionId *) &NvmProcLxid(proc) == InvalidLocalTransactionId ||
+		(!TransactionIdIsValid(xid) && !TransactionIdIsValid(xmin)))
 		return true;
 	if ((ProcGlobal->statusFlags[proc->pgxactoff] & PROC_IN_VACUUM) != 0)
 		return true;
