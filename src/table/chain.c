@@ -210,6 +210,10 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 	v = search_chain(rel, state, root, snapshot, tid, all_dead);
 	nvm_read_leave();
 
+	/* of a block that the row goes on in, its root's proof has seen the frame alone */
+	if (v != NULL && rel != NULL && ItemPointerGetBlockNumber(tid) != NVM_REF_BLOCK(root))
+		nvm_block_prove(rel, state, ItemPointerGetBlockNumber(tid),
+						ItemPointerGetOffsetNumber(tid));
 	nvm_ssi_row(rel, state, root, v, tid, snapshot);
 	return v;
 }

@@ -202,7 +202,10 @@ nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes)
 	const char *problem = nvm_large_problem(&check->block, large->offset, large->blk,
 											large->off, bytes);
 
-	if (problem == NULL || nvm_load(&large->v->begin) != large->begin)
+	if (problem == NULL)
+		return;
+	pg_read_barrier();
+	if (nvm_load(&large->v->begin) != large->begin)
 		return;
 	if (large->attnum == 0)
 		nvm_check_report(check, large->blk, large->off,

@@ -91,7 +91,11 @@ nvm_index_fetch_any(NvmIndexFetch *fetch, ItemPointer tid, Snapshot snapshot,
 	}
 	nvm_read_leave();
 	if (v != NULL)
+	{
+		nvm_block_prove(fetch->head.base.rel, fetch->head.state,
+						ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
 		return v;
+	}
 
 	/* nothing for this snapshot; perhaps for nobody */
 	if (!call_again && all_dead != NULL)

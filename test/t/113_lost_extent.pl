@@ -212,4 +212,30 @@ foreach my $to ('other', 'large')
 	PostgreSQL::Test::Utils::system_or_bail('rm', '-rf', $node->data_dir);
 	PostgreSQL::Test::Utils::system_or_bail('cp', '-a', $saved_data, $node->data_dir);
 }
+
+# of a version in another block than its root, which who comes by an index asks about first
+$node->start;
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE moved (k int, pad text, b text) USING nvm;
+ALTER TABLE moved ALTER b SET STORAGE EXTERNAL;
+INSERT INTO moved SELECT i, repeat('p', 250), NULL FROM generate_series(1, 100) i;
+CREATE INDEX moved_k ON moved USING nvm_btree (k);
+UPDATE moved SET b = repeat(md5(k::text), 2000) WHERE k = 3;
+SQL
+my ($block) = $node->safe_psql('postgres', 'SELECT ctid FROM moved WHERE k = 3') =~ /^\((\d+),/;
+cmp_ok($block, '>', 0, "the row goes on in block $block");
+$id{moved} = id('moved');
+my ($lost_moved) = extents('moved', 2);
+$node->stop;
+$image->store($lost_moved->[0], 8, 0);
+$node->start;
+$node->safe_psql('postgres', 'INSERT INTO other SELECT i, repeat(md5(i::text), 2000) FROM generate_series(16, 19) i');
+foreach my $way (qw(indexscan bitmapscan))
+{
+	$node->fails_with("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexscan = off; SET enable_$way = on; SELECT md5(b) FROM moved WHERE k = 3",
+		qr/row version \($block,\d+\) of nvm table "moved" is damaged: large value of attribute 3 at pool offset \d+ (?:belongs to another version|is not where)/,
+		"$way: a version that is not in its root's block");
+}
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM moved WHERE k < 3 OR k BETWEEN 4 AND 10'), 9, 'other rows of both blocks');
+$node->stop;
 done_testing();
