@@ -266,7 +266,8 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 /* ---- how many extents there are at least ---- */
 
 /*
- * Entry id counts that many extents; flushed, not fenced.  Raised by who holds
+ * Entry id counts that many extents; flushed, not fenced.  What no start keeps
+ * is not counted.  Raised by who holds
  * the extend lock, when the extents are durable and known in DRAM; whoever
  * lowers it holds extent_lock, so that a check does not see fewer than are counted.
  */
@@ -275,6 +276,8 @@ nvm_dir_count(uint32 id, uint32 nextents)
 {
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
+	if ((entry->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0)
+		return;
 	__atomic_store_n(&entry->counted, nvm_dir_counted(id, nextents), __ATOMIC_RELEASE);
 	nvm_flush(&entry->counted, sizeof(entry->counted));
 }
@@ -294,7 +297,8 @@ nvm_dir_count_found(void)
 		NvmRelState *rel = &nvm_relstates[id];
 		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 
-		if (rel->dir != id || NVM_DIR_COUNT(nvm_dir_entry(id)->counted) >= nextents)
+		if (rel->dir != id || NVM_DIR_COUNT(nvm_dir_entry(id)->counted) >= nextents ||
+			(nvm_dir_entry(id)->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0)
 			continue;
 		nvm_dir_count(id, nextents);
 		any = true;

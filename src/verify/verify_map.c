@@ -207,6 +207,8 @@ nvm_dir_counted(uint32 id, uint32 nextents)
 const char *
 nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 {
+	uint64		counted;
+
 	/* the checksum covers the reserved bytes too */
 	if (entry->crc != nvm_dir_entry_crc(id, entry))
 		return "wrong checksum";
@@ -215,7 +217,9 @@ nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 		if (entry->reserved[i] != 0)
 			return "reserved bytes are set";
 	}
-	if (entry->counted != nvm_dir_counted(id, NVM_DIR_COUNT(entry->counted)))
+	/* somebody may be raising it */
+	counted = __atomic_load_n(&entry->counted, __ATOMIC_RELAXED);
+	if (counted != nvm_dir_counted(id, NVM_DIR_COUNT(counted)))
 		return "wrong checksum of the number of extents";
 	if (entry->kind != NVM_DIR_KIND_TABLE && entry->kind != NVM_DIR_KIND_INDEX)
 		return "unknown kind of storage";
