@@ -78,7 +78,7 @@ def main():
         ax.legend(fontsize=7, loc="upper left")
         ax.grid(alpha=0.3)
     fig.suptitle("Soak (grey: no room in the pool)")
-    fig.tight_layout()
+    fig.tight_layout(rect=(0, 0, 1, 0.985))
     fig.savefig(os.path.join(out, "soak.png"), dpi=80)
 
 
