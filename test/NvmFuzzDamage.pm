@@ -108,7 +108,9 @@ sub _one
 sub _done
 {
 	my ($kind, $thing, $what, $seal) = @_;
-	my $loose = $kind eq 'key' || ($kind eq 'entry' && $what =~ /^(?:block_hi|block_lo|offset|whole)\b/);
+	# a line of a page is of its entries, mostly
+	my $loose = $kind eq 'key' || ($kind eq 'entry' && $what =~ /^(?:block_hi|block_lo|offset|whole)\b/) ||
+	  ($kind eq 'page' && $what =~ /^whole: line/);
 	my $forged =
 	     $what =~ /^(?:begin|end): .*plausible/
 	  || ($seal && ($kind =~ /^(?:value|largebytes|large|direntry)$/
