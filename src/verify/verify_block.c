@@ -528,6 +528,25 @@ check_follows(NvmBlockCheck *check, uint64 begin, uint64 end)
 }
 
 /*
+ * The row goes on from v, at (blk, off), to an area that has no begin stamp: one that was
+ * handed out and not written.  Who ended v for good wrote the next version before that, and
+ * nothing is used again, by who allocates or after a crash, before the row leads past it and
+ * what is before it there is retired, too.  So the next version was lost, unless v has
+ * changed meanwhile.
+ */
+static void
+check_next_written(NvmBlockCheck *check, const NvmVersion *v, uint64 begin, uint64 end,
+				   uint64 next, uint32 blk, uint32 off)
+{
+	if (!(nvm_begin_is_version(begin) ? ended_for_good(check, end) :
+		  nvm_begin_is(begin, NVM_STAMP_STUB)))
+		return;
+	if (nvm_load(&v->begin) == begin && nvm_load(&v->end) == end && nvm_load(&v->next) == next)
+		check->ops->report(check, blk, off, "version (%u,%u), where the row goes on, has no begin stamp",
+						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+}
+
+/*
  * Is this the newest version of a row because a transaction made it that the
  * gap collector has yet to take back, or is about to?
  */
@@ -602,6 +621,8 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 									   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), problem);
 			}
 		}
+		else if (nvm_load(&w->begin) == 0)
+			check_next_written(check, v, begin, end, next, blk, off);
 		if (nvm_version_root(w) != root)
 			return;
 		v = w;

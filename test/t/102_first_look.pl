@@ -58,8 +58,8 @@ sub blocks { my ($image, $table) = @_; return sort { $a->{blk} <=> $b->{blk} } g
 my $by_table = 'SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; ';
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; ';
 
-# what is done before
-our $before;
+# what is done before, and whether that run crashes
+our ($before, $crash);
 
 # One case: damage (IMAGE) returns what else it wants to say; then statements and what they say.
 sub look
@@ -70,7 +70,7 @@ sub look
 	{
 		$rig->start or die 'the server does not start: ' . $rig->log_since_start;
 		$rig->psql("$before;\n");
-		$rig->stop;
+		$crash ? $rig->crash : $rig->stop;
 	}
 	my $image = NvmFuzzImage->new("$rig->{pool}/pool");
 	my ($place) = $damage->($image);
@@ -156,6 +156,18 @@ look('the link to the newest version is lost',
 	},
 	"$by_table $all_rows", $refused->('row version \(PLACE\) of nvm table "t" is damaged: its root \(0,\d+\) does not lead to it'),
 	"SELECT problem FROM nvm.check('t')", 'does not lead to it');
+$crash = 1;
+look('the newest version was never written, says a run that crashed',
+	sub {
+		my ($image) = @_;
+		my @v = versions($image, 't', 5);
+		$image->set($v[1]{at}, "\0" x (48 + $image->field($v[1], 'len')));
+		return "$v[0]{blk},$v[0]{cell}";
+	},
+	"$by_table $all_rows", $refused->('row version \(PLACE\) of nvm table "t" is damaged: version \(\d+,\d+\), where the row goes on, has no begin stamp'),
+	"$by_index SELECT length(body) FROM t WHERE id = 5", 'ERROR:.*where the row goes on',
+	"SELECT problem FROM nvm.check('t')", 'where the row goes on, has no begin stamp');
+$crash = 0;
 look('an old version that has not ended',
 	sub {
 		my ($image) = @_;
