@@ -46,6 +46,7 @@ typedef struct PoolSlot
 	uint64		last;			/* the counter handed out last, or more */
 	uint64		loser;			/* that the stop has left undecided, or 0 */
 	uint64		doubt;			/* that pg_xact decides, or 0 */
+	bool		torn;			/* and its data may have been cut short */
 	uint64		gap[NVM_SLOT_GAPS];
 	bool		unknown;		/* neither copy can be read */
 } PoolSlot;

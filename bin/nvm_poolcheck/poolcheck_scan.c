@@ -253,6 +253,10 @@ take_slot(Pool *pool, uint32 n, const NvmSlotCopy *copy, const char *place)
 			pool->gaps = true;
 			break;
 		case NVM_SLOT_PREPARED:
+			/* one fence is for the word and for the data, nvm_commit_prepare */
+			slot->torn = !pool->clean;
+			pool->gaps |= slot->torn;
+			/* FALLTHROUGH */
 		case NVM_SLOT_TWOPHASE:
 			slot->doubt = counter;
 			problem = nvm_image_locks_problem(&pool->image, n, counter, locks);
@@ -321,7 +325,8 @@ scan_slots(Pool *pool)
 }
 
 /*
- * A stamp whose transaction never happened; or nobody can tell.
+ * A stamp whose transaction never happened; or nobody can tell.  Of one that pg_xact
+ * decides any line may have been lost, unless it was committed, which is not known here.
  */
 bool
 pool_stamp_in_gap(const Pool *pool, uint64 stamp)
@@ -333,7 +338,7 @@ pool_stamp_in_gap(const Pool *pool, uint64 stamp)
 	if (!pool->gaps || n >= pool->nslots || counter == 0)
 		return false;
 	slot = &pool->slot[n];
-	if (slot->unknown || slot->loser == counter)
+	if (slot->unknown || slot->loser == counter || (slot->torn && slot->doubt == counter))
 		return true;
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
