@@ -33,7 +33,8 @@ does not stop, a nvm_poolcheck that is ended by a signal;
 
 =item *	an answer other than the right one, if nothing was said of damage before it, by a
 statement of the same image, by the log, or by an error of its own. Excused is what nobody
-can know, where contents were given a right checksum (C<forged> in NvmFuzzDamage), and of
+can know, where contents were given a right checksum (C<forged> in NvmFuzzDamage), or a row may
+never have been written by a run that crashed (C<unwritten>), and of
 index entries, which have none (C<loose>), what nvm.check() then finds.
 
 =back
@@ -418,8 +419,8 @@ sub _judge
 {
 	my ($self, $rig, $found, $said, $right) = @_;
 	my $forged = grep { $_->{forged} } @{ $found->{damage} };
-	# after a crash nobody knows whether a block, or an area of it, was ever there
-	$forged ||= grep { $_->{kind} eq 'block' && $_->{text} =~ /: (?:starts\d|alloc_inc|whole: (?:zero|line))/ } @{ $found->{damage} }
+	# after a crash nobody knows whether a block, an area of it, or a row was ever there
+	$forged ||= grep { $_->{unwritten} || $_->{kind} eq 'block' && $_->{text} =~ /: (?:starts\d|alloc_inc|whole: (?:zero|line))/ } @{ $found->{damage} }
 	  if $found->{base} eq 'crashed';
 	my $loose  = grep { $_->{loose} } @{ $found->{damage} };
 	my $checked = grep { $_->{sql} =~ /nvm\.check/ && ($_->{out} ne '' || $_->{err} =~ /ERROR: /) } @$said;

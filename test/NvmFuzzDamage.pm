@@ -19,7 +19,8 @@ again, since all else stops at them.
 
 What is done says of itself whether anybody could know of it. C<forged>: contents of a
 column, or the identity of a storage, and the checksum that covers them was made right; or
-the stamp of another transaction that there was. C<loose>: key or TID of an index
+the stamp of another transaction that there was. C<unwritten>: the first version of a row has
+no begin stamp any more, as if a run that crashed had handed out its cells and not come to write it. C<loose>: key or TID of an index
 entry, which no checksum covers; nvm.check(..., true) has to know of that, and a query need not.
 
 =cut
@@ -85,6 +86,7 @@ sub _one
 	# most slots, extents and entries of a kind are alike; what matters is which of its fields
 	my $thing = _pick(@all);
 	my $seal = rand() < 0.5;
+	my $root = $kind eq 'version' && $image->field($thing, 'flags') & NvmFuzzImage::constant('NVM_VF_ROOT');
 	my $what;
 
 	if ($kind =~ /^(?:value|largebytes|key)$/)
@@ -102,12 +104,12 @@ sub _one
 	# a checksum that was damaged itself stays so
 	$seal = 0 if $what =~ /^(?:crc|check)\b/;
 	$seal &&= $image->seal($thing);
-	return _done($kind, $thing, $what, $seal);
+	return _done($kind, $thing, $what, $seal, unwritten => $root && $image->field($thing, 'begin') == 0 ? 1 : 0);
 }
 
 sub _done
 {
-	my ($kind, $thing, $what, $seal) = @_;
+	my ($kind, $thing, $what, $seal, %more) = @_;
 	# a line of a page is of its entries, mostly
 	my $loose = $kind eq 'key' || ($kind eq 'entry' && $what =~ /^(?:block_hi|block_lo|offset|whole)\b/) ||
 	  ($kind eq 'page' && $what =~ /^whole: line/);
@@ -121,7 +123,8 @@ sub _done
 		sealed => $seal ? 1 : 0,
 		forged => $forged ? 1 : 0,
 		loose  => $loose ? 1 : 0,
-		text   => "$thing->{label} (at $thing->{at}): $what" . ($seal ? ', checksum made right' : '')
+		text   => "$thing->{label} (at $thing->{at}): $what" . ($seal ? ', checksum made right' : ''),
+		%more
 	};
 }
 

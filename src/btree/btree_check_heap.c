@@ -25,6 +25,7 @@
 #include "common/pg_prng.h"
 #include "compat/nvm_compat_index.h"
 #include "miscadmin.h"
+#include "pool/nvm_allvisible.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -118,7 +119,9 @@ nvm_index_check_heap_pass(IndexCheck *check)
 }
 
 /*
- * The row to which an entry leads, if there is one: is it the entry's?
+ * The row to which an entry leads, if there is one: is it the entry's?  An
+ * index-only scan takes it for granted that there is one where the block is noted as
+ * visible to all, which for an entry that was read before holds for our snapshot, too.
  */
 static void
 check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 hash)
@@ -129,10 +132,18 @@ check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 has
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
 	ExprContext *econtext = GetPerTupleExprContext(check->estate);
+	bool		everybodys = nvm_allvisible(((NvmIndexFetchBase *) check->fetch)->state,
+											ItemPointerGetBlockNumberNoCheck(tid));
 
 	if (!table_index_fetch_tuple(check->fetch, &at, check->snapshot, check->slot,
 								 &call_again, &all_dead))
+	{
+		if (everybodys)
+			nvm_index_check_report(check, blkno, item, "entry leads to (%u,%u), where there is no row, in a block that is noted as visible to all transactions",
+								   ItemPointerGetBlockNumberNoCheck(tid),
+								   ItemPointerGetOffsetNumberNoCheck(tid));
 		return;
+	}
 	ResetExprContext(econtext);
 	if (check->predicate != NULL && !ExecQual(check->predicate, econtext))
 		nvm_index_check_report(check, blkno, item, "entry leads to row (%u,%u), which the index's predicate excludes",

@@ -330,6 +330,25 @@ look('marks of entries as dead, of an earlier run',
 	},
 	"$by_index SELECT count(id) FROM (SELECT id FROM x ORDER BY id OFFSET 0) s", '^1500$',
 	"SELECT count(*) FROM nvm.check('x', true)", '^0$');
+$before = 'DELETE FROM t WHERE id = 300';
+look('an entry of a dead row that leads to no row',
+	sub {
+		my ($image) = @_;
+		my ($v) = versions($image, 't', 300);
+		my ($live) = versions($image, 't', 301);
+		my ($entry) = grep { $_->{dir} == $dir{t_pkey} && $image->field($_, 'offset') == $v->{cell} &&
+			  $image->field($_, 'block_lo') == $v->{blk} } $image->things('entry');
+		is($live->{blk}, $v->{blk}, 'the next row is in that block');
+		$image->put($entry, 'offset', $live->{cell} + 1);
+		return "$v->{blk}," . ($live->{cell} + 1);
+	},
+	# VACUUM takes the entry for another one's, and the block is visible to all without the row
+	'VACUUM t', '^$', "$by_table SELECT count(*) FROM t", '^599$',
+	"$by_index SELECT count(*) FROM (SELECT id FROM t WHERE id > 0 OFFSET 0) s", '^600$',
+	"SELECT problem FROM nvm.check('t', true)", 'entry leads to \(PLACE\), where there is no row, in a block that is noted as visible to all transactions',
+	"REINDEX INDEX t_pkey; $by_index SELECT count(*) FROM (SELECT id FROM t WHERE id > 0 OFFSET 0) s", '^599$',
+	"SELECT problem FROM nvm.check('t', true)", '^$');
+$before = undef;
 look('a lock of this run that nobody holds',
 	sub {
 		my ($image) = @_;
