@@ -574,6 +574,10 @@ sub _look_at_log
 		next if $line =~ /does not outlive a reboot|one copy of the header of NVM pool .* is rewritten/;
 		# DROP DATABASE is redone
 		next if $line =~ /(?:could not open directory|some useless files may be left behind in old database directory) "(?:base|pg_tblspc)/;
+		# a checkpoint writes the files of prepared transactions before pg_control says that it was
+		# there; killed between, the next recovery removes them, and has the transactions from
+		# the WAL, for which the record is held against the database
+		next if $line =~ /WARNING: .*removing future two-phase state file for transaction/;
 		# PostgreSQL's own, between DDL of two sessions
 		next if $line =~ /XX000 .*(?:tuple concurrently|could not open relation with OID|cache lookup failed for)/;
 		push @problems, "the server's log has: $line";
