@@ -29,8 +29,9 @@ def say(good, what):
 
 
 def same(message):
-	"""A message without what differs from table to table."""
-	return re.sub(r'\d+', 'N', re.sub(r'"[^"]*"', '"X"', message))
+	"""A message without what differs from table to table: names, numbers, a value of one character."""
+	message = re.sub(r': \S$', ': X', re.sub(r'"[^"]*"', '"X"', message))
+	return re.sub(r'\b0x[0-9a-f]+|\d+', 'N', message)
 
 
 def run(psql, database, statement):
