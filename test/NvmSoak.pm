@@ -566,6 +566,9 @@ sub _look_at_log
 		next if $line =~ /PANIC: .*failpoint|terminated by signal (?:9|6)\b/;
 		next if $line =~ /FATAL: .*(?:the database system is|terminating (?:connection|background worker|autovacuum|logical)|terminating .* due to|connection to client lost|could not (?:send|receive) data)/;
 		next if $line =~ /WARNING: .*terminating connection because of crash/;
+		# that is what PostgreSQL says, too, where a fast stop meets somebody who is connecting
+		next if $line =~ /FATAL: .*canceling authentication due to timeout/ &&
+		  $log =~ /received fast shutdown request.*\Q$line\E/s;
 		# of REINDEX CONCURRENTLY that a crash has ended
 		next if $line =~ /WARNING: .*cannot reindex invalid index/;
 		# with autovacuum_naptime of a second that is after one second
