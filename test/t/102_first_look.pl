@@ -319,6 +319,12 @@ of_page('length of a column in an entry', 'x_b', 'entry \d+: columns do not fit 
 	$image->store($keys[3]{at}, 4, 0xFFFFFFF0);
 	return $leaf->{blk};
 });
+of_page('the last entry of a leaf is not counted', 'x_b', '\d+ entries of the base take \d+ bytes of \d+', sub {
+	my ($image, @pages) = @_;
+	my $leaf = (leaves($image, @pages))[3];
+	$image->put($leaf, 'nbase', $image->field($leaf, 'nbase') - 1);
+	return $leaf->{blk};
+});
 look('marks of entries as dead, of an earlier run',
 	sub {
 		my ($image) = @_;
