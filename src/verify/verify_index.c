@@ -89,7 +89,6 @@ image_entries(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 	uint32		ntail = NVM_INDEX_NTAIL(nvm_index_tail_of(header, verify->marks));
 	uint32		off = NVM_INDEX_UPPER(nvm_index_tail_of(header, verify->marks));
 	uint32		settled = NVM_INDEX_SETTLED(header->commit);
-	uint32		total = 0;
 
 	for (uint32 i = 0; i < ntail; i++)
 	{
@@ -115,24 +114,29 @@ image_entries(NvmIndexVerify *verify, uint32 blkno, CheckImage *image)
 					   off, header->base_upper);
 		return false;
 	}
+	/* in the order of base[] and without gaps, as nvm_index_form leaves them */
 	for (uint32 i = 0; i < header->nbase; i++)
 	{
-		uint32		space = image_entry(image, NVM_INDEX_OFFSET(base[i]),
-										header->base_upper, NVM_INDEX_PAGE_SIZE);
+		uint32		space;
 
-		if (space == 0)
+		if (NVM_INDEX_OFFSET(base[i]) != off)
 		{
-			verify->report(verify, blkno, i + 1, "entry of the base at byte %u is not whole, or is there twice",
-						   NVM_INDEX_OFFSET(base[i]));
+			verify->report(verify, blkno, i + 1, "entry of the base is at byte %u instead of %u",
+						   NVM_INDEX_OFFSET(base[i]), off);
 			return false;
 		}
-		total += space;
+		space = image_entry(image, off, header->base_upper, NVM_INDEX_PAGE_SIZE);
+		if (space == 0)
+		{
+			verify->report(verify, blkno, i + 1, "entry of the base at byte %u is not whole", off);
+			return false;
+		}
+		off += space;
 	}
-	/* they lie there without gaps, nvm_index_form */
-	if (total + header->base_upper != NVM_INDEX_PAGE_SIZE)
+	if (off != NVM_INDEX_PAGE_SIZE)
 	{
-		verify->report(verify, blkno, 0, "%u entries of the base take %u bytes of %u",
-					   header->nbase, total, NVM_INDEX_PAGE_SIZE - header->base_upper);
+		verify->report(verify, blkno, 0, "%u entries of the base end at byte %u of %u",
+					   header->nbase, off, NVM_INDEX_PAGE_SIZE);
 		return false;
 	}
 	return true;

@@ -108,9 +108,14 @@ my @damage = grep { !$only || $_->[0] eq $only } (
 	[ 'an incomplete split that is none', qr/no downlink|INCOMPLETE|^$/, sub { put($mid->{at} + 42, 'S', $mid->{flags} | 0x04); } ],
 	[ 'number of entries', qr/bounds do not fit/, sub { put($mid->{at} + 44, 'S', 4000); } ],
 	[ 'upper', qr/bounds do not fit/, sub { put($mid->{at} + 56, 'S', 32); } ],
-	[ 'an entry out of the page', qr/entry of the base at byte \d+ is not whole/, sub { put(word($mid, 5), 'S', 0x3ff); } ],
-	[ 'an entry twice', qr/is there twice/, sub { put(word($mid, 5), 'S', $mid->{word}[6]); } ],
-	[ 'order of entries', qr/entry is less than the one before it/, sub { put(word($mid, 5), 'S2', @{ $mid->{word} }[ 6, 5 ]); } ],
+	[ 'an entry out of the page', qr/entry of the base is at byte 8184 instead of/, sub { put(word($mid, 5), 'S', 0x3ff); } ],
+	[ 'an entry twice', qr/entry of the base is at byte \d+ instead of/, sub { put(word($mid, 5), 'S', $mid->{word}[6]); } ],
+	[ 'order of words', qr/entry of the base is at byte \d+ instead of/, sub { put(word($mid, 5), 'S2', @{ $mid->{word} }[ 6, 5 ]); } ],
+	[ 'order of entries', qr/entry is less than the one before it/, sub {
+			my @i = map { [ get($_, 'Q2', 16) ] } @{ $mid->{item} }[ 5, 6 ];
+			put($mid->{item}[5], 'Q2', @{ $i[1] });
+			put($mid->{item}[6], 'Q2', @{ $i[0] });
+		} ],
 	[ 'length of an entry', qr/is not whole/, sub { put($mid->{item}[7] + 6, 'S', 0x1ff0); } ],
 	[ 'high key too low', qr/entry is greater than the page's high key/, sub { put($mid->{item}[0] + 8, 'l', key($mid->{item}[3])); } ],
 	[ 'high key too high', qr/key of the downlink to block \d+ is not the high key of the page before/, sub { put($mid->{item}[0] + 8, 'l', key($mid->{item}[0]) + 1); } ],
@@ -126,11 +131,23 @@ my @damage = grep { !$only || $_->[0] eq $only } (
 	# these leave the tree as it should be
 	[ 'a key', qr/which has another key.*has no entry/s, sub { put($mid->{item}[9] + 8, 'l', key($mid->{item}[9]) + 1); } ],
 	[ 'a TID', qr/which has another key.*has no entry/s, sub { put($mid->{item}[9], 'S3', get($mid->{item}[20], 'S3', 6)); } ],
-	[ 'an entry gone', qr/row \(\d+,\d+\) has no entry/, sub {
+	[ 'an entry not counted', qr/entry of the base is at byte \d+ instead of/, sub {
 			my @w = @{ $mid->{word} };
 			splice(@w, 11, 1);
 			put($mid->{at} + 64, 'S' . @w, @w);
 			put($mid->{at} + 44, 'S', scalar @w);
+		} ],
+	# without a gap: those before it are one entry higher, and there is no tail
+	[ 'an entry gone', qr/row \(\d+,\d+\) has no entry/, sub {
+			my @w     = @{ $mid->{word} };
+			my $from  = $mid->{base_upper};
+			my $n     = $mid->{item}[11] - $mid->{at} - $from;
+			my $space = $mid->{item}[12] - $mid->{item}[11];
+			die 'a tail' if $mid->{ntail} || $mid->{upper} != $from;
+			put($mid->{at} + $from + $space, "a$n", get($mid->{at} + $from, "a$n", $n));
+			put($mid->{at} + 64, 'S' . $#w, (map { $_ + $space / 8 } @w[ 0 .. 10 ]), @w[ 12 .. $#w ]);
+			put($mid->{at} + 44, 'S2', $#w, $from + $space);
+			put($mid->{at} + 56, 'S2', $from + $space, 0);
 		} ],
 	[ 'TIDs out of order', qr/TIDs of a posting list are out of order/, sub {
 			my $at = $many->{item}[1] + 16;

@@ -276,7 +276,7 @@ my @damage = (
 	[ 'level', qr/^$i, block $n[3]: page is of level 2, reached on level 0$/m, sub { put($leaf[3] + 40, 'S', 2); } ],
 	[ 'not live', qr/^$i, block $n[3]: page of the tree is not marked as live$/m, sub { put($leaf[3] + 42, 'S', get($leaf[3] + 42, 'S', 2) & ~0x10); } ],
 	[ 'number of entries', qr/^$i, block $n[3]: bounds do not fit/m, sub { put($leaf[3] + 44, 'S', 4000); } ],
-	[ 'an entry twice', qr/^$i, block $n[3], entry \d+: entry of the base at byte \d+ is not whole, or is there twice$/m, sub { put($leaf[3] + 64 + 10, 'S', get($leaf[3] + 64 + 12, 'S', 2)); } ],
+	[ 'an entry twice', qr/^$i, block $n[3], entry \d+: entry of the base is at byte \d+ instead of \d+$/m, sub { put($leaf[3] + 64 + 10, 'S', get($leaf[3] + 64 + 12, 'S', 2)); } ],
 	[ 'downlink', qr/^$i, block \d+, entry \d+: another downlink leads to block $n[1], too$/m, sub { my $word = get($root + 64 + 2 * 3, 'S', 2); put($root + ($word & 0x3ff) * 8, 'S2', 0, $n[1]); } ],
 	[ 'root', qr/^$i, block 77777: a link leads to block 77777 of \d+$/m, sub { put($index[0] + 24, 'L2', 77777, 1); } ],
 	[ 'no root', qr/^$i, block \d+: page is live, but nothing leads to it$/m, sub { put($index[0] + 24, 'L2', 0, 0); } ],

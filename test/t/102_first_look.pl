@@ -305,10 +305,9 @@ of_page('a circle of downlinks', 'x_id', 'entry \d+: downlink leads to block \d+
 of_page('entries out of order', 'x_id', 'entry \d+: entry is less than the one before it', sub {
 	my ($image, @pages) = @_;
 	my ($leaf) = leaves($image, @pages);
-	my @two = map { $leaf->{at} + 64 + 2 * $_ } 10, 40;
-	my @word = map { $image->number($_, 2) } @two;
-	$image->store($two[0], 2, $word[1]);
-	$image->store($two[1], 2, $word[0]);
+	my @two = map { $leaf->{at} + 8 * ($image->number($leaf->{at} + 64 + 2 * $_, 2) & 0x3ff) } 10, 40;
+	my @entry = map { [ $image->number($_, 8), $image->number($_ + 8, 8) ] } @two;
+	$image->store($two[$_], 8, $entry[ 1 - $_ ][0]), $image->store($two[$_] + 8, 8, $entry[ 1 - $_ ][1]) for 0, 1;
 	return $leaf->{blk};
 });
 of_page('length of a column in an entry', 'x_b', 'entry \d+: columns do not fit the entry', sub {
@@ -319,7 +318,15 @@ of_page('length of a column in an entry', 'x_b', 'entry \d+: columns do not fit 
 	$image->store($keys[3]{at}, 4, 0xFFFFFFF0);
 	return $leaf->{blk};
 });
-of_page('the last entry of a leaf is not counted', 'x_b', '\d+ entries of the base take \d+ bytes of \d+', sub {
+of_page('two words of a leaf out of order', 'x_b', 'entry 2: entry of the base is at byte \d+ instead of \d+', sub {
+	my ($image, @pages) = @_;
+	my $leaf = (leaves($image, @pages))[3];
+	my ($one, $two) = map { $image->number($leaf->{at} + 64 + 2 * $_, 2) } 1, 2;
+	$image->store($leaf->{at} + 66, 2, $two);
+	$image->store($leaf->{at} + 68, 2, $one);
+	return $leaf->{blk};
+});
+of_page('the last entry of a leaf is not counted', 'x_b', '\d+ entries of the base end at byte \d+ of 8192', sub {
 	my ($image, @pages) = @_;
 	my $leaf = (leaves($image, @pages))[3];
 	$image->put($leaf, 'nbase', $image->field($leaf, 'nbase') - 1);
@@ -348,8 +355,12 @@ look('an entry of a dead row that leads to no row',
 		$image->put($entry, 'offset', $live->{cell} + 1);
 		return "$v->{blk}," . ($live->{cell} + 1);
 	},
-	# VACUUM takes the entry for another one's, and the block is visible to all without the row
-	'VACUUM t', '^$', "$by_table SELECT count(*) FROM t", '^599$',
+	# VACUUM takes the entry for another one's, and the block is visible to all without the row, once
+	# nobody's snapshot is as old as that
+	'VACUUM t', '^$', 'SELECT pg_current_xact_id() IS NULL', '^f$',
+	$by_index . 'DO $$ BEGIN FOR i IN 1..100 LOOP ' .
+	  'EXIT WHEN (SELECT count(*) FROM (SELECT id FROM t WHERE id > 0 OFFSET 0) s) = 600; PERFORM pg_sleep(0.1); END LOOP; END $$', '^$',
+	"$by_table SELECT count(*) FROM t", '^599$',
 	"$by_index SELECT count(*) FROM (SELECT id FROM t WHERE id > 0 OFFSET 0) s", '^600$',
 	"SELECT problem FROM nvm.check('t', true)", 'entry leads to \(PLACE\), where there is no row, in a block that is noted as visible to all transactions',
 	"REINDEX INDEX t_pkey; $by_index SELECT count(*) FROM (SELECT id FROM t WHERE id > 0 OFFSET 0) s", '^599$',
