@@ -34,7 +34,7 @@ does not stop, a nvm_poolcheck that is ended by a signal;
 =item *	an answer other than the right one, if nothing was said of damage before it, by a
 statement of the same image, by the log, or by an error of its own. Excused is what nobody
 can know, where contents were given a right checksum (C<forged> in NvmFuzzDamage), or a row may
-never have been written by a run that crashed (C<unwritten>), and of
+never have been written, or not been decided, by a run that crashed (C<unwritten>), and of
 index entries, which have none (C<loose>), what nvm.check() then finds.
 
 =back

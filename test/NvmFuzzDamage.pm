@@ -20,7 +20,8 @@ again, since all else stops at them.
 What is done says of itself whether anybody could know of it. C<forged>: contents of a
 column, or the identity of a storage, and the checksum that covers them was made right; or
 the stamp of another transaction that there was. C<unwritten>: the first version of a row has
-no begin stamp any more, as if a run that crashed had handed out its cells and not come to write it. C<loose>: key or TID of an index
+no begin stamp any more, as if a run that crashed had handed out its cells and not come to write it, or
+it became the version of a transaction that the crash left undecided, of which anything may be there. C<loose>: key or TID of an index
 entry, which no checksum covers; nvm.check(..., true) has to know of that, and a query need not.
 
 =cut
@@ -104,7 +105,7 @@ sub _one
 	# a checksum that was damaged itself stays so
 	$seal = 0 if $what =~ /^(?:crc|check)\b/;
 	$seal &&= $image->seal($thing);
-	return _done($kind, $thing, $what, $seal, unwritten => $root && $image->field($thing, 'begin') == 0 ? 1 : 0);
+	return _done($kind, $thing, $what, $seal, unwritten => $what =~ /, undecided$/ || $root && $image->field($thing, 'begin') == 0 ? 1 : 0);
 }
 
 sub _done
@@ -191,11 +192,12 @@ sub _whole
 		$image->set($thing->{at}, $theirs);
 		$image->set($other->{at}, $mine) if $how eq 'exchange';
 		$how .= " with $other->{label}";
+		$how .= ', undecided' if $thing->{kind} eq 'version' && grep { _plausible($image, $image->field($_, 'begin')) == 2 } $thing, $other;
 	}
 	return "whole: $how";
 }
 
-# Has a transaction had this stamp?
+# Has a transaction had this stamp?  2: one that had not been decided.
 sub _plausible
 {
 	my ($image, $stamp) = @_;
@@ -203,7 +205,9 @@ sub _plausible
 
 	return 0 unless $slot && $stamp >> 48 < 16384;
 	my $counter = $stamp & ((1 << 48) - 1);
-	return $counter > 0 && $counter <= ($image->field($slot, 'word') >> 16) + 1;
+	my $undecided = ($image->field($slot, 'word') >> 16) + 1;
+	return 0 if $counter == 0 || $counter > $undecided;
+	return $counter == $undecided ? 2 : 1;
 }
 
 sub _bytes

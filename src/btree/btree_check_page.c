@@ -138,6 +138,28 @@ check_columns(IndexCheck *check, IndexTuple itup, int natts)
 }
 
 /*
+ * May these be TIDs of rows?  A bitmap takes no others.
+ */
+static bool
+check_tids(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple itup)
+{
+	ItemPointer tids = BTreeTupleGetHeapTID(itup);
+	int			ntids = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
+
+	for (int k = 0; k < ntids; k++)
+	{
+		OffsetNumber off = ItemPointerGetOffsetNumberNoCheck(&tids[k]);
+
+		if (off >= NVM_FIRST_CELL && off < NVM_CELLS)
+			continue;
+		nvm_index_check_report(check, copy->blkno, i + 1, "entry leads to (%u,%u), which is no place of a row",
+							   ItemPointerGetBlockNumberNoCheck(&tids[k]), off);
+		return false;
+	}
+	return true;
+}
+
+/*
  * Is this an entry that may be on such a page?
  */
 static bool
@@ -171,6 +193,8 @@ check_kind(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple itup)
 		nvm_index_check_report(check, copy->blkno, i + 1, "entry of a leaf has %d columns", natts);
 		return false;
 	}
+	if (!check_tids(check, copy, i, itup))
+		return false;
 	if (!BTreeTupleIsPosting(itup))
 		return true;
 	if (!check->cache.allequalimage)

@@ -318,6 +318,13 @@ of_page('length of a column in an entry', 'x_b', 'entry \d+: columns do not fit 
 	$image->store($keys[3]{at}, 4, 0xFFFFFFF0);
 	return $leaf->{blk};
 });
+of_page('a place that no row has', 'x_b', 'entry \d+: entry leads to \(\d+,24861\), which is no place of a row', sub {
+	my ($image, @pages) = @_;
+	my ($leaf) = leaves($image, @pages);
+	my ($entry) = grep { $_->{dir} == $leaf->{dir} && $image->field($_, 'block_lo') == 4 } $image->things('entry');
+	$image->put($entry, 'offset', 0x611d);
+	return $entry->{blk};
+});
 of_page('two words of a leaf out of order', 'x_b', 'entry 2: entry of the base is at byte \d+ instead of \d+', sub {
 	my ($image, @pages) = @_;
 	my $leaf = (leaves($image, @pages))[3];
