@@ -108,7 +108,8 @@ CREATE FUNCTION nvm.pool_info(
     OUT status text, OUT reason text, OUT hint text, OUT directory text,
     OUT persist_method text, OUT medium_is_volatile bool,
     OUT size bigint, OUT used bigint, OUT free bigint, OUT max_size bigint,
-    OUT incarnation bigint, OUT uuid uuid, OUT was_clean bool, OUT open_us bigint)
+    OUT incarnation bigint, OUT uuid uuid, OUT was_clean bool, OUT open_us bigint,
+    OUT ignored_standbys text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_pool_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -187,6 +188,18 @@ SELECT i.id, d.datname AS database,
 
 COMMENT ON VIEW nvm.relations IS
 'storages in the pool: what they belong to and what they take; rows and versions are estimates';
+COMMENT ON COLUMN nvm.relations.database IS
+'name of the database; NULL if it is gone (nvm.drop_orphans() drops the storage)';
+COMMENT ON COLUMN nvm.relations.relation IS
+'the table or index; NULL in another database than this, or if it is gone';
+
+CREATE FUNCTION nvm.size(relation regclass)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'nvm_size'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.size(regclass) IS
+'bytes in the pool of one nvm table with its large values, or of one nvm_btree index; 0 for a relation without storage there (a partitioned one too: sum over pg_partition_tree), NULL for one that does not exist';
 
 CREATE FUNCTION nvm.activity_info(
     OUT commits bigint, OUT mixed_commits bigint, OUT aborts bigint,
@@ -253,6 +266,7 @@ REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.gaps_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.index_rebuilds_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.relations_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.size(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
@@ -266,6 +280,7 @@ GRANT EXECUTE ON FUNCTION nvm.recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.gaps_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.index_rebuilds_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.relations_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.size(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;

@@ -81,11 +81,20 @@ fi
 # which nobody asked for.
 no_cluster=/etc/postgresql-common/createcluster.d/pg_nvm_packages.conf
 log=$(mktemp "${TMPDIR:-/tmp}/pg_nvm_packages.XXXXXX")
-trap 'rm -f "$no_cluster"' EXIT
+still=
+trap 'rm -f "$no_cluster"; [ -z "$still" ] || kill "$still" 2>/dev/null' EXIT
 mkdir -p "${no_cluster%/*}"
 echo "create_main_cluster = false" >"$no_cluster"
 
 echo "Installing:$missing"
+echo "With what they need in turn that takes some minutes on a machine that has none of them (8 were seen)."
+(
+	began=$(date +%s)
+	while sleep 20 >/dev/null 2>&1; do
+		echo "    $(($(date +%s) - began)) s: $(tail -n 1 "$log" | cut -c 1-80)"
+	done
+) &
+still=$!
 install() {
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
@@ -100,3 +109,10 @@ if ! install; then
 	fi
 fi
 rm -f "$log"
+
+# the README's "Install" says the same
+case "$missing " in
+	*" postgresql-$server "*)
+		echo "PostgreSQL $server is installed, and no cluster of it was made.  For one of your own:"
+		echo "  pg_createcluster $server main --start" ;;
+esac

@@ -12,7 +12,7 @@ CREATE VIEW methods AS
 	FROM pg_class c JOIN pg_am a ON a.oid = c.relam JOIN pg_index x ON x.indexrelid = c.oid
 		JOIN pg_class t ON t.oid = x.indrelid LEFT JOIN pg_inherits h ON h.inhrelid = c.oid
 	WHERE t.relname LIKE 'ixp%';
-CREATE FUNCTION sound() RETURNS SETOF text LANGUAGE sql AS $$
+CREATE FUNCTION sound() RETURNS SETOF text LANGUAGE sql SET client_min_messages = warning AS $$
 	SELECT c.relname || ': ' || f::text FROM pg_class c JOIN pg_am a ON a.oid = c.relam AND a.amname = 'nvm',
 		nvm.check(c.oid, heapallindexed => true) f WHERE c.relname LIKE 'ixp%' AND c.relkind = 'r'
 	UNION ALL SELECT problem FROM nvm.check_pool() $$;

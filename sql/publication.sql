@@ -58,22 +58,58 @@ SELECT tableoid::regclass FROM pp;
 SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('pp'::regclass, 'pp1'::regclass) ORDER BY 1;
 DROP TABLE pp, pp3, pp4;
 DROP PUBLICATION pub;
--- by its schema, or because all are published: a warning
+-- by its schema, or because all are published: a warning with its first nvm table
 CREATE TABLE roamer (a int) USING nvm;
 CREATE PUBLICATION pub FOR TABLES IN SCHEMA nvm_pub_empty;
 CREATE TABLE nvm_pub_empty.new (a int) USING nvm;
 CREATE TABLE nvm_pub_empty.copied USING nvm AS SELECT 1 AS a;
+DROP TABLE nvm_pub_empty.new, nvm_pub_empty.copied;
+CREATE TABLE nvm_pub_empty.copied USING nvm AS SELECT 1 AS a;
+DROP TABLE nvm_pub_empty.copied;
 CREATE TABLE nvm_pub_empty.heap (a int) USING heap;
 CREATE UNLOGGED TABLE nvm_pub_empty.unlogged (a int) USING nvm;
 ALTER TABLE nvm_pub_empty.heap SET ACCESS METHOD nvm;
 ALTER TABLE roamer SET SCHEMA nvm_pub_empty;
+ALTER TABLE nvm_pub_empty.heap SET ACCESS METHOD heap;
+ALTER TABLE nvm_pub_empty.roamer SET SCHEMA public;
+ALTER TABLE roamer SET SCHEMA nvm_pub_empty;
+DROP TABLE nvm_pub_empty.roamer;
 ALTER TABLE nvm_pub_empty.unlogged SET LOGGED;
+DROP TABLE nvm_pub_empty.unlogged;
+-- several at once, as a partition with its own
+CREATE TABLE nvm_pub_empty.pp (a int) PARTITION BY LIST (a);
+CREATE TABLE ppp (a int) PARTITION BY LIST (a);
+CREATE TABLE ppp1 PARTITION OF ppp FOR VALUES IN (1) USING nvm;
+CREATE TABLE ppp2 PARTITION OF ppp FOR VALUES IN (2) USING nvm;
+ALTER TABLE nvm_pub_empty.pp ATTACH PARTITION ppp DEFAULT;
+DROP TABLE nvm_pub_empty.pp;
+-- each publication for itself
+CREATE PUBLICATION pub_h FOR TABLES IN SCHEMA nvm_pub;
+CREATE TABLE nvm_pub_empty.new (a int) USING nvm;
+CREATE TABLE nvm_pub.new (a int) USING nvm;
+DROP PUBLICATION pub_h;
+DROP TABLE nvm_pub_empty.new;
 DROP PUBLICATION pub;
+-- all tables: n is one of them
 CREATE PUBLICATION pub FOR ALL TABLES;
 CREATE TABLE anywhere (a int) USING nvm;
-CREATE TABLE anywhere_heap (a int) USING heap;
-CREATE TEMP TABLE anywhere_temp (a int) USING nvm;
 CREATE MATERIALIZED VIEW anywhere_mv USING nvm AS SELECT 1 AS a;
+-- of temporary tables nothing is said, also where they are the only ones
+BEGIN;
+SET LOCAL client_min_messages = error;
+DROP SCHEMA nvm_pub, nvm_pub_empty CASCADE;
+SET LOCAL client_min_messages = warning;
+CREATE TEMP TABLE anywhere_temp (a int) USING nvm;
+CREATE TABLE pg_temp.anywhere_temp2 (a int) USING nvm;
+CREATE TEMP TABLE anywhere_temp3 USING nvm AS SELECT 1 AS a;
+SET LOCAL default_table_access_method = nvm;
+SELECT 1 AS a INTO TEMP anywhere_temp4;
+CREATE TEMP TABLE anywhere_temp5 () INHERITS (anywhere_temp);
+CREATE TEMP TABLE IF NOT EXISTS anywhere_temp5 (a int);
+SET LOCAL search_path = pg_temp;
+CREATE TABLE anywhere_temp6 (a int);
+CREATE TABLE public.anywhere_temp6 (a int);
+ROLLBACK;
 DROP PUBLICATION pub;
 DROP SCHEMA nvm_pub_empty CASCADE;
 

@@ -27,7 +27,8 @@ UPDATE v2 SET g = 1;
 DELETE FROM v3 WHERE val = 21 RETURNING *;
 INSERT INTO v2 (id, val) VALUES (2, 99) ON CONFLICT (id) DO UPDATE SET val = excluded.val RETURNING *;
 INSERT INTO v2 (id, val) VALUES (2, 9) ON CONFLICT (id) DO UPDATE SET val = excluded.val;
-UPDATE v1 SET v = o.v + 1 FROM base o WHERE o.id = v1.id + 1 AND v1.id < 4 RETURNING v1.id, v1.v, o.id;
+WITH u AS (UPDATE v1 SET v = o.v + 1 FROM base o WHERE o.id = v1.id + 1 AND v1.id < 4 RETURNING v1.id, v1.v, o.id)
+SELECT * FROM u ORDER BY 1;
 SELECT * FROM base ORDER BY id;
 SELECT * FROM v3 ORDER BY id FOR UPDATE;
 -- INSTEAD OF triggers on a join

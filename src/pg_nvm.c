@@ -12,6 +12,7 @@
 #include "btree/nvm_btree.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nvm_library.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "storage/ipc.h"
@@ -89,6 +90,7 @@ _PG_init(void)
 	nvm_wbl_define_settings();
 	nvm_btree_define_settings();
 	nvm_ddl_define_settings();
+	nvm_warn_of_unknown_settings();
 	MarkGUCPrefixReserved("nvm");
 
 	prev_shmem_request_hook = shmem_request_hook;
@@ -101,12 +103,15 @@ _PG_init(void)
 	nvm_table_register();
 	nvm_btree_register();
 	nvm_btree_register_hooks();
+	nvm_btree_register_planner();
 	nvm_index_register_relpages();
 	nvm_ddl_register_hooks();
+	nvm_index_identity_register_hook();
 	nvm_speculative_register_hook();
 	nvm_bitmap_register_hook();
 	nvm_allvisible_register_hook();
 	nvm_block_readers_register_hooks();
+	nvm_plan_register_hooks();
 	nvm_snapshot_register_hook();
 	nvm_wbl_register_workers();
 	nvm_btree_register_workers();

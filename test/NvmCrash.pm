@@ -269,7 +269,9 @@ BEGIN
 		WHERE relname LIKE 'ddl\_%' AND relkind = 'r' AND relname NOT IN (SELECT rel FROM ddl);
 
 	FOR r IN SELECT i.indrelid, i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-			 JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nvm' AND i.indisvalid ORDER BY 1, 2
+			 JOIN pg_am a ON a.oid = c.relam JOIN pg_class ic ON ic.oid = i.indexrelid JOIN pg_am ia ON ia.oid = ic.relam
+			 -- the others have no order; NvmCrashKinds looks at them
+			 WHERE a.amname = 'nvm' AND i.indisvalid AND ia.amname IN ('btree', 'nvm_btree') ORDER BY 1, 2
 	LOOP
 		RETURN QUERY SELECT verify_index(r.indrelid, r.indexrelid);
 	END LOOP;
@@ -912,6 +914,10 @@ sub end_session
 		$self->{prepared}{"$1_$2"} = $3 if $line =~ /^prepared (-?\d+) (\d+)( left)?$/;
 		delete $self->{prepared}{"$1_$2"}
 		  if $line =~ /^(?:ack|rolled back) (-?\d+) (\d+)$/;
+		# a listener is told of what has committed
+		next unless $line =~ /^Asynchronous notification "heard" with payload "(-?)(\d+) (\d+)" received/;
+		$self->{acked}{$2}{$3} = 1 if $1 eq '';
+		push @problems, "a listener has heard of $2/$3, which was rolled back" if $1 ne '';
 	}
 	my $err = slurp_file($s->{err});
 	# 2: the connection was lost; 3 is an error in the script, and what psql says as

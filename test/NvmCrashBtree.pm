@@ -41,17 +41,17 @@ sub is_ours { return $_[0] =~ /^(?:btree|index|pool-redo|redo)-/; }
 
 =pod
 
-=item NvmCrashBtree::base(NAME)
+=item NvmCrashBtree::base(NAME, SQL)
 
-NvmCrash::make_base with the tables.
+NvmCrash::make_base with the tables, and what SQL makes besides.
 
 =cut
 
 sub base
 {
-	my ($name) = @_;
+	my ($name, $sql) = @_;
 	return NvmCrash::make_base($name,
-		fill => sub { $_[0]->safe_psql('postgres', schema()); });
+		fill => sub { $_[0]->safe_psql('postgres', schema() . ($sql // '')); });
 }
 
 sub schema

@@ -219,7 +219,16 @@ The pool's directory and its file as set now.
 =cut
 
 sub pool_dir  { return $_[0]->{nvm_pool}; }
-sub pool_file { return $_[0]->{nvm_pool} . '/pool'; }
+
+sub pool_file
+{
+	my ($self) = @_;
+	my $dir = $self->{nvm_pool};
+	my $data = $self->data_dir;
+
+	$dir = "$data/$dir" if $dir !~ m,^/,;
+	return "$dir/" . ($dir =~ m,^\Q$data\E/, ? 'pgsql_tmp.nvm_pool.do_not_delete' : 'pool');
+}
 
 =pod
 

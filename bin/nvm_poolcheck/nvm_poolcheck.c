@@ -87,10 +87,11 @@ ask_postgres(const char *postgres, const char *data_dir, const char *setting,
 }
 
 /*
- * The directory of the pool that the server with this data directory has.
+ * The directory of the pool that the server with this data directory has, and
+ * the file's name in it.
  */
 static void
-find_pool(const char *argv0, const char *data_dir, char *dir)
+find_pool(const char *argv0, const char *data_dir, char *dir, const char **name)
 {
 	char		self[MAXPGPATH];
 	char		postgres[MAXPGPATH];
@@ -118,7 +119,10 @@ find_pool(const char *argv0, const char *data_dir, char *dir)
 	if (!ask_postgres(postgres, data_dir, "nvm.pool_directory", true, value, sizeof(value)) ||
 		value[0] == '\0')
 		strlcpy(value, NVM_POOL_DIRECTORY, sizeof(value));
-	nvm_pool_directory_name(dir, value, real_data_dir[0] ? real_data_dir : data_dir);
+	if (real_data_dir[0] == '\0')
+		strlcpy(real_data_dir, data_dir, sizeof(real_data_dir));
+	nvm_pool_directory_name(dir, value, real_data_dir);
+	*name = nvm_pool_file_name(dir, real_data_dir);
 }
 
 /* ---- --describe ---- */
@@ -219,6 +223,7 @@ main(int argc, char **argv)
 	PoolFile	file;
 	NvmPoolHeader header;
 	Pool	   *pool;
+	const char *name = NVM_POOL_FILE;
 	int			c;
 
 	pg_logging_init(argv[0]);
@@ -278,8 +283,8 @@ main(int argc, char **argv)
 	if (pool_dir != NULL)
 		strlcpy(dir, pool_dir, sizeof(dir));
 	else
-		find_pool(argv[0], data_dir, dir);
-	pool_file_open(&file, dir);
+		find_pool(argv[0], data_dir, dir, &name);
+	pool_file_open(&file, dir, name);
 	if (!pool_file_header(&file, &header))
 		return result(&file, describe_only);
 	nvm_pool_set_uuid(header.uuid);

@@ -100,7 +100,7 @@ extern void progress_end(void);
 /* ---- poolcheck_file.c ---- */
 
 /* ends the program if the pool cannot be read, or is in use */
-extern void pool_file_open(PoolFile *file, const char *dir);
+extern void pool_file_open(PoolFile *file, const char *dir, const char *name);
 /* false if there is nothing more to check */
 extern bool pool_file_header(PoolFile *file, NvmPoolHeader *header);
 extern void pool_file_map(PoolFile *file, uint64 bytes);

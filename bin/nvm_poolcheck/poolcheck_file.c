@@ -29,13 +29,38 @@
 
 static const PoolFile *mapped = NULL;
 
+/*
+ * The name that is there; `name` if both are, or none.
+ */
+static const char *
+name_found(const char *dir, const char *name)
+{
+	const char *names[] = {NVM_POOL_FILE, NVM_POOL_HIDDEN_FILE};
+	char		path[MAXPGPATH];
+	struct stat st;
+	bool		there[2];
+
+	for (int i = 0; i < 2; i++)
+	{
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		there[i] = lstat(path, &st) == 0;
+	}
+	if (there[0] && there[1])
+	{
+		pg_log_error("directory \"%s\" has two NVM pools: \"%s\" and \"%s\"", dir, names[0], names[1]);
+		pg_log_error_hint("Move away the one that is not this server's.");
+		exit(POOLCHECK_FAILED);
+	}
+	return there[0] ? names[0] : there[1] ? names[1] : name;
+}
+
 void
-pool_file_open(PoolFile *file, const char *dir)
+pool_file_open(PoolFile *file, const char *dir, const char *name)
 {
 	struct stat st;
 
 	memset(file, 0, sizeof(*file));
-	snprintf(file->path, sizeof(file->path), "%s/%s", dir, NVM_POOL_FILE);
+	snprintf(file->path, sizeof(file->path), "%s/%s", dir, name_found(dir, name));
 	if (lstat(file->path, &st) != 0)
 	{
 		int			save_errno = errno;

@@ -157,20 +157,6 @@ nvm_index_merge(Relation index, NvmIndexCache *cache, IndexTuple *items, int nit
 	return n;
 }
 
-int
-nvm_index_normalize(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-					IndexTuple **items)
-{
-	IndexTuple *all = palloc((copy->nitems + 1) * sizeof(IndexTuple));
-	int			n = 0;
-
-	for (int i = copy->first; i < copy->nitems; i++)
-		all[n++] = NvmIndexCopyItem(copy, i);
-	return nvm_index_merge(index, cache, all, n,
-						   nvm_index_deduplicates(index) && !index->rd_index->indisunique,
-						   items);
-}
-
 /* ---- a new image ---- */
 
 bool

@@ -29,6 +29,8 @@
 #include "utils/spccache.h"
 #include "utils/syscache.h"
 
+/* the page to which a descent leads, as a part of one that has to be fetched */
+#define FIRST_PAGE			(1.0 / 40)
 /* work on a page of the tree, in units of cpu_operator_cost, as for btree */
 #define PAGE_WORK			50.0
 /* entries of a block, of an index of which nobody has counted any */
@@ -242,12 +244,14 @@ nvm_btree_costestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	if (index->pages > 1 && index->tuples > 1)
 		pages = ceil(tuples * index->pages / index->tuples);
 
+	/* a lookup costs no page; what a scan reads besides counts as for btree */
 	get_tablespace_page_costs(index->reltablespace, &page_cost, NULL);
+	total = bound.nscans * page_cost * FIRST_PAGE;
 	if (bound.nscans * loop_count > 1)
-		total = index_pages_fetched(pages * bound.nscans * loop_count, index->pages,
-									(double) index->pages, root) * page_cost / loop_count;
+		total += index_pages_fetched((pages - 1) * bound.nscans * loop_count, index->pages,
+									 (double) index->pages, root) * page_cost / loop_count;
 	else
-		total = pages * page_cost;
+		total += (pages - 1) * page_cost;
 
 	args = index_other_operands_eval_cost(root, quals);
 	total += args;
@@ -262,6 +266,7 @@ nvm_btree_costestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 
 	*startup_cost = args + descent;
 	*total_cost = total;
-	*index_correlation = correlation(root, index);
+	/* one row is on one page, in whatever order */
+	*index_correlation = bound.one_row ? 0 : correlation(root, index);
 	*index_pages = pages;
 }

@@ -375,9 +375,18 @@ nvm_btree_complete_opclasses(void)
 		nvm_btree_mirror_opclasses();
 }
 
+/*
+ * nvm.mirror_operator_classes().  Called by CREATE EXTENSION too: without the
+ * pool the extension is of no use, and the first CREATE TABLE may be far away.
+ */
 Datum
 nvm_mirror_operator_classes(PG_FUNCTION_ARGS)
 {
+	if (creating_extension && NvmPool == NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("library pg_nvm is not preloaded: nvm tables cannot be created or used"),
+				 errhint("Set shared_preload_libraries = 'pg_nvm' and restart the server.")));
 	PG_RETURN_INT32(nvm_btree_mirror_opclasses());
 }
 

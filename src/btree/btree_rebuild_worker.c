@@ -37,6 +37,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_index_rebuilds);
 
@@ -520,7 +521,7 @@ nvm_index_rebuilds(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	RebuildList list;
 
-	nvm_pool_require();
+	nvm_table_require();
 	InitMaterializedSRF(fcinfo, 0);
 	list.store = rsinfo->setResult;
 	list.desc = rsinfo->setDesc;

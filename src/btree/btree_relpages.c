@@ -62,7 +62,8 @@ blocks_of(Relation index, BlockNumber *nblocks)
 	NvmStorageKey key;
 	uint32		dir;
 
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
+	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN ||
+		pg_atomic_read_u32(&NvmWbl->resolved) == 0)
 		return false;
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);

@@ -14,6 +14,10 @@
  *	3. Everything else is tested entry by entry.  A bound that includes its
  *	   value goes on with the next column's, for what it is worth.
  *
+ * A row comparison, (a, b) > (5, 1), counts for its first column as a >= 5, and
+ * is a test besides.  Where it makes a bound, that goes on with the row's next
+ * columns (btree_rowcompare.c).
+ *
  * What follows from the bounds is not tested again.  Conditions of one column
  * are held against each other if the operator family can compare their
  * constants: the looser ones are dropped, and contradictions end the scan
@@ -56,6 +60,8 @@ typedef struct NvmScanCondition
 	FmgrInfo   *cmp;			/* (column, type), or NULL */
 	bool		is_array;
 	bool		is_sorted;
+	bool		is_row;			/* a row comparison, as what it says of its first
+								 * column */
 	Datum		value;
 	Datum	   *elems;
 	int			nelems;
@@ -66,6 +72,7 @@ typedef struct NvmColumnBound
 	bool		given;
 	bool		isnull;			/* keeps nulls out */
 	bool		strict;
+	ScanKey		row;			/* a row comparison that goes on with others */
 	Oid			type;
 	Datum		value;
 } NvmColumnBound;
@@ -144,11 +151,8 @@ nvm_scankeys_end(NvmScanKeys *keys)
 	}
 }
 
-/*
- * The family's comparison of two types for column col, or NULL.
- */
-static FmgrInfo *
-scan_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
+FmgrInfo *
+nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
 {
 	Relation	index = keys->low.index;
 	Oid			opfamily = index->rd_opfamily[col];
@@ -284,7 +288,7 @@ read_array(NvmScanKeys *keys, int col, NvmScanCondition *cond)
 
 	cond->is_array = true;
 	cond->is_sorted = false;
-	cmp = scan_proc(keys, col, cond->type, cond->type);
+	cmp = nvm_scankeys_proc(keys, col, cond->type, cond->type);
 	if (cmp != NULL && cond->nelems > 1)
 	{
 		sort.cmp = cmp;
@@ -320,9 +324,12 @@ read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
 
 	memset(cond, 0, sizeof(*cond));
 	cond->key = key;
-	if (key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER | SK_ORDER_BY))
-		elog(ERROR, "nvm_btree index \"%s\" cannot be searched by a row comparison",
-			 RelationGetRelationName(index));
+	if (key->sk_flags & SK_ROW_HEADER)
+	{
+		/* nulls in its other columns are left to the test */
+		cond->is_row = true;
+		key = (ScanKey) DatumGetPointer(key->sk_argument);
+	}
 	if (key->sk_flags & SK_SEARCHNULL)
 	{
 		cond->kind = NVM_COND_NULL;
@@ -337,10 +344,13 @@ read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
 		return false;
 
 	cond->kind = NVM_COND_OPERATOR;
-	cond->strategy = COLUMN_DESC(index, col) ?
-		BTCommuteStrategyNumber(key->sk_strategy) : key->sk_strategy;
+	cond->strategy = nvm_rowcompare_strategy(key, COLUMN_DESC(index, col));
+	if (cond->is_row && cond->strategy == BTLessStrategyNumber)
+		cond->strategy = BTLessEqualStrategyNumber;
+	else if (cond->is_row && cond->strategy == BTGreaterStrategyNumber)
+		cond->strategy = BTGreaterEqualStrategyNumber;
 	cond->type = OidIsValid(key->sk_subtype) ? key->sk_subtype : index->rd_opcintype[col];
-	cond->cmp = scan_proc(keys, col, index->rd_opcintype[col], cond->type);
+	cond->cmp = nvm_scankeys_proc(keys, col, index->rd_opcintype[col], cond->type);
 	cond->value = key->sk_argument;
 	if (key->sk_flags & SK_SEARCHARRAY)
 		return read_array(keys, col, cond);
@@ -354,6 +364,7 @@ add_test(NvmScanKeys *keys, int col, const NvmScanCondition *cond)
 
 	test->key = cond->key;
 	test->is_array = false;
+	test->is_row = cond->is_row;
 	if (cond->kind != NVM_COND_OPERATOR)
 		return;
 	test->value = cond->value;
@@ -379,7 +390,7 @@ value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
 		return false;
 	if (cond->kind == NVM_COND_NOT_NULL)
 		return true;
-	cmp = scan_proc(keys, col, type, cond->type);
+	cmp = nvm_scankeys_proc(keys, col, type, cond->type);
 	if (cmp == NULL || (cond->is_array && !cond->is_sorted))
 	{
 		*known = false;
@@ -439,7 +450,7 @@ merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 		if (keep_tests)
 			continue;
 		column->nelems = n;
-		if (!known)
+		if (!known || conds[i].is_row)
 			add_test(keys, col, &conds[i]);
 	}
 }
@@ -457,7 +468,7 @@ merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
 
 	if (bound->given && !bound->isnull)
 	{
-		FmgrInfo   *cmp = scan_proc(keys, col, cond->type, bound->type);
+		FmgrInfo   *cmp = nvm_scankeys_proc(keys, col, cond->type, bound->type);
 		int			c;
 
 		if (cmp == NULL)
@@ -465,12 +476,13 @@ merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
 		c = compare_values(keys, col, cmp, cond->value, bound->value);
 		if (is_low ? c < 0 : c > 0)
 			return true;
-		if (c == 0 && !strict)
+		if (c == 0 && !strict && (bound->strict || !cond->is_row))
 			return true;
 	}
 	bound->given = true;
 	bound->isnull = false;
 	bound->strict = strict;
+	bound->row = cond->is_row ? cond->key : NULL;
 	bound->type = cond->type;
 	bound->value = cond->value;
 	return true;
@@ -495,7 +507,8 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 		is_low = cond->strategy >= BTGreaterEqualStrategyNumber;
 		if (cond->strategy == BTEqualStrategyNumber || cond->is_array ||
 			cond->cmp == NULL ||
-			!merge_bound(keys, col, is_low ? &column->low : &column->high, is_low, cond))
+			!merge_bound(keys, col, is_low ? &column->low : &column->high, is_low, cond) ||
+			cond->is_row)
 		{
 			if (!keep_tests)
 				add_test(keys, col, cond);
@@ -507,6 +520,7 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	if (!nulls->given)
 	{
 		nulls->given = nulls->isnull = nulls->strict = true;
+		nulls->row = NULL;
 		nulls->type = InvalidOid;
 		nulls->value = (Datum) 0;
 	}
@@ -514,7 +528,7 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	if (column->low.given && !column->low.isnull &&
 		column->high.given && !column->high.isnull)
 	{
-		FmgrInfo   *cmp = scan_proc(keys, col, column->low.type, column->high.type);
+		FmgrInfo   *cmp = nvm_scankeys_proc(keys, col, column->low.type, column->high.type);
 		int			c;
 
 		if (cmp == NULL)
@@ -613,12 +627,8 @@ elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
 	return true;
 }
 
-/*
- * One more part of a bound, for the next column.  type is that of the value,
- * or the column's.
- */
-static void
-add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
+void
+nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
 {
 	Relation	index = key->index;
 	int			col = key->nparts++;
@@ -641,7 +651,7 @@ add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull
 	{
 		part->value = value;
 		part->fast = NVM_FAST_NOT;
-		part->cmp = scan_proc(keys, col, own, type);
+		part->cmp = nvm_scankeys_proc(keys, col, own, type);
 	}
 }
 
@@ -657,23 +667,23 @@ add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
 
 	if (column->isnull)
 	{
-		add_part(keys, &keys->low, type, (Datum) 0, true);
-		add_part(keys, &keys->high, type, (Datum) 0, true);
+		nvm_scankeys_add_part(keys, &keys->low, type, (Datum) 0, true);
+		nvm_scankeys_add_part(keys, &keys->high, type, (Datum) 0, true);
 		return;
 	}
 
 	/* the elements become current one after another: all of one kind */
 	if (type != own && elements_take_width(type, fast, column->elems, column->nelems))
 		type = own;
-	add_part(keys, &keys->low, type, column->elems[0], false);
-	add_part(keys, &keys->high, type, column->elems[0], false);
+	nvm_scankeys_add_part(keys, &keys->low, type, column->elems[0], false);
+	nvm_scankeys_add_part(keys, &keys->high, type, column->elems[0], false);
 	if (column->nelems == 1)
 		return;
 	if (type != own)
 	{
 		keys->low.part[col].fast = keys->high.part[col].fast = NVM_FAST_NOT;
 		keys->low.part[col].value = keys->high.part[col].value = column->elems[0];
-		keys->low.part[col].cmp = keys->high.part[col].cmp = scan_proc(keys, col, own, type);
+		keys->low.part[col].cmp = keys->high.part[col].cmp = nvm_scankeys_proc(keys, col, own, type);
 	}
 	array = &keys->arrays[keys->narrays++];
 	array->part = col;
@@ -693,7 +703,7 @@ extend_bound(NvmScanKeys *keys, NvmIndexKey *key, bool is_low, NvmScanColumn *co
 
 	if (column->equal)
 	{
-		add_part(keys, key, column->type,
+		nvm_scankeys_add_part(keys, key, column->type,
 				 column->isnull ? (Datum) 0 :
 				 column->elems[is_low ? 0 : column->nelems - 1],
 				 column->isnull);
@@ -701,7 +711,12 @@ extend_bound(NvmScanKeys *keys, NvmIndexKey *key, bool is_low, NvmScanColumn *co
 	}
 	if (!bound->given)
 		return false;
-	add_part(keys, key, bound->type, bound->value, bound->isnull);
+	nvm_scankeys_add_part(keys, key, bound->type, bound->value, bound->isnull);
+	if (bound->row != NULL)
+	{
+		nvm_rowcompare_extend(keys, key, is_low, bound->row);
+		return false;
+	}
 	if (bound->strict)
 		key->nextkey = is_low;
 	return !bound->strict;
@@ -852,7 +867,15 @@ nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup)
 	{
 		NvmScanTest *test = &keys->tests[i];
 		bool		isnull;
-		Datum		value = index_getattr(itup, test->key->sk_attno, desc, &isnull);
+		Datum		value;
+
+		if (test->is_row)
+		{
+			if (!nvm_rowcompare_test(test->key, index, itup))
+				return false;
+			continue;
+		}
+		value = index_getattr(itup, test->key->sk_attno, desc, &isnull);
 
 		if (test->key->sk_flags & SK_SEARCHNULL)
 		{

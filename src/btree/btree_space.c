@@ -66,7 +66,10 @@ init_page(NvmIndexCache *cache, NvmIndexPage *page, uint32 blkno)
 	page->epoch++;
 	page->commit = NVM_INDEX_COMMIT(NVM_INDEX_TAIL(NVM_INDEX_PAGE_SIZE, 0), 0);
 	page->check = nvm_index_check_word(cache->dir, blkno, page);
-	/* a header that a crash tears has no magic number */
+
+	/* a header that a crash tears has no magic number: as of a table's block */
+	if (cache->persistence != NVM_INDEX_NOTHING)
+		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
 	__atomic_store_n(&page->magic, NVM_INDEX_MAGIC, __ATOMIC_RELEASE);
 	if (cache->persistence != NVM_INDEX_NOTHING)
 		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
@@ -121,26 +124,52 @@ search_free(NvmIndexCache *cache)
 }
 
 /*
- * One block more.  A search for free ones may have been there first, since
- * until now it was one that was never initialised.
+ * What was made of free blocks is allocated, durably: before a lane makes them
+ * live.
  */
-static uint32
-append_block(NvmIndexCache *cache)
+static void
+drain_alloc(void)
 {
-	for (;;)
+	nvm_drain("btree-alloc");
+}
+
+/*
+ * Make new blocks pages that are allocated and not live, so that no search takes
+ * them for free: see nvm_storage_extend.
+ */
+static void
+make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
+{
+	NvmIndexCache *cache = (NvmIndexCache *) arg;
+
+	for (uint32 i = 0; i < n; i++)
 	{
-		uint32		blkno = nvm_storage_extend(cache->state);
-		NvmIndexPage *page = nvm_index_page(cache->state, blkno);
-		bool		mine;
+		NvmIndexPage *page = nvm_index_page(state, blk + i);
 
 		nvm_index_lock_wait(page);
-		mine = page->magic != NVM_INDEX_MAGIC;
-		if (mine)
-			init_page(cache, page, blkno);
-		nvm_index_unlock(page, mine);
-		if (mine)
-			return blkno;
+		init_page(cache, page, blk + i);
+		nvm_index_unlock(page, true);
 	}
+	if (cache->persistence != NVM_INDEX_NOTHING)
+		drain_alloc();
+}
+
+/*
+ * One block more for the index, made ready or not: see nvm_storage_extend.
+ */
+static uint32
+extend_index(Relation index, NvmIndexCache *cache, NvmReadyCallback ready)
+{
+	ErrorContextCallback context;
+	uint32		blkno;
+
+	context.previous = error_context_stack;
+	context.callback = nvm_extend_context;
+	context.arg = index;
+	error_context_stack = &context;
+	blkno = nvm_storage_extend(cache->state, ready, cache);
+	error_context_stack = context.previous;
+	return blkno;
 }
 
 uint32
@@ -162,16 +191,16 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 		blkno = search_free(cache);
 	}
 	if (blkno == NVM_INDEX_NONE)
-		blkno = append_block(cache);
+		return extend_index(index, cache, make_ready);
 	if (cache->persistence != NVM_INDEX_NOTHING)
-		nvm_drain("btree-alloc");
+		drain_alloc();
 	return blkno;
 }
 
 uint32
 nvm_index_extend(Relation index, NvmIndexCache *cache)
 {
-	return nvm_storage_extend(cache->state);
+	return extend_index(index, cache, NULL);
 }
 
 void

@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "btree/nvm_btree_change.h"
 #include "btree/nvm_btree_persist.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -44,6 +45,9 @@ typedef struct IndexVacuum
 	void	   *callback_state;
 	MemoryContext context;		/* of one page */
 	NvmIndexCopy *copy;
+	IndexTuple *items;			/* of the page, what stays */
+	int			nitems;
+	bool		postings;		/* it had posting lists */
 } IndexVacuum;
 
 static void
@@ -69,12 +73,13 @@ vacuum_end(IndexVacuum *vac)
 }
 
 /*
- * Ask about the TIDs of an entry; those that stay are put in keep[].  Returns
- * their number.
+ * Ask about the TIDs of an entry.  Returns the entry itself if all stay, one of
+ * those that do, or NULL.  *nstay and *ngo count them.
  */
-static int
-vacuum_entry(IndexVacuum *vac, IndexTuple itup, ItemPointer keep)
+static IndexTuple
+vacuum_entry(IndexVacuum *vac, IndexTuple itup, int *nstay, int *ngo)
 {
+	ItemPointerData keep[MaxTIDsPerBTreePage];
 	ItemPointer tids = &itup->t_tid;
 	int			ntids = 1;
 	int			nkeep = 0;
@@ -89,54 +94,49 @@ vacuum_entry(IndexVacuum *vac, IndexTuple itup, ItemPointer keep)
 		if (!vac->callback(&tids[i], vac->callback_state))
 			keep[nkeep++] = tids[i];
 	}
-	return nkeep;
-}
-
-static inline int
-vacuum_ntids(IndexTuple itup)
-{
-	return BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
+	*nstay += nkeep;
+	*ngo += ntids - nkeep;
+	if (nkeep == ntids)
+		return itup;
+	return nkeep > 0 ? _bt_form_posting(itup, keep, nkeep) : NULL;
 }
 
 /*
- * Count what stays on the page that was copied, and what goes.
+ * Ask about all TIDs on the page that was copied, each once: that is what VACUUM
+ * spends most of its time on.  Collects what stays in items[].
  */
 static void
-vacuum_count(IndexVacuum *vac, int *nstay, int *ngo)
+vacuum_ask(IndexVacuum *vac, int *nstay, int *ngo)
 {
-	ItemPointerData keep[MaxTIDsPerBTreePage];
-
 	*nstay = *ngo = 0;
+	vac->nitems = 0;
+	vac->postings = false;
 	for (int i = vac->copy->first; i < vac->copy->nitems; i++)
 	{
 		IndexTuple	itup = NvmIndexCopyItem(vac->copy, i);
-		int			n = vacuum_entry(vac, itup, keep);
 
-		*nstay += n;
-		*ngo += vacuum_ntids(itup) - n;
+		vac->postings |= BTreeTupleIsPosting(itup);
+		itup = vacuum_entry(vac, itup, nstay, ngo);
+		if (itup != NULL)
+			vac->items[vac->nitems++] = itup;
 	}
 }
 
 /*
- * Write the page that was copied without what goes.  False if it has changed.
+ * Write the page that was copied with what stays alone.  False if it has changed.
+ *
+ * Where there are posting lists all equal keys are merged: a list that loses its
+ * lowest TID must not stand before an entry that lay within it.
  */
 static bool
 vacuum_rewrite(IndexVacuum *vac)
 {
-	ItemPointerData keep[MaxTIDsPerBTreePage];
+	bool		merge = nvm_index_deduplicates(vac->index) &&
+		!vac->index->rd_index->indisunique;
 	IndexTuple *items;
-	int			nitems = nvm_index_normalize(vac->index, &vac->cache, vac->copy, &items);
-	int			n = 0;
+	int			n = nvm_index_merge(vac->index, &vac->cache, vac->items, vac->nitems,
+									merge || vac->postings, &items);
 
-	for (int i = 0; i < nitems; i++)
-	{
-		int			nkeep = vacuum_entry(vac, items[i], keep);
-
-		if (nkeep == vacuum_ntids(items[i]))
-			items[n++] = items[i];
-		else if (nkeep > 0)
-			items[n++] = _bt_form_posting(items[i], keep, nkeep);
-	}
 	return nvm_index_rewrite(vac->index, &vac->cache, vac->copy, items, n);
 }
 
@@ -196,7 +196,8 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 			nvm_index_copy(vac->index, &vac->cache, blkno, vac->copy);
 			right = vac->copy->right;
 		}
-		vacuum_count(vac, &nstay, &ngo);
+		vac->items = (IndexTuple *) palloc((vac->copy->nitems + 1) * sizeof(IndexTuple));
+		vacuum_ask(vac, &nstay, &ngo);
 		if (ngo == 0 || vacuum_rewrite(vac))
 			break;
 

@@ -168,6 +168,9 @@ extern void nvm_index_forget_marks(void *block);	/* see table/old_marks.c */
 extern void nvm_btree_shmem_startup(void);	/* after nvm_pool_shmem_startup */
 extern void nvm_btree_define_settings(void);
 extern void nvm_btree_register_hooks(void);
+
+/* planner and executor give us row comparisons (btree_planner.c); in _PG_init */
+extern void nvm_btree_register_planner(void);
 extern void nvm_btree_register_workers(void);
 
 /* ---- pages (btree_page.c) ---- */
@@ -493,15 +496,6 @@ extern bool nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPo
  * *leaf is where the last one went, at first NVM_INDEX_NONE.
  */
 extern void nvm_index_insert_next(Relation index, Relation heap, IndexTuple itup, uint32 *leaf);
-
-/*
- * A copy's items as a sorted list without posting lists, and back: private
- * memory of the current context.  normalize merges equal keys into posting
- * lists where the index allows it; items are then strictly ordered by
- * (key, TID).
- */
-extern int	nvm_index_normalize(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-								IndexTuple **items);
 
 /*
  * Replace the contents of the page of a copy by these data items (its high

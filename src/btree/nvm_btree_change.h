@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_btree_change.h
- *	  What insertion, cleaning and split want of each other.
+ *	  What insertion, cleaning, split and VACUUM want of each other.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -44,6 +44,8 @@ typedef struct NvmScanTest
 	FmgrInfo   *cmp;			/* (column, element): elems are in order.
 								 * NULL: they are not */
 	bool		desc;			/* in descending order */
+	bool		is_row;			/* key is the header of a row comparison; none of
+								 * the rest counts */
 } NvmScanTest;
 
 /* a column whose value is one of several, in the order of the index */
@@ -80,6 +82,18 @@ typedef struct NvmScanKeys
 extern void nvm_scankeys_init(NvmScanKeys *keys, IndexScanDesc scan, int nkeys);
 extern void nvm_scankeys_end(NvmScanKeys *keys);
 
+/*
+ * The family's comparison of two types for column col (from 0), or NULL.
+ */
+extern FmgrInfo *nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid right);
+
+/*
+ * One more part of a bound, for the next column.  type is that of the value,
+ * or the column's.
+ */
+extern void nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type,
+								  Datum value, bool isnull);
+
 /* from scan->keyData; to be started */
 extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
 
@@ -93,6 +107,23 @@ extern void nvm_scankeys_restore(NvmScanKeys *keys, const int *cur);
 
 /* does an entry, a private copy of it, meet all tests? */
 extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup);
+
+/* ---- row comparisons (btree_rowcompare.c) ---- */
+
+/* what a key asks for in the order of its column */
+extern StrategyNumber nvm_rowcompare_strategy(ScanKey key, bool desc);
+
+/*
+ * A bound ends with what a row comparison says of its first column: let it go
+ * on with the columns that follow both in the row and in the index.
+ */
+extern void nvm_rowcompare_extend(NvmScanKeys *keys, NvmIndexKey *key, bool is_low,
+								  ScanKey header);
+
+/* is the comparison true of an entry, a private copy of it? */
+extern bool nvm_rowcompare_test(ScanKey header, Relation index, IndexTuple itup);
+
+/* ---- bounds of a scan ---- */
 
 /* has a scan in this direction left the stretch when it meets itup? */
 static inline bool

@@ -133,7 +133,8 @@ typedef struct NvmIncarnationRecord
 	uint32_t	incarnation;		/* of the last complete open */
 	uint32_t	next_incarnation;
 	uint16_t	severed;			/* NVM_SEVERED_* */
-	uint16_t	bypassed;			/* 1: the server has run without the pool since */
+	uint8_t		bypassed;			/* 1: the server has run without the pool since */
+	uint8_t		armed;				/* 1: in this incarnation the witness was there */
 	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
 } NvmIncarnationRecord;
 

@@ -39,6 +39,7 @@ uint64		nvm_pmem_bytes = 0;
 static char *map_reserved;
 static uint64 map_reserved_size;
 static char *map_base;
+static uint64 map_size;
 
 /*
  * Is a drain no more than a fence?  False when a delay is set or the method is
@@ -109,12 +110,21 @@ nvm_pmem_define_settings(void)
 	nvm_failpoint_define_settings();
 }
 
+static bool
+map_fails(NvmMapFailure *failure, int sqlerrcode, const char *detail, const char *hint)
+{
+	failure->sqlerrcode = sqlerrcode;
+	failure->detail = detail;
+	failure->hint = hint;
+	return false;
+}
+
 /*
  * Resolve the method for this file, or return false and say why not.
  */
 static bool
 choose_method(const char *path, int fd, NvmPersistMethod *method,
-			  const char **errdetail)
+			  NvmMapFailure *failure)
 {
 	*method = (NvmPersistMethod) nvm_persist_method;
 
@@ -122,10 +132,13 @@ choose_method(const char *path, int fd, NvmPersistMethod *method,
 		*method = nvm_probe_method(path, fd);
 	else if (*method == NVM_PERSIST_PMEM &&
 			 !nvm_probe_is_tmpfs(fd) && !nvm_probe_map_sync(fd))
-	{
-		*errdetail = "nvm.persist_method is \"pmem\", but the file system of the pool directory is neither tmpfs nor one that supports MAP_SYNC (DAX), so flushing the processor's caches would make nothing durable. Use \"auto\" or \"msync\".";
-		return false;
-	}
+		return map_fails(failure, ERRCODE_INVALID_PARAMETER_VALUE,
+						 "nvm.persist_method is \"pmem\", but the file system of the pool directory is neither tmpfs nor one that supports MAP_SYNC (DAX), so flushing the processor's caches would make nothing durable",
+						 "Set nvm.persist_method to \"auto\" or \"msync\" and restart the server.");
+	if (*method == NVM_PERSIST_PMEM && !nvm_libpmem_flushes())
+		return map_fails(failure, ERRCODE_INVALID_PARAMETER_VALUE,
+						 "PMEM_NO_FLUSH in the server's environment turns flushes of the processor's caches into nothing",
+						 "Start the server without PMEM_NO_FLUSH in its environment.");
 	return true;
 }
 
@@ -183,9 +196,9 @@ bool
 nvm_pmem_believe(const char *path, int fd)
 {
 	NvmPersistMethod method;
-	const char *errdetail;
+	NvmMapFailure failure;
 
-	return !choose_method(path, fd, &method, &errdetail) ||
+	return !choose_method(path, fd, &method, &failure) ||
 		nvm_msync_believe(path, fd, method == NVM_PERSIST_MSYNC);
 }
 
@@ -194,17 +207,17 @@ nvm_pmem_believe(const char *path, int fd)
  */
 void *
 nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
-			 bool *volatile_medium, const char **errdetail)
+			 bool *volatile_medium, NvmMapFailure *failure)
 {
 	static char message[256];
 	NvmPersistMethod method;
+	const char *detail = NULL;
 	bool		sync;
 
 	Assert(map_base == NULL);
-	*errdetail = NULL;
 	*volatile_medium = nvm_probe_is_tmpfs(fd);
 
-	if (!choose_method(path, fd, &method, errdetail))
+	if (!choose_method(path, fd, &method, failure))
 		return NULL;
 
 	sync = (method == NVM_PERSIST_PMEM && !*volatile_medium);
@@ -212,9 +225,10 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 	if (map_base == NULL)
 	{
 		snprintf(message, sizeof(message),
-				 "mmap of " UINT64_FORMAT " MB of address space failed: %s.",
+				 "mmap of " UINT64_FORMAT " MB of address space failed: %s",
 				 max_size / (1024 * 1024), strerror(errno));
-		*errdetail = message;
+		(void) map_fails(failure, ERRCODE_OUT_OF_MEMORY, message,
+						 "Lower nvm.pool_max_size, or raise the server's limit of address space (ulimit -v).");
 		return NULL;
 	}
 
@@ -228,12 +242,16 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 	if (method != NVM_PERSIST_SIMULATE)
 		nvm_simulate_discard(path);
 	else if (!nvm_simulate_attach(path, fd, map_base, filesize, max_size,
-								  nvm_simulate_settle, errdetail))
+								  nvm_simulate_settle, &detail))
 	{
+		(void) map_fails(failure, ERRCODE_IO_ERROR, detail,
+						 "Check the device that holds the pool.");
 		nvm_pmem_unmap();
 		return NULL;
 	}
 
+	map_size = max_size;
+	nvm_defer_forget();
 	nvm_persist_in_force = method;
 	recompute_drain_path(method, nvm_emulated_flush_delay);
 	return map_base;
@@ -252,6 +270,8 @@ nvm_pmem_unmap(void)
 	(void) munmap(map_reserved, map_reserved_size);
 	map_base = NULL;
 	map_reserved = NULL;
+	map_size = 0;
+	nvm_defer_forget();
 	nvm_persist_in_force = NVM_PERSIST_AUTO;
 	recompute_drain_path(nvm_persist_in_force, 0);
 }
@@ -270,19 +290,24 @@ flush_other(const void *addr, Size len, const void *caller)
 	if (nvm_persist_in_force == NVM_PERSIST_MSYNC)
 		nvm_msync_flush(addr, len);
 	else if (nvm_persist_in_force == NVM_PERSIST_SIMULATE)
+	{
 		nvm_simulate_flush(addr, len, caller);
+		nvm_defer_flush(addr, len);
+	}
 }
 
 /*
- * Write back the cache lines of [addr, addr + len); no guarantee yet.
+ * Have the cache lines of [addr, addr + len) written back; no guarantee yet.
  */
 void
 nvm_flush(const void *addr, Size len)
 {
 	nvm_pmem_flushes++;
 	nvm_pmem_bytes += len;
+	if (unlikely((uint64) ((const char *) addr - map_base) >= map_size || len == 0))
+		return;
 	if (likely(nvm_persist_in_force == NVM_PERSIST_PMEM))
-		nvm_libpmem_flush(addr, len);
+		nvm_defer_flush(addr, len);
 	else
 		flush_other(addr, len, __builtin_return_address(0));
 }
@@ -338,6 +363,8 @@ nvm_drain(const char *name)
 		nvm_failpoint_hit(name);
 
 	nvm_pmem_drains++;
+	if (nvm_noted_lines > 0)
+		nvm_defer_write_back();
 	if (likely(drain_is_simple))
 		nvm_libpmem_drain();
 	else

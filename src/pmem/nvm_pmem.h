@@ -47,19 +47,26 @@ extern void nvm_pmem_shmem_startup(void);
  */
 extern bool nvm_pmem_believe(const char *path, int fd);
 
+/* why nvm_pmem_map failed: the detail ends without a period, the hint is a sentence */
+typedef struct NvmMapFailure
+{
+	int			sqlerrcode;
+	const char *detail;
+	const char *hint;
+} NvmMapFailure;
+
 /*
  * Map file descriptor fd, whose file is pool file `path`, of current length
  * `filesize`, over max_size bytes of address space (beyond the end of the file
  * an access is SIGBUS until the file has been extended).  Resolves AUTO.
  * In the simulate method also creates or opens "<path>.durable" and its
  * companions.  Called in the postmaster, before it forks.  On failure
- * returns NULL and sets *errdetail to a palloc'd or constant message; never
- * throws.  *volatile_medium is set if what is there does not outlive a reboot
- * (tmpfs).
+ * returns NULL and sets *failure, of constant or static messages; never
+ * throws.  *volatile_medium is set if what is there does not outlive a reboot (tmpfs).
  */
 extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
 						  uint64 max_size, bool *volatile_medium,
-						  const char **errdetail);
+						  NvmMapFailure *failure);
 extern void nvm_pmem_unmap(void);
 
 /*
@@ -77,9 +84,9 @@ extern int	nvm_pmem_fsync(int fd);
 extern bool nvm_pmem_grown(uint64 new_size);
 
 /*
- * Write back the cache lines of [addr, addr + len).  No ordering, no
- * guarantee until the caller's next nvm_drain.  Never fails.  Addresses
- * outside the pool are ignored.
+ * Have the cache lines of [addr, addr + len) written back, now or at the
+ * caller's next nvm_drain.  No ordering, no guarantee until that, and none by
+ * anybody else's.  Never fails.  Addresses outside the pool are ignored.
  */
 extern void nvm_flush(const void *addr, Size len);
 
@@ -90,6 +97,12 @@ extern void nvm_flush(const void *addr, Size len);
  * call has one.  With msync, a failure is a PANIC.
  */
 extern void nvm_drain(const char *name);
+
+/*
+ * Write back, without a fence, whatever is still noted; from now on flushes are
+ * noted (true) or write back at once.  For the end of a transaction.
+ */
+extern void nvm_pmem_defer(bool defer);
 
 static inline void
 nvm_persist(const void *addr, Size len, const char *name)

@@ -17,7 +17,15 @@ struct NvmSimControl;
 /* pmem_libpmem.c: user-space flush, the only caller of libpmem */
 extern void nvm_libpmem_flush(const void *addr, Size len);
 extern void nvm_libpmem_drain(void);
+extern bool nvm_libpmem_flushes(void);
 extern bool nvm_libpmem_file_is_pmem(const char *dir);
+
+/* pmem_defer.c: what a flush notes until the next fence; pmem and simulate only */
+#define NVM_PMEM_LINE	64
+extern int	nvm_noted_lines;
+extern void nvm_defer_flush(const void *addr, Size len);
+extern void nvm_defer_write_back(void);
+extern void nvm_defer_forget(void);
 
 /* pmem_msync.c: one fdatasync for the drains of many */
 extern void nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd);
@@ -33,6 +41,7 @@ extern bool nvm_simulate_attach(const char *path, int fd, char *base,
 extern void nvm_simulate_detach(void);
 extern bool nvm_simulate_grown(uint64 new_size);
 extern void nvm_simulate_flush(const void *addr, Size len, const void *caller);
+extern void nvm_simulate_write_back(const void *addr, Size len);
 extern void nvm_simulate_drain(const char *name);
 extern void nvm_simulate_discard(const char *path);
 

@@ -38,6 +38,20 @@ nvm_libpmem_drain(void)
 }
 
 /*
+ * Does nvm_libpmem_flush flush?  With PMEM_NO_FLUSH=1 the library makes nothing of
+ * it, for platforms that flush the caches themselves at a loss of power; it finds
+ * these out without being told.  0 forces flushes; other values say nothing to
+ * today's library, and are not trusted.
+ */
+bool
+nvm_libpmem_flushes(void)
+{
+	const char *value = getenv("PMEM_NO_FLUSH");
+
+	return value == NULL || strcmp(value, "0") == 0;
+}
+
+/*
  * Is a small file in directory `dir` persistent memory by libpmem's own
  * judgement?  pmem_is_pmem would answer for no mapping but the library's own,
  * so make one.  PMEM_IS_PMEM_FORCE replaces that judgement by a wish of whoever

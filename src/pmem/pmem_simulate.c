@@ -57,6 +57,9 @@ static uint64 sim_max_size;
 static int	sim_area;
 static int	sim_area_pid;
 
+/* of the captures in my area: was the line written back, or flushed and noted? */
+static bool sim_written[NVM_SIM_ENTRIES];
+
 #define AtomicWord(ptr)		((pg_atomic_uint64 *) (ptr))
 #define CAPTURES_SIZE \
 	((uint64) NVM_SIM_AREAS * NVM_SIM_ENTRIES * sizeof(NvmSimCapture))
@@ -206,6 +209,10 @@ publish(int area, uint64 e)
 	publish_locked(capture);
 }
 
+/*
+ * Publish those captures of my area that were written back, and drop the others:
+ * of each line that is still noted there will be another one.
+ */
 static void
 publish_area(int area)
 {
@@ -214,7 +221,10 @@ publish_area(int area)
 	uint64		e;
 
 	for (e = 0; e < count; e++)
-		publish(area, e);
+	{
+		if (sim_written[e])
+			publish(area, e);
+	}
 
 	pg_memory_barrier();
 	pg_atomic_write_u64(AtomicWord(&header->count), 0);
@@ -284,52 +294,78 @@ line_is_captured(uint64 line)
 }
 
 /*
- * Capture the lines of [addr, addr + len), for `caller`.
+ * Capture one line, in my area.  written: the processor writes it back now, so
+ * my next fence waits for it; else it is what an eviction might write.
+ */
+static void
+capture_line(uint64 line, bool written)
+{
+	NvmSimArea *header = &sim_ctl->area[sim_area];
+	NvmSimCapture *capture;
+
+	if (header->count == NVM_SIM_ENTRIES)
+	{
+		pg_atomic_fetch_add_u64(AtomicWord(&sim_ctl->early), (int64) header->count);
+		publish_area(sim_area);
+	}
+	sim_written[header->count] = written;
+	capture = sim_entry(sim_area, header->count);
+	capture->line = line;
+	/* a full barrier: what is read below is no older than the counter */
+	capture->counter = pg_atomic_add_fetch_u64(AtomicWord(&sim_ctl->counter), 1);
+	copy_line(capture->content, sim_working + line * NVM_SIM_LINE);
+	pg_write_barrier();
+	pg_atomic_write_u64(AtomicWord(&header->count), header->count + 1);
+}
+
+/*
+ * First and last line of [addr, addr + len), which begins within the pool; and
+ * an area is mine.
+ */
+static uint64
+captured_lines(const void *addr, Size len, uint64 *last)
+{
+	uint64		offset = (uint64) ((const char *) addr - sim_working);
+
+	len = Min(len, sim_max_size - offset);
+	if (unlikely(sim_area_pid != MyProcPid))
+		sim_area = claim_area();
+	*last = (offset + len - 1) / NVM_SIM_LINE;
+	return offset / NVM_SIM_LINE;
+}
+
+/*
+ * `caller` flushes [addr, addr + len).  What its lines hold now is captured, but
+ * not for the fence: that waits for what pmem_defer.c writes back.
  */
 void
 nvm_simulate_flush(const void *addr, Size len, const void *caller)
 {
-	NvmSimArea *header;
-	uint64		offset;
-	uint64		line;
 	uint64		last;
-	uint64		lines = 0;
+	uint64		line = captured_lines(addr, len, &last);
+	uint64		lines = last - line + 1;
 	uint64		clean = 0;
 	uint64		repeated = 0;
 
-	if (len == 0 || (const char *) addr < sim_working ||
-		(const char *) addr >= sim_working + sim_max_size)
-		return;
-	offset = (uint64) ((const char *) addr - sim_working);
-	len = Min(len, sim_max_size - offset);
-
-	if (unlikely(sim_area_pid != MyProcPid))
-		sim_area = claim_area();
-	header = &sim_ctl->area[sim_area];
-
-	last = (offset + len - 1) / NVM_SIM_LINE;
-	for (line = offset / NVM_SIM_LINE; line <= last; line++)
+	for (; line <= last; line++)
 	{
-		NvmSimCapture *capture;
-
-		if (header->count == NVM_SIM_ENTRIES)
-		{
-			pg_atomic_fetch_add_u64(AtomicWord(&sim_ctl->early),
-									(int64) header->count);
-			publish_area(sim_area);
-		}
-		lines++;
 		clean += line_is_clean(line);
 		repeated += line_is_captured(line);
-		capture = sim_entry(sim_area, header->count);
-		capture->line = line;
-		/* a full barrier: what is read below is no older than the counter */
-		capture->counter = pg_atomic_add_fetch_u64(AtomicWord(&sim_ctl->counter), 1);
-		copy_line(capture->content, sim_working + line * NVM_SIM_LINE);
-		pg_write_barrier();
-		pg_atomic_write_u64(AtomicWord(&header->count), header->count + 1);
+		capture_line(line, false);
 	}
 	nvm_sim_count_flush(caller, lines, clean, repeated);
+}
+
+/*
+ * The lines of [addr, addr + len) are written back.
+ */
+void
+nvm_simulate_write_back(const void *addr, Size len)
+{
+	uint64		last;
+
+	for (uint64 line = captured_lines(addr, len, &last); line <= last; line++)
+		capture_line(line, true);
 }
 
 /*
@@ -515,7 +551,7 @@ nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
 	if (fstat(fd, &st) != 0 || !open_companions(path, filesize, max_size))
 	{
 		snprintf(message, sizeof(message),
-				 "could not open the durable image of the simulated pool: %s.",
+				 "could not open the durable image of the simulated pool: %s",
 				 strerror(errno));
 		*errdetail = message;
 		nvm_simulate_detach();

@@ -51,6 +51,7 @@ typedef struct NvmPoolShared
 	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
+	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */
 	bool		was_bypassed;	/* the server is known to have run without it since */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
@@ -125,6 +126,10 @@ extern void nvm_pool_request_reset(bool force);
  */
 extern bool nvm_pool_settle_reset(void);
 
+/* note, or take back, that the server runs without its pool; false if that cannot be
+ * written, which the log says */
+extern bool nvm_incarnation_note_bypass(bool on);
+
 /* sizes in units; lock-free, approximate */
 extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
 
@@ -187,10 +192,13 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 struct NvmRelState
 {
 	pg_atomic_uint32 nblocks;	/* blocks handed out; grows under extend_lock */
+	uint32		nready;			/* extend_lock; those below it that are not
+								 * handed out yet are ready */
 	uint32		dir;			/* own id; 0 = unused */
 	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
 	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
 	pg_atomic_uint32 nlarge;	/* NVM_EXT_LARGE extents it owns */
+	pg_atomic_uint64 large_units;	/* and their units */
 	uint32		dir_next;		/* next id in the hash chain; dir_lock */
 	uint32		dir_state;		/* NVM_DIRSTATE_*; dir_lock */
 	/* physical unit of each extent; segment k holds 64 << k of them.  Set
@@ -264,13 +272,31 @@ extern void nvm_rel_add_extent(NvmRelState *rel);
 extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
 
 /*
- * One block more for a storage: adds an extent if need be, raises nblocks.
- * Returns its number.  Its contents are zero, or what a block that a crash cut
- * off had there: to be written as a whole.  A crash forgets the blocks behind
- * the last one whose magic number is durable, and leaves such before it as
- * they are.  Takes the extend lock.  May ERROR.
+ * Makes blocks blk .. blk + n - 1 of a storage ready, durably: they are nobody's
+ * yet, and their contents are as nvm_storage_extend says.
  */
-extern uint32 nvm_storage_extend(NvmRelState *rel);
+typedef void (*NvmReadyCallback) (NvmRelState *rel, uint32 blk, uint32 n, void *arg);
+
+/* blocks that are made ready at a time, at most; and where a fence is a sync */
+#define NVM_READY_BLOCKS		32
+#define NVM_READY_BLOCKS_MSYNC	256
+
+/*
+ * One block more for a storage: adds an extent if need be, raises nblocks.
+ * Returns its number.  With `ready` it was made ready by that, mostly among
+ * others by an earlier call.  Without, its contents are zero, or what was made
+ * ready, or what a block that a crash cut off had there: to be written as a
+ * whole.  A crash forgets the blocks behind the last one whose magic number is
+ * durable, and leaves such before it as they are.  Takes the extend lock, under
+ * which it calls `ready`.  May ERROR.
+ */
+extern uint32 nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg);
+
+/*
+ * Error context callback for whoever has one of these called: says which relation
+ * there was no room for.  arg is the Relation.
+ */
+extern void nvm_extend_context(void *arg);
 
 /* a run of units for a large value; returns pool offset, contents undefined
  * except that the first NvmLargeHeader is zero.  Durably owned on return. */
@@ -293,6 +319,9 @@ extern void nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void
 
 /* units that a storage owns: of table extents, without large values */
 extern uint64 nvm_rel_units(NvmRelState *rel);
+
+/* bytes that it owns in all, for people; takes no lock */
+extern uint64 nvm_rel_bytes(NvmRelState *rel);
 
 /*
  * Memory of the DRAM region, zeroed; size at most 1 GB.  Takes extent_lock.
@@ -367,11 +396,12 @@ extern void nvm_dir_empty(uint32 id);
 extern NvmRelState *nvm_rel_open(uint32 dir);
 
 /*
- * From here on a recovery, with or without the pool, will leave a trace if it
- * empties the indexes of UNLOGGED tables.  Every time the server has recovered;
- * in a worker, after what was in doubt is settled.  Logs what goes wrong.
+ * From here on a recovery, with or without the pool, will leave a trace, and the
+ * next open knows that there was nothing before it.  Once in a run, after what was
+ * in doubt is settled and before anybody writes nvm data; the caller holds wbl_lock
+ * exclusively.  Logs what goes wrong.
  */
-extern void nvm_witness_make(void);
+extern void nvm_witness_arm(void);
 
 /* structural check of header, extent map and directory; emit() per finding */
 extern void nvm_pool_verify(NvmCheckEmit emit, void *arg);

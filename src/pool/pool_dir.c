@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "media/media_index.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
@@ -328,6 +329,7 @@ nvm_dir_empty(uint32 id)
 	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 
 	pg_atomic_write_u32(&rel->nblocks, 0);
+	rel->nready = 0;
 	pg_atomic_write_u32(&rel->hint_next, 0);
 	pg_atomic_write_u32(&rel->hint_free_blocks, 0);
 	pg_atomic_write_u32(&rel->hint_again, 0);
@@ -416,6 +418,42 @@ nvm_dir_reclaim(uint32 id)
 
 /* ---- use of a storage ---- */
 
+static bool
+is_zero(const char *from, const char *to)
+{
+	return from == to || (*from == 0 && memcmp(from, from + 1, to - from - 1) == 0);
+}
+
+/*
+ * Was the block made ready and never used?  All behind its header is zero then, so
+ * that damage does not look like it.  Not in a table if the incarnation that
+ * made it ready crashed: a cell may have been handed out, and of that nothing be
+ * left but the entry of an index that has WAL.
+ */
+static bool
+block_is_spare(uint32 kind, const char *unit)
+{
+	if (kind == NVM_DIR_KIND_TABLE)
+	{
+		const NvmBlock *block = (const NvmBlock *) unit;
+
+		return block->magic == NVM_BLOCK_MAGIC && block->flags == 0 &&
+			block->alloc_inc != 0 && !nvm_incarnation_crashed(block->alloc_inc) &&
+			is_zero((const char *) block->retired, (const char *) block->used) &&
+			block->used[0] == (1 << NVM_FIRST_CELL) - 1 &&
+			is_zero((const char *) &block->used[1], unit + NVM_UNIT_SIZE);
+	}
+	else
+	{
+		const NvmIndexPage *page = (const NvmIndexPage *) unit;
+
+		return page->magic == NVM_INDEX_MAGIC && page->safexid != 0 &&
+			page->left == NVM_INDEX_NONE && page->right == NVM_INDEX_NONE &&
+			page->level == 0 && page->flags == 0 && page->nbase == 0 &&
+			is_zero(unit + NVM_INDEX_HEADER_SIZE, unit + NVM_UNIT_SIZE);
+	}
+}
+
 /*
  * See nvm_pool.h.  Takes the relation's extend lock the first time.
  */
@@ -440,9 +478,14 @@ nvm_rel_open(uint32 dir)
 			char	   *start = NvmPoolPtr((uint64) nvm_relmap_get(rel, nextents - 1) * NVM_UNIT_SIZE);
 			uint32		n = units;
 
-			while (n > 0 &&
-				   !nvm_block_was_used(kind, start + (Size) (n - 1) * NVM_UNIT_SIZE))
+			while (n > 0)
+			{
+				const char *unit = start + (Size) (n - 1) * NVM_UNIT_SIZE;
+
+				if (nvm_block_was_used(kind, unit) && !block_is_spare(kind, unit))
+					break;
 				n--;
+			}
 			nblocks -= units - n;
 			if (n > 0)
 				break;

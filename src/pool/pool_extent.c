@@ -19,9 +19,11 @@
 
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_poison.h"
 #include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
 #include "storage/block.h"
+#include "utils/rel.h"
 
 /* ---- words ---- */
 
@@ -171,7 +173,7 @@ grow_pool(void)
 				 errmsg("could not extend NVM pool \"%s\": it has its maximum size", nvm_pool_path),
 				 errdetail("The pool has %llu MB, nvm.pool_max_size is %d MB.",
 						   (unsigned long long) (oldsize / (1024 * 1024)), nvm_pool_max_size),
-				 errhint("Increase nvm.pool_max_size and restart the server, or free space by VACUUM, TRUNCATE or DROP TABLE.")));
+				 errhint("Increase nvm.pool_max_size and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
 
 	ok = nvm_dram_reserve(nvm_used_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
 		nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
@@ -199,7 +201,7 @@ grow_pool(void)
 				 errdetail("Step \"%s\" of growing it from %llu MB to %llu MB failed.", what,
 						   (unsigned long long) (oldsize / (1024 * 1024)),
 						   (unsigned long long) (newsize / (1024 * 1024))),
-				 errhint("Free space on the device that holds nvm.pool_directory, or free space in the pool by VACUUM, TRUNCATE or DROP TABLE.")));
+				 errhint("Free space on the device that holds nvm.pool_directory, or free space in the pool by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
 	}
 
 	NVM_FAILPOINT("pool-grow-header");
@@ -293,6 +295,7 @@ void
 nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
 {
 	uint64	   *word = nvm_map_word(unit);
+	bool		large = NVM_EXT_KIND(load_word(word)) == NVM_EXT_LARGE;
 
 	if (load_word(word) == 0 || nvm_extent_word_units(load_word(word)) != nunits)
 	{
@@ -311,6 +314,8 @@ nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
 	LWLockRelease(NvmPool->extent_lock);
 	nvm_flush(word, sizeof(*word));
 	nvm_drain("pool-extent-free");
+	if (large)
+		nvm_poison_large(NvmPoolPtr(unit * NVM_UNIT_SIZE), (Size) nunits * NVM_UNIT_SIZE);
 	units_freed(unit, nunits);
 	END_CRIT_SECTION();
 }
@@ -394,12 +399,32 @@ nvm_rel_add_extent(NvmRelState *rel)
 	nvm_dir_count(rel->dir, index + 1);
 }
 
+/*
+ * Make ready block blk of this extent and what comes behind it: as many as the
+ * storage has, so that a small one has few that it does not use; and beyond what
+ * pays with any method a quarter of that.
+ */
+static void
+make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, void *arg)
+{
+	uint32		n = Min(NVM_READY_BLOCKS, Max(blk, 1));
+
+	if (nvm_persist_in_force == NVM_PERSIST_MSYNC)
+		n = Max(n, Min(NVM_READY_BLOCKS_MSYNC, blk / 4));
+	n = Min(n, Min(end, MaxBlockNumber) - blk);
+	for (uint32 i = 0; i < n; i++)
+		nvm_unit_set_sound(nvm_block(rel, blk + i));
+	ready(rel, blk, n, arg);
+	rel->nready = blk + n;
+}
+
 uint32
-nvm_storage_extend(NvmRelState *rel)
+nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg)
 {
 	LWLock	   *lock = nvm_rel_extend_lock(rel);
 	uint32		blk;
 	uint32		first;
+	uint32		extent;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	blk = pg_atomic_read_u32(&rel->nblocks);
@@ -407,14 +432,23 @@ nvm_storage_extend(NvmRelState *rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("cannot extend nvm table or index beyond %u blocks", MaxBlockNumber)));
-	if (nvm_extent_of_block(blk, &first) >= pg_atomic_read_u32(&rel->nextents))
+	extent = nvm_extent_of_block(blk, &first);
+	if (extent >= pg_atomic_read_u32(&rel->nextents))
 		nvm_rel_add_extent(rel);
+	if (ready != NULL && blk >= rel->nready)
+		make_ready(rel, blk, first + nvm_extent_units(extent), ready, arg);
 	/* it may be one that a crash cut off: who gets it writes it as a whole */
 	nvm_unit_set_sound(nvm_block(rel, blk));
 	pg_write_barrier();
 	pg_atomic_write_u32(&rel->nblocks, blk + 1);
 	LWLockRelease(lock);
 	return blk;
+}
+
+void
+nvm_extend_context(void *arg)
+{
+	errcontext("extending nvm relation \"%s\"", RelationGetRelationName((Relation) arg));
 }
 
 uint64
@@ -433,6 +467,12 @@ nvm_rel_units(NvmRelState *rel)
 	return units;
 }
 
+uint64
+nvm_rel_bytes(NvmRelState *rel)
+{
+	return (nvm_rel_units(rel) + pg_atomic_read_u64(&rel->large_units)) * NVM_UNIT_SIZE;
+}
+
 /*
  * See nvm_pool.h.
  */
@@ -446,6 +486,7 @@ nvm_large_alloc(uint32 dir, uint32 nunits)
 	require_storage(dir);
 	unit = nvm_extent_alloc(NVM_EXT_LARGE, dir, nunits, nunits);
 	pg_atomic_fetch_add_u32(&nvm_relstates[dir].nlarge, 1);
+	pg_atomic_fetch_add_u64(&nvm_relstates[dir].large_units, nunits);
 	return unit * NVM_UNIT_SIZE;
 }
 
@@ -469,6 +510,7 @@ nvm_large_free(uint64 offset)
 	}
 	nvm_extent_release(unit, NVM_EXT_ARG(word), "large value");
 	pg_atomic_fetch_sub_u32(&nvm_relstates[NVM_EXT_OWNER(word)].nlarge, 1);
+	pg_atomic_fetch_sub_u64(&nvm_relstates[NVM_EXT_OWNER(word)].large_units, NVM_EXT_ARG(word));
 }
 
 /*
@@ -583,6 +625,7 @@ scan_extent(uint64 unit, uint64 word)
 	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE)
 	{
 		pg_atomic_write_u32(&rel->nlarge, pg_atomic_read_u32(&rel->nlarge) + 1);
+		pg_atomic_write_u64(&rel->large_units, pg_atomic_read_u64(&rel->large_units) + arg);
 		return true;
 	}
 	if (!nvm_relmap_make(rel, arg))

@@ -28,8 +28,10 @@
 
 int			nvm_pool_fd = -1;
 char	   *nvm_pool_path = NULL;	/* of the file; its directory below */
+char	   *nvm_pool_own_path = NULL;	/* what that is once it has been opened */
 
 static char *pool_dir = NULL;
+static char *pool_other_path = NULL;	/* what it may be before */
 
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped"
@@ -37,23 +39,44 @@ static char *pool_dir = NULL;
 	"To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server"
 
 /*
- * Compute the names.  A relative directory is one in the data directory.
+ * With room for either name; NULL if there is no memory.
+ */
+static char *
+joined_path(const char *dir, const char *name)
+{
+	Size		size = strlen(dir) + sizeof("/" NVM_POOL_HIDDEN_FILE);
+	char	   *path = malloc(size);
+
+	if (path != NULL)
+		snprintf(path, size, "%s/%s", dir, name);
+	return path;
+}
+
+/*
+ * Compute the names.  A relative directory is one in the data directory, and
+ * inside of that the file has the name that base backups leave out.
  */
 void
 nvm_file_names(void)
 {
 	char		dir[MAXPGPATH];
+	bool		hidden;
 
 	nvm_pool_directory_name(dir, nvm_pool_directory, DataDir);
+	hidden = strcmp(nvm_pool_file_name(dir, DataDir), NVM_POOL_HIDDEN_FILE) == 0;
 	free(pool_dir);
 	free(nvm_pool_path);
+	free(nvm_pool_own_path);
+	free(pool_other_path);
 	pool_dir = strdup(dir);
-	nvm_pool_path = malloc(strlen(dir) + sizeof("/" NVM_POOL_FILE));
-	if (pool_dir == NULL || nvm_pool_path == NULL)
+	nvm_pool_path = joined_path(dir, hidden ? NVM_POOL_HIDDEN_FILE : NVM_POOL_FILE);
+	nvm_pool_own_path = joined_path(dir, hidden ? NVM_POOL_HIDDEN_FILE : NVM_POOL_FILE);
+	pool_other_path = joined_path(dir, hidden ? NVM_POOL_FILE : NVM_POOL_HIDDEN_FILE);
+	if (pool_dir == NULL || nvm_pool_path == NULL || nvm_pool_own_path == NULL ||
+		pool_other_path == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
-	sprintf(nvm_pool_path, "%s/%s", dir, NVM_POOL_FILE);
 }
 
 /*
@@ -85,6 +108,14 @@ prepare_directory(bool known)
 {
 	struct stat st;
 	char		parent[MAXPGPATH];
+	Size		len = strlen(pool_dir);
+	Size		tmp = strlen("/" PG_TEMP_FILES_DIR);
+
+	/* a start of the server removes what is called like a temporary file there */
+	if (len > tmp && strcmp(pool_dir + len - tmp, "/" PG_TEMP_FILES_DIR) == 0)
+		return nvm_refuse(ERRCODE_INVALID_PARAMETER_VALUE, "Correct nvm.pool_directory.",
+						  "NVM pool directory \"%s\" has the name of a directory of temporary files",
+						  pool_dir);
 
 	if (stat(pool_dir, &st) != 0)
 	{
@@ -142,6 +173,48 @@ lock_file(int fd, bool is_directory)
 }
 
 /*
+ * Let nvm_pool_path be the name that the file has, which it may have from an
+ * earlier version, or from where its directory was before.  Returns false after
+ * refusing the pool: nobody knows which of two files it is.
+ */
+bool
+nvm_file_find(void)
+{
+	struct stat st;
+
+	if (lstat(pool_other_path, &st) != 0)
+		return true;
+	if (lstat(nvm_pool_path, &st) == 0)
+		return nvm_refuse(ERRCODE_DUPLICATE_FILE,
+						  "Move away the one that is not this server's and restart the server. Nothing was changed.",
+						  "directory \"%s\" has two NVM pools, \"%s\" and \"%s\"", pool_dir,
+						  last_dir_separator(nvm_pool_path) + 1,
+						  last_dir_separator(pool_other_path) + 1);
+	strcpy(nvm_pool_path, pool_other_path);
+	return true;
+}
+
+/*
+ * Give the file, which is open, locked and ours, the name that it should have.
+ * Returns false after refusing the pool.
+ */
+bool
+nvm_file_take_name(void)
+{
+	if (strcmp(nvm_pool_path, nvm_pool_own_path) == 0)
+		return true;
+	NVM_FAILPOINT("pool-hide");
+	if (durable_rename(nvm_pool_path, nvm_pool_own_path, LOG) != 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
+						  "could not rename NVM pool \"%s\": %m", nvm_pool_path);
+	NVM_FAILPOINT("pool-hidden");
+	ereport(LOG,
+			(errmsg("NVM pool \"%s\" was renamed to \"%s\"", nvm_pool_path, nvm_pool_own_path)));
+	strcpy(nvm_pool_path, nvm_pool_own_path);
+	return true;
+}
+
+/*
  * Open and lock the file that is there, if that is not done.  Returns false
  * after refusing the pool.
  */
@@ -171,7 +244,7 @@ nvm_file_lock_existing(void)
 static bool
 create_file(void)
 {
-	char	   *path = psprintf("%s/%s", pool_dir, NVM_POOL_NEW_FILE);
+	char	   *path = psprintf("%s.new", nvm_pool_path);
 	ControlFileData control;
 	NvmPoolHeader header;
 	int			fd;
@@ -265,7 +338,7 @@ nvm_file_open(bool known, bool *created)
 		return true;
 
 	nvm_file_names();
-	if (!prepare_directory(known))
+	if (!prepare_directory(known) || !nvm_file_find())
 		return false;
 	if (lstat(nvm_pool_path, &st) != 0)
 	{

@@ -15,8 +15,6 @@
 #include "access/xlogdefs.h"
 #include "catalog/pg_control.h"
 
-#define NVM_POOL_NEW_FILE		"pool.new"
-
 /* locks of the tranche: header, extent, directory, the extend locks, the lanes */
 #define NVM_EXTEND_LOCKS		253
 #define NVM_POOL_LOCK_EXTEND	3
@@ -68,7 +66,10 @@ extern void nvm_dram_free_locked(void *ptr, Size size);
 /* pool_file.c */
 extern int	nvm_pool_fd;
 extern char *nvm_pool_path;
+extern char *nvm_pool_own_path;
 extern void nvm_file_names(void);
+extern bool nvm_file_find(void);
+extern bool nvm_file_take_name(void);
 extern bool nvm_file_lock_existing(void);
 extern bool nvm_file_open(bool known, bool *created);
 extern void nvm_file_unlock(void);
@@ -95,7 +96,7 @@ extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists
 									const NvmPoolHeader *h);
 extern bool nvm_incarnation_bound(NvmIncarnationRecord *rec);
 extern void nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why);
-extern void nvm_incarnation_note_bypass(bool on);
+extern bool nvm_incarnation_note_armed(void);
 extern bool nvm_incarnation_same_data(const NvmPoolHeader *h);
 extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,
@@ -108,6 +109,9 @@ typedef enum NvmResetRequest
 	NVM_RESET_LOST,				/* if the pool cannot be opened */
 	NVM_RESET_FORCE
 } NvmResetRequest;
+
+/* a pool was given up by this start, in the postmaster */
+extern bool nvm_reset_was_done;
 
 extern NvmResetRequest nvm_reset_requested(void);
 extern bool nvm_reset_forget(void);
@@ -123,6 +127,7 @@ typedef enum NvmWitness
 } NvmWitness;
 
 extern NvmWitness nvm_witness_asked(const ControlFileData *control);
+extern bool nvm_witness_was_emptied(void);
 
 /* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
 extern LWLock *nvm_redo_lane_lock(int lane);

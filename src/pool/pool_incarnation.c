@@ -239,29 +239,64 @@ nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
  * Durably note, or take back, that the server runs without its pool.  Until it
  * is taken back what is in doubt in the pool cannot be decided.  Where no pool
  * is known, or none is accepted any more, there is nothing to note.  Not being
- * able to is logged only: pg_control still tells, as long as it stops cleanly.
+ * able to is logged, and at a start that is all: pg_control still tells, as long as
+ * it stops cleanly.
  */
-void
+bool
 nvm_incarnation_note_bypass(bool on)
 {
 	NvmIncarnationRecord rec;
 	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+	bool		ok;
 
 	if (fd < 0)
-		return;
-	if (record_load(fd, &rec) && rec.severed == NVM_SEVERED_NOT &&
+		return false;
+	ok = record_load(fd, &rec);
+	if (ok && rec.severed == NVM_SEVERED_NOT &&
 		(rec.bypassed != 0) != on)
 	{
 		NVM_FAILPOINT("bypass-note");
 		rec.bypassed = on ? 1 : 0;
 		/* what is overwritten is older than the last record only once that is durable */
-		if (pg_fdatasync(fd) != 0 || !record_store(fd, &rec) || pg_fdatasync(fd) != 0)
+		ok = pg_fdatasync(fd) == 0 && record_store(fd, &rec) && pg_fdatasync(fd) == 0;
+		if (!ok)
 			ereport(LOG,
 					(errcode_for_file_access(),
 					 errmsg("could not write file \"%s\": %m", NVM_INCARNATION_FILE)));
 		NVM_FAILPOINT("bypass-noted");
 	}
 	close(fd);
+	return ok;
+}
+
+/*
+ * Durably note that the witness is there, durably, in the incarnation that runs:
+ * nothing but a recovery without us can empty it before the next open.  Not being
+ * able to is logged only.
+ */
+bool
+nvm_incarnation_note_armed(void)
+{
+	NvmIncarnationRecord rec;
+	bool		ok = false;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	if (record_load(fd, &rec) && rec.severed == NVM_SEVERED_NOT &&
+		rec.incarnation == NvmPool->incarnation)
+	{
+		NVM_FAILPOINT("witness-note");
+		rec.armed = 1;
+		ok = pg_fdatasync(fd) == 0 && record_store(fd, &rec) && pg_fdatasync(fd) == 0;
+		if (!ok)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not write file \"%s\": %m", NVM_INCARNATION_FILE)));
+		NVM_FAILPOINT("witness-noted");
+	}
+	close(fd);
+	return ok;
 }
 
 /*
@@ -387,6 +422,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 
 	rec.incarnation = h->incarnation;
 	rec.nonce = h->nonce;
+	rec.armed = 0;				/* our own recovery empties it */
 	rec.next_incarnation = next;
 	rec.next_nonce = nonce;
 	if (!incarnation_write(&rec, true))

@@ -53,7 +53,8 @@ nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
 	pg_write_barrier();
 	NvmPool->status = NVM_POOL_REFUSED;
-	ereport(LOG,
+	/* a session that finds out says so by itself */
+	ereport(IsUnderPostmaster ? LOG : WARNING,
 			(errcode(sqlerrcode),
 			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
 			 errhint("%s", NvmPool->refusal_hint)));
@@ -281,7 +282,7 @@ map_and_scan(const NvmPoolHeader *h)
 {
 	uint64		max_bytes = nvm_pool_max_bytes();
 	uint64		bytes = h->nchunks * NVM_CHUNK_SIZE;
-	const char *errdetail = NULL;
+	NvmMapFailure failure;
 	bool		medium_is_volatile = false;
 	uint64		nowned;
 
@@ -293,12 +294,11 @@ map_and_scan(const NvmPoolHeader *h)
 						  nvm_pool_path, (unsigned long long) (bytes / (1024 * 1024)),
 						  nvm_pool_max_size);
 	nvm_pool_base = nvm_pmem_map(nvm_pool_path, nvm_pool_fd, bytes, max_bytes,
-								 &medium_is_volatile, &errdetail);
+								 &medium_is_volatile, &failure);
 	if (nvm_pool_base == NULL)
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-						  "Check nvm.persist_method, and nvm.pool_max_size against the limit of address space (ulimit -v).",
+		return nvm_refuse(failure.sqlerrcode, failure.hint,
 						  "could not map NVM pool \"%s\": %s",
-						  nvm_pool_path, errdetail ? errdetail : "unknown error");
+						  nvm_pool_path, failure.detail);
 	pool_mapped = true;
 	NvmPool->medium_is_volatile = medium_is_volatile;
 
@@ -332,6 +332,46 @@ flush_found(void)
 }
 
 /*
+ * WARNING if the pool, which is mapped, is not on persistent memory.
+ */
+static void
+warn_of_medium(void)
+{
+	if (NvmPool->medium_is_volatile)
+		ereport(WARNING,
+				(errmsg("NVM pool \"%s\" lies in memory and does not outlive a reboot",
+						nvm_pool_path),
+				 errhint("Set nvm.pool_directory to a directory on persistent memory to keep it.")));
+	else if (nvm_persist_in_force == NVM_PERSIST_MSYNC)
+		ereport(WARNING,
+				(errmsg("NVM pool \"%s\" is not on persistent memory: each commit waits for a sync of the file",
+						nvm_pool_path),
+				 errhint("Set nvm.pool_directory to a directory on persistent memory (a DAX file system) for commits without one. Without persistent memory, heap tables are faster.")));
+}
+
+/*
+ * Say that there is a pool which was not there before.
+ */
+static void
+tell_of_new_pool(void)
+{
+	const char *how = NvmPool->medium_is_volatile ? "not at all: it lies in memory" :
+		nvm_persist_in_force == NVM_PERSIST_PMEM ? "flushes of the processor's caches" :
+		nvm_persist_in_force == NVM_PERSIST_MSYNC ? "syncs of the file" : "a simulation";
+
+	if (nvm_reset_was_done)
+		ereport(LOG,
+				(errmsg("a new NVM pool \"%s\" was made, as nvm.reset_pool() asked",
+						nvm_pool_path),
+				 errdetail("What is written to it is made durable by: %s.", how)));
+	else
+		ereport(LOG,
+				(errmsg("a new NVM pool \"%s\" was made", nvm_pool_path),
+				 errdetail("What is written to it is made durable by: %s.", how)));
+	nvm_reset_was_done = false;
+}
+
+/*
  * Validate everything, then begin a new incarnation.  Returns false after
  * refusing the pool.
  */
@@ -345,6 +385,7 @@ open_pool(void)
 	bool		created;
 	bool		copy_damaged;
 	bool		ran_without;
+	bool		header_is_new;
 	NvmDirReset reset = NVM_DIR_RESET_NONE;
 	uint64		size;
 
@@ -357,7 +398,8 @@ open_pool(void)
 		!nvm_header_acceptable(&header, &control) ||
 		!nvm_incarnation_matches(&rec, known, &header) ||
 		!check_identity(&header, &size) ||
-		!check_data_copy(&rec, &header, &control))
+		!check_data_copy(&rec, &header, &control) ||
+		!nvm_file_take_name())
 		return false;
 
 	/* before the first access to the mapping; simulate has one of its own */
@@ -365,6 +407,7 @@ open_pool(void)
 		!nvm_file_fill_holes(header.nchunks * NVM_CHUNK_SIZE))
 		return false;
 	nvm_pool_set_uuid(header.uuid);
+	header_is_new = header.incarnation == 0;
 	if (!map_and_scan(&header))
 		return false;
 	if (!header.clean)
@@ -375,16 +418,21 @@ open_pool(void)
 				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
 						nvm_pool_path)));
 
-	if (NvmPool->medium_is_volatile)
-		ereport(WARNING,
-				(errmsg("NVM pool \"%s\" lies in memory and does not outlive a reboot",
-						nvm_pool_path),
-				 errhint("Set nvm.pool_directory to a directory on persistent memory to keep it.")));
+	warn_of_medium();
 
 	NvmPool->was_clean = header.clean != 0;
 	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
 	ran_without = NvmPool->was_clean && known && header.incarnation != 0 &&
 		header.wal_position != control.checkPoint;
+	/* noted with the incarnation, or this open would be the last that knows */
+	if (!NvmPool->was_clean && !NvmPool->data_clean && rec.armed != 0 &&
+		rec.incarnation == header.incarnation && nvm_witness_was_emptied())
+	{
+		rec.bypassed = 1;
+		ereport(LOG,
+				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
+						nvm_pool_path)));
+	}
 	NvmPool->was_bypassed = ran_without || rec.bypassed != 0;
 	if (ran_without)
 		ereport(LOG,
@@ -418,6 +466,8 @@ open_pool(void)
 	}
 	nvm_dir_reset_after_start(reset);
 	nvm_dir_count_found();
+	if (header_is_new)
+		tell_of_new_pool();
 	return true;
 }
 
@@ -513,7 +563,7 @@ nvm_pool_settle_reset(void)
 							nvm_pool_path)));
 		/* nothing was found in doubt */
 		if (NvmPool->was_bypassed)
-			nvm_incarnation_note_bypass(false);
+			(void) nvm_incarnation_note_bypass(false);
 		return false;
 	}
 	pool_leave();
@@ -527,7 +577,7 @@ nvm_pool_settle_reset(void)
 	pool_leave();
 	/* from here on transaction ids are handed out; a standby hands out none */
 	if (!NvmPool->was_standby)
-		nvm_incarnation_note_bypass(true);
+		(void) nvm_incarnation_note_bypass(true);
 	return false;
 }
 

@@ -54,6 +54,8 @@ static const char *const reset_words[] = {
 	[NVM_RESET_FORCE] = "force"
 };
 
+bool		nvm_reset_was_done = false;
+
 /*
  * Is a refusal for this reason one that a new pool may answer?  Others are
  * settings and permissions that can be corrected, or another server's lock.
@@ -185,6 +187,8 @@ reset_move_pool(NvmResetRequest request)
 	struct stat st;
 	char		aside[MAXPGPATH];
 
+	if (nvm_pool_fd < 0 && !nvm_file_find())
+		return false;
 	if (lstat(nvm_pool_path, &st) != 0)
 	{
 		if (errno == ENOENT)
@@ -206,7 +210,7 @@ reset_move_pool(NvmResetRequest request)
 	}
 	for (int i = 1;; i++)
 	{
-		snprintf(aside, sizeof(aside), "%s.old.%d", nvm_pool_path, i);
+		snprintf(aside, sizeof(aside), "%s.old.%d", nvm_pool_own_path, i);
 		if (lstat(aside, &st) != 0)
 			break;
 	}
@@ -246,6 +250,7 @@ reset_execute(NvmResetRequest request)
 		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the data directory.",
 						  "could not remove file \"%s\": %m", NVM_RESET_FILE);
 	NVM_FAILPOINT("reset-forgotten");
+	nvm_reset_was_done = true;
 	return true;
 }
 

@@ -15,6 +15,10 @@
  *	main fork has contents, init fork is there		no recovery since it was made
  *	anything else									not known
  *
+ * Each run that has recovered arms the witness: makes it if need be, and notes
+ * that in the incarnation file.  If the note is of the pool's last incarnation,
+ * which ended in a crash, and the main fork is empty, somebody else has recovered.
+ *
  * pg_resetwal makes a clean shutdown of a crash, and a data directory in which
  * nothing is what it says.  So where its traces are, not even what is empty is
  * believed.  A start without the pool wipes them; indexes are to be rebuilt after it in any
@@ -89,6 +93,24 @@ witness_intact(void)
 }
 
 /*
+ * Has a recovery emptied the witness?  One that had not come to its end leaves no
+ * main fork; where the database was dropped or moved, there is nothing.
+ */
+bool
+nvm_witness_was_emptied(void)
+{
+	if (witness_intact())
+		return false;
+	for (size_t i = 0; i < lengthof(witness_directories); i++)
+	{
+		if (witness_size(witness_directories[i], WITNESS_INIT) == 0 &&
+			witness_size(witness_directories[i], WITNESS_MAIN) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * What is known, in a data directory that was shut down cleanly, of recoveries
  * since the pool was last in use.  In a process whose directory it is.
  */
@@ -116,12 +138,12 @@ witness_is_foreign(const char *directory)
 	if (size <= 0)
 		return false;
 	snprintf(path, sizeof(path), "%s/%s", directory, WITNESS_MAIN);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return true;
 	zeroes = size == BLCKSZ && read(fd, page.data, BLCKSZ) == BLCKSZ &&
 		page.data[0] == 0 && memcmp(page.data, page.data + 1, BLCKSZ - 1) == 0;
-	(void) CloseTransientFile(fd);
+	close(fd);
 	return !zeroes;
 }
 
@@ -166,15 +188,9 @@ witness_write(const char *directory, const char *name, Size size)
 	return ok && fsync_fname_ext(directory, true, false, LOG) == 0;
 }
 
-/*
- * See nvm_pool.h.
- */
-void
-nvm_witness_make(void)
+static void
+witness_make(void)
 {
-	/* pg_upgrade makes databases anew under the server */
-	if (witness_intact() || IsBinaryUpgrade)
-		return;
 	for (size_t i = 0; i < lengthof(witness_directories); i++)
 	{
 		const char *directory = witness_directories[i];
@@ -193,4 +209,20 @@ nvm_witness_make(void)
 		}
 		return;
 	}
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_witness_arm(void)
+{
+	/* pg_upgrade makes databases anew under the server */
+	if (NvmPool->witness_armed || IsBinaryUpgrade)
+		return;
+	if (!witness_intact())
+		witness_make();
+	/* made durable when it was made, before a record says so */
+	if (witness_intact())
+		NvmPool->witness_armed = nvm_incarnation_note_armed();
 }

@@ -17,6 +17,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_poison.h"
 #include "storage/proc.h"
 #include "table/nvm_serializable.h"
 #include "table/nvm_space.h"
@@ -154,6 +155,8 @@ search_chain(Relation rel, NvmRelState *state, uint64 root, Snapshot snapshot,
 		NvmVersion *v = nvm_ref_version(state, cur);
 		uint64		next;
 
+		if (cur != root)
+			NVM_ASSERT_CHAIN_NOT_FREE(v);
 		if (cur == root ? !root_is_usable(v, begin, all_dead) : !same_row(v, root))
 			return NULL;
 
@@ -252,6 +255,7 @@ nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *pos)
 		if (cur == 0)
 			return NULL;
 		v = nvm_ref_version(state, cur);
+		NVM_ASSERT_CHAIN_NOT_FREE(v);
 		if (!same_row(v, root))
 			return NULL;
 		nvm_chain_guard(state, &pos->guard, cur);
@@ -265,73 +269,25 @@ nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *pos)
 }
 
 /*
- * Mark what was a version as retired (or as STUB or DEAD): it is reused once
- * nobody can be standing on it and `stamp` is durable.
- *
- * Caller holds the root's row lock, or is the only one who knows of it, and no
- * allocation lock.
+ * Retire one version of a row that is being pruned, now or with the batch.
  */
-void
-nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
-				   NvmStamp stamp, uint32 kind)
+static inline void
+retire_version(NvmRelState *state, uint64 ref, NvmStamp stamp, uint32 kind,
+			   NvmRetireBatch *batch)
 {
-	NvmBlock   *block = nvm_block(state, blk);
-	FullTransactionId fxid;
-	LWLock	   *lock = NULL;
-
-	/*
-	 * Whoever looks for space must not find it retired and not yet by whom,
-	 * which might be taken for long durable, reuse it, and see us write into
-	 * the new version.  While we hold the horizon below fxid nobody can: we do
-	 * not in VACUUM, and no more in an abort, whose xid is gone.
-	 */
-	if (!TransactionIdIsValid(MyProc->xid) ||
-		(MyProc->statusFlags & (PROC_IN_VACUUM | PROC_IN_LOGICAL_DECODING)) != 0)
-	{
-		lock = nvm_alloc_lock(state->dir, blk);
-		LWLockAcquire(lock, LW_EXCLUSIVE);
-		fxid = ReadNextFullTransactionId();
-
-		/* a crash may lose the xids below it, of whom no other row tells */
-		(void) nvm_xid_promise(FullTransactionIdFromU64(U64FromFullTransactionId(fxid) - 1));
-	}
+	if (batch != NULL)
+		nvm_retire_add(batch, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref), kind);
 	else
-	{
-		/*
-		 * A snapshot taken before our xid was assigned has an xmin no newer
-		 * than it, and one taken since has it among the running.  The next
-		 * xid would be right as well, but passes later.
-		 */
-		fxid = GetTopFullTransactionIdIfAny();
-	}
-
-	/* begin goes first: who reads an xid checks begin afterwards */
-	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, U64FromFullTransactionId(fxid) &
-										NVM_STAMP_COUNTER_MASK));
-	pg_write_barrier();
-	if (NvmVersionCells(v) > 1)
-		*NvmRetiredBy(v) = stamp;
-	if (lock != NULL)
-		LWLockRelease(lock);
-	nvm_flush(&v->begin, sizeof(uint64));
-	if (kind != NVM_STAMP_DEAD)
-	{
-		if (kind == NVM_STAMP_RETIRED)
-			nvm_block_note_retired(block, off);
-		else
-			block->retired[NVM_RETIRED_MORE] = 1;	/* its tail */
-		nvm_freemap_promising(state, blk);
-		/* whoever needs a block may search the table once more */
-		if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
-			pg_atomic_write_u32(&state->hint_free_blocks, 1);
-	}
+		nvm_version_retire(state, nvm_ref_version(state, ref), NVM_REF_BLOCK(ref),
+						   NVM_REF_OFFSET(ref), stamp, kind);
 }
 
 /*
  * Retire the versions of the row from ref up to, not including, stop (0: all).
  */
 static int
-retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp stamp)
+retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp stamp,
+		   NvmRetireBatch *batch)
 {
 	NvmChainGuard guard = {0};
 	int			n = 0;
@@ -347,8 +303,7 @@ retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp st
 			break;
 		if (nvm_begin_is_version(nvm_load(&v->begin)))
 		{
-			nvm_version_retire(state, v, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref),
-							   stamp, NVM_STAMP_RETIRED);
+			retire_version(state, ref, stamp, NVM_STAMP_RETIRED, batch);
 			n++;
 		}
 		ref = after;
@@ -358,7 +313,7 @@ retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp st
 
 bool
 nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
-				int *nremoved)
+				NvmRetireBatch *batch, int *nremoved)
 {
 	NvmStamp	stamp = nvm_xact_stamp_if_any();
 	NvmVersion *rootv = nvm_ref_version(state, root);
@@ -424,13 +379,12 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 							   (uint16) NvmPool->incarnation));
 		if (!stub)
 		{
-			nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
-							   stamp, NVM_STAMP_STUB);
+			retire_version(state, root, stamp, NVM_STAMP_STUB, batch);
 			(*nremoved)++;
 		}
 	}
 	NVM_FAILPOINT("prune-after-unlink");
-	*nremoved += retire_run(state, root, ref, cur, stamp);
+	*nremoved += retire_run(state, root, ref, cur, stamp, batch);
 	if (cur != 0)
 		return true;
 
@@ -440,8 +394,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	 * DEAD even if the row was written when there was no index
 	 * (NVM_VF_NOINDEX): one may have been built over it since.
 	 */
-	nvm_version_retire(state, rootv, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
-					   stamp, NVM_STAMP_DEAD);
+	retire_version(state, root, stamp, NVM_STAMP_DEAD, batch);
 	(*nremoved)++;
 	return false;
 }
@@ -485,7 +438,7 @@ nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 		if (!mine && !LWLockConditionalAcquire(lock, LW_EXCLUSIVE))
 			continue;
 		/* it cannot have been reused: we hold the horizon back */
-		(void) nvm_chain_prune(state, root, vistest, &nremoved);
+		(void) nvm_chain_prune(state, root, vistest, NULL, &nremoved);
 		if (!mine)
 			LWLockRelease(lock);
 	}

@@ -135,10 +135,11 @@ unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *list,
 }
 
 /*
- * See nvm_space.h.
+ * See nvm_space.h.  Adds to *nlarge, if that is asked for, how many of the versions
+ * keep large values until their cells are reused.
  */
 int
-nvm_chain_prune_middle(NvmRelState *state, uint64 root)
+nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge)
 {
 	NvmStamp	stamp = nvm_xact_stamp_if_any();
 	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
@@ -164,6 +165,8 @@ nvm_chain_prune_middle(NvmRelState *state, uint64 root)
 
 		while (to < n && list[to].unlink)
 			to++;
+		for (int i = from; nlarge != NULL && i < to; i++)
+			*nlarge += (list[i].v->flags & NVM_VF_LARGE) != 0;
 		if (to > from)
 			unlink_run(state, root, holder, list, from, to,
 					   to < n ? list[to].ref : stop, stamp);

@@ -20,7 +20,9 @@
 #include "access/transam.h"
 #include "btree/nvm_btree.h"
 #include "catalog/index.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "commands/defrem.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "table/nvm_allvisible_set.h"
@@ -327,6 +329,31 @@ check_index_emit(void *arg, uint32 blkno, int item, const char *problem)
 				  psprintf("index \"%s\", block %u, entry %d: %s", to->name, blkno, item, problem));
 }
 
+static void
+check_brin_emit(void *arg, BlockNumber range, const char *problem)
+{
+	CheckIndexArg *to = (CheckIndexArg *) arg;
+
+	check_put(to->rsinfo, false, 0, 0,
+			  psprintf("index \"%s\", range of block %u: %s", to->name, range, problem));
+}
+
+/*
+ * A valid index of another method, whose entries are to be held against the rows:
+ * only BRIN's can be.  So that nobody takes silence for an answer, the others are
+ * named.
+ */
+static void
+check_others_index(Relation index, Relation heap, CheckIndexArg *arg)
+{
+	if (index->rd_rel->relam == BRIN_AM_OID)
+		nvm_check_brin(index, heap, check_brin_emit, arg);
+	else
+		ereport(NOTICE,
+				(errmsg("rows are not held against index \"%s\" of access method \"%s\"",
+						arg->name, get_am_name(index->rd_rel->relam))));
+}
+
 /*
  * One index that was asked about.
  */
@@ -355,7 +382,8 @@ check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)
 }
 
 /*
- * The indexes of a table, as far as they are ours and finished.
+ * The indexes of a table, as far as they are finished: ours, and with heapallindexed
+ * BRIN's.
  */
 static void
 check_indexes(Relation rel, bool heapallindexed, ReturnSetInfo *rsinfo)
@@ -371,6 +399,8 @@ check_indexes(Relation rel, bool heapallindexed, ReturnSetInfo *rsinfo)
 		if (nvm_relation_is_btree(index) && index->rd_index->indisready)
 			nvm_btree_check(index, rel, heapallindexed && index->rd_index->indisvalid,
 							check_index_emit, &arg);
+		else if (heapallindexed && index->rd_index->indisvalid && !nvm_relation_is_btree(index))
+			check_others_index(index, rel, &arg);
 		index_close(index, AccessShareLock);
 	}
 	list_free(indexes);

@@ -115,6 +115,17 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 }
 
 /*
+ * Before DROP DATABASE, whose files will be gone when we look for its storages: ERROR
+ * if that cannot be done now, because what the last stop left in doubt cannot be settled.
+ */
+void
+nvm_ddl_before_drop_database(void)
+{
+	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN && !RecoveryInProgress())
+		nvm_table_require();
+}
+
+/*
  * Database `database` was dropped by the current transaction: so are its
  * storages.
  *

@@ -226,7 +226,10 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 	}
 
 	if (IsA(stmt, DropdbStmt))
+	{
+		nvm_ddl_before_drop_database();
 		dropdb_database = InvalidOid;
+	}
 	else if (IsA(stmt, LoadStmt))
 		ddl_load(((LoadStmt *) stmt)->filename);
 	else if (IsA(stmt, RuleStmt) && ((RuleStmt *) stmt)->event == CMD_SELECT)

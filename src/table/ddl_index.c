@@ -606,6 +606,7 @@ storage_of_index(Relation index)
 
 	if (NvmPool->status != NVM_POOL_OPEN)
 		return 0;
+	nvm_table_require();
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
 	return dir != 0 && nvm_dir_entry(dir)->kind == NVM_DIR_KIND_INDEX ? dir : 0;

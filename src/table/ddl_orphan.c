@@ -159,7 +159,7 @@ orphan_report(ReturnSetInfo *rsinfo, const OrphanCandidate *c)
 	values[0] = ObjectIdGetDatum(c->key.database);
 	values[1] = ObjectIdGetDatum(c->key.tablespace);
 	values[2] = ObjectIdGetDatum((Oid) c->key.relnumber);
-	values[3] = Int64GetDatum((int64) nvm_rel_units(state) * NVM_UNIT_SIZE);
+	values[3] = Int64GetDatum((int64) nvm_rel_bytes(state));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

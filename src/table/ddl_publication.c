@@ -9,8 +9,9 @@
  * refused; one that only falls under FOR ALL TABLES or FOR TABLES IN SCHEMA is
  * warned of.  The same when a table comes under a publication that there is:
  * as a new table, as a partition, by its schema, or by becoming an nvm table.
- * All look at what the command has made, so that PostgreSQL's own complaints
- * come first.
+ * That warning comes with the first nvm table of a publication: where nvm is
+ * the default access method, each CREATE TABLE would repeat it.  All look at
+ * what the command has made, so that PostgreSQL's own complaints come first.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -18,31 +19,39 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_publication.h"
+#include "commands/defrem.h"
 #include "nodes/parsenodes.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 /* names that a warning lists */
 #define MAX_NAMED			5
 
 #define PUBLICATION_DETAIL	"Changes of nvm tables are not in the write-ahead log, and do not reach subscribers."
 
+/*
+ * Is it an nvm table?  Takes no lock: a publication may have all tables, and
+ * somebody holds one of them.
+ */
 static bool
 publication_is_nvm(Oid relid)
 {
-	Relation	rel = try_relation_open(relid, AccessShareLock);
-	bool		result = rel != NULL && nvm_relation_is_nvm(rel);
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	bool		result;
 
-	if (rel != NULL)
-		relation_close(rel, AccessShareLock);
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->relam == get_table_am_oid("nvm", true) &&
+		((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_RELATION;
+	ReleaseSysCache(tuple);
 	return result;
 }
 
@@ -73,27 +82,39 @@ publication_check_named(const char *pubname, Oid pubid)
 }
 
 /*
- * Tables that it has by their schema or because it has all.
+ * The nvm tables that it has by their schema or because it has all.
  */
-static void
-publication_check_others(const char *pubname, Oid pubid)
+static List *
+publication_others(Oid pubid)
 {
-	Publication *pub = GetPublication(pubid);
-	List	   *relids = pub->alltables ?
+	List	   *relids = GetPublication(pubid)->alltables ?
 		GetAllTablesPublicationRelations(false) :
 		GetAllSchemaPublicationRelations(pubid, PUBLICATION_PART_LEAF);
-	StringInfoData names;
-	int			n = 0;
+	List	   *result = NIL;
 	ListCell   *lc;
 
 	/* a partition of a table in the schema may be listed twice */
 	list_sort(relids, list_oid_cmp);
 	list_deduplicate_oid(relids);
+	foreach(lc, relids)
+	{
+		if (publication_is_nvm(lfirst_oid(lc)))
+			result = lappend_oid(result, lfirst_oid(lc));
+	}
+	list_free(relids);
+	return result;
+}
+
+static void
+publication_warn(const char *pubname, List *relids)
+{
+	StringInfoData names;
+	int			n = 0;
+	ListCell   *lc;
+
 	initStringInfo(&names);
 	foreach(lc, relids)
 	{
-		if (!publication_is_nvm(lfirst_oid(lc)))
-			continue;
 		if (n < MAX_NAMED)
 			appendStringInfo(&names, "%s%s", n > 0 ? ", " : "",
 							 get_rel_name(lfirst_oid(lc)));
@@ -101,44 +122,38 @@ publication_check_others(const char *pubname, Oid pubid)
 			appendStringInfoString(&names, ", ...");
 		n++;
 	}
-	if (n > 0)
-		ereport(WARNING,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg_plural("publication \"%s\" does not publish changes of %d nvm table: %s",
-							   "publication \"%s\" does not publish changes of %d nvm tables: %s",
-							   n, pubname, n, names.data),
-				 errdetail(PUBLICATION_DETAIL)));
+	ereport(WARNING,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg_plural("publication \"%s\" does not publish changes of %d nvm table: %s",
+						   "publication \"%s\" does not publish changes of %d nvm tables: %s",
+						   n, pubname, n, names.data),
+			 errdetail(PUBLICATION_DETAIL)));
 	pfree(names.data);
 }
 
 /*
- * An nvm table and the publications that it comes under, as itself or as a
- * partition: by name, or else by schema or because they have all.
+ * Add to *others the publications that nvm table relid comes under, as itself
+ * or as a partition, by schema or because they have all.  One that has it by
+ * name is an error.
  */
 static void
-publication_check_table(Oid relid)
+publication_check_table(Oid relid, List **others)
 {
 	List	   *names = GetRelationPublications(relid);
-	List	   *others = GetAllTablesPublications();
 	List	   *relids = list_make1_oid(relid);
 	ListCell   *lc;
 
+	*others = list_concat_unique_oid(*others, GetAllTablesPublications());
 	if (get_rel_relispartition(relid))
 		relids = list_concat(relids, get_partition_ancestors(relid));
 	foreach(lc, relids)
 	{
 		names = list_concat_unique_oid(names, GetRelationPublications(lfirst_oid(lc)));
-		others = list_concat_unique_oid(others,
-										GetSchemaPublications(get_rel_namespace(lfirst_oid(lc))));
+		*others = list_concat_unique_oid(*others,
+										 GetSchemaPublications(get_rel_namespace(lfirst_oid(lc))));
 	}
 	if (names != NIL)
 		publication_refuse(GetPublication(linitial_oid(names))->name, relid);
-	foreach(lc, others)
-		ereport(WARNING,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("publication \"%s\" does not publish changes of nvm table \"%s\"",
-						GetPublication(lfirst_oid(lc))->name, get_rel_name(relid)),
-				 errdetail(PUBLICATION_DETAIL)));
 }
 
 /*
@@ -148,6 +163,8 @@ publication_check_table(Oid relid)
 static void
 publication_check_relation(Oid relid)
 {
+	List	   *came = NIL;		/* nvm tables */
+	List	   *others = NIL;	/* publications */
 	ListCell   *lc;
 
 	if (!OidIsValid(relid))
@@ -157,10 +174,20 @@ publication_check_relation(Oid relid)
 		Oid			child = lfirst_oid(lc);
 
 		/* what is not permanent is never published */
-		if (get_rel_relkind(child) == RELKIND_RELATION &&
-			get_rel_persistence(child) == RELPERSISTENCE_PERMANENT &&
-			publication_is_nvm(child))
-			publication_check_table(child);
+		if (get_rel_persistence(child) != RELPERSISTENCE_PERMANENT ||
+			!publication_is_nvm(child))
+			continue;
+		publication_check_table(child, &others);
+		came = lappend_oid(came, child);
+	}
+
+	/* the first of a publication, and those that came with it */
+	foreach(lc, others)
+	{
+		List	   *relids = publication_others(lfirst_oid(lc));
+
+		if (relids != NIL && list_difference_oid(relids, came) == NIL)
+			publication_warn(GetPublication(lfirst_oid(lc))->name, relids);
 	}
 }
 
@@ -203,13 +230,16 @@ static void
 publication_check(const char *pubname)
 {
 	Oid			pubid;
+	List	   *relids;
 
 	CommandCounterIncrement();
 	pubid = get_publication_oid(pubname, true);
 	if (!OidIsValid(pubid))
 		return;
 	publication_check_named(pubname, pubid);
-	publication_check_others(pubname, pubid);
+	relids = publication_others(pubid);
+	if (relids != NIL)
+		publication_warn(pubname, relids);
 }
 
 /*

@@ -119,6 +119,7 @@ insert_row(Relation rel, TupleTableSlot *slot, CommandId cid,
 	NvmNewVersion nv;
 	uint64		link = 0;
 
+	nvm_note_entries(rel);
 	nvm_new_form(rel, slot, &nv);
 	cache = nvm_rel_cache(rel);
 	nvm_new_place(rel, cache, &nv, true, InvalidBlockNumber);
@@ -138,6 +139,7 @@ nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 	NvmStamp	stamp = nvm_xact_stamp();
 	TransactionId xid = nvm_xact_current_xid();
 
+	nvm_indexes_prove(rel);
 	insert_row(rel, slot, cid, 0, xid, stamp);
 	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
@@ -156,6 +158,7 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 	TransactionId xid = nvm_xact_current_xid();
 
 	Assert(specToken != 0);
+	nvm_indexes_prove(rel);
 	insert_row(rel, slot, cid, specToken, xid, stamp);
 	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
@@ -193,6 +196,8 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	uint16		flags = insert_flags(rel);
 	uint32		last_blk = InvalidBlockNumber;
 
+	nvm_indexes_prove(rel);
+	nvm_note_entries(rel);
 	for (int i = 0; i < nslots; i++)
 	{
 		NvmNewVersion nv;

@@ -32,6 +32,7 @@
 #include "postgres.h"
 
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_poison.h"
 #include "port/pg_crc32c.h"
 #include "table/nvm_large.h"
 #include "utils/memutils.h"
@@ -161,6 +162,8 @@ large_head(Datum stored)
 
 	memcpy(&offset, VARDATA_EXTERNAL(ptr), sizeof(offset));
 	head = large_header(offset);
+	if (large_is_mapped(offset))
+		NVM_ASSERT_LARGE_NOT_FREE(head);
 	if (!large_is_mapped(offset) ||
 		!large_run_is_mapped(offset) ||
 		head->segment != 0 ||
@@ -484,6 +487,26 @@ large_free_value(uint64 head, uint32 dir, uint32 blk, uint32 off)
 			offset = large_header(offset)->next;
 		nvm_large_free(offset);
 	}
+}
+
+/*
+ * Has the version, which is none any more, large values that were not given back?
+ * A hint: they may be given back meanwhile.
+ */
+bool
+nvm_large_is_kept(NvmRelState *state, const NvmVersion *v)
+{
+	uint64		place = NvmPoolOff(v);
+	const NvmBlock *block = NvmPoolPtr(place - place % NVM_UNIT_SIZE);
+	uint64		head;
+
+	for (int i = 0; (head = nvm_large_head(v, i)) != 0; i++)
+	{
+		if (large_run_is_owned(head, state->dir, block->blkno,
+							   place % NVM_UNIT_SIZE / NVM_CELL_SIZE, 0))
+			return true;
+	}
+	return false;
 }
 
 /*

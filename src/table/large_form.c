@@ -180,7 +180,12 @@ large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
 	HeapTuple	tuple;
 	char	   *trailer;
 	uint16		count = nout;
+	ErrorContextCallback context;
 
+	context.previous = error_context_stack;
+	context.callback = nvm_extend_context;
+	context.arg = rel;
+	error_context_stack = &context;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		if (out[i] == NULL)
@@ -189,6 +194,7 @@ large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
 		memcpy(VARDATA_EXTERNAL(DatumGetPointer(values[i])), &heads[n], sizeof(uint64));
 		n++;
 	}
+	error_context_stack = context.previous;
 	Assert(n == nout);
 
 	formed = heap_form_tuple(desc, values, isnull);

@@ -140,6 +140,10 @@ extern void nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 									   BlockNumber *pages, double *tuples,
 									   double *allvisfrac);
 
+/* ---- plan_cost.c ---- */
+
+extern void nvm_plan_register_hooks(void);	/* after nvm_btree's */
+
 /* ---- block_readers.c ---- */
 
 extern void nvm_block_readers_refuse(Relation rel);

@@ -65,4 +65,9 @@ extern void nvm_check_large_units(NvmCheck *check);
 extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes);
 extern void nvm_check_large_orphans(NvmCheck *check);
 
+/* check_brin.c: range is the first block of the range that the finding is about */
+typedef void (*NvmBrinCheckEmit) (void *arg, BlockNumber range, const char *problem);
+
+extern void nvm_check_brin(Relation index, Relation heap, NvmBrinCheckEmit emit, void *arg);
+
 #endif							/* NVM_CHECK_H */

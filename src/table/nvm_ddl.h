@@ -28,6 +28,7 @@ extern void nvm_ddl_refuse_upgrade(void);
 /* ---- ddl_database.c ---- */
 
 extern void nvm_ddl_copy_database(const char *template_name, Oid template, Oid database);
+extern void nvm_ddl_before_drop_database(void);
 extern void nvm_ddl_drop_database(Oid database);
 
 /* ---- ddl_publication.c ---- */
@@ -108,6 +109,10 @@ extern void nvm_ddl_set_persistence(Oid indexid, const char *value);
 extern void nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern void nvm_ddl_put_back(NvmIndexWatch *w);
 extern void nvm_ddl_recreated_index(NvmIndexWatch *w, Oid indexid);
+
+/* ---- index_identity.c ---- */
+
+extern void nvm_index_identity_register_hook(void);
 
 /* ---- speculative.c ---- */
 

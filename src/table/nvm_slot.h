@@ -10,6 +10,7 @@
 #ifndef NVM_SLOT_H
 #define NVM_SLOT_H
 
+#include "pool/nvm_poison.h"
 #include "table/nvm_table.h"
 
 /*
@@ -52,6 +53,7 @@ nvm_slot_set(TupleTableSlot *slot, NvmRelState *state, Oid relid, NvmVersion *v,
 	HeapTuple	tuple = &nslot->base.tupdata;
 
 	Assert(TTS_IS_NVM(slot));
+	NVM_ASSERT_NOT_FREE(v);
 
 	if (unlikely(TTS_SHOULDFREE(slot) || nslot->large_cxt != NULL))
 		nvm_slot_reset(slot);

@@ -90,15 +90,108 @@ nvm_block_check(const NvmBlock *block, uint32 dir, uint32 blkno)
 	return nvm_block_check_word(dir, blkno, NvmPoolOff(block));
 }
 
+/* cells of a block, and bits of its `starts` and `used` */
+static inline NvmVersion *
+nvm_block_cell(NvmBlock *block, uint32 cell)
+{
+	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+}
+
+static inline bool
+nvm_bit_is_set(const uint64 *bits, uint32 cell)
+{
+	return (bits[cell / 64] >> (cell % 64)) & 1;
+}
+
+static inline void
+nvm_bits_set(uint64 *bits, uint32 cell, uint32 n)
+{
+	for (uint32 i = cell; i < cell + n; i++)
+		bits[i / 64] |= UINT64CONST(1) << (i % 64);
+}
+
+/*
+ * starts is read without lock while it changes.
+ */
+static inline void
+nvm_start_clear(NvmBlock *block, uint32 cell)
+{
+	__atomic_fetch_and(&block->starts[cell / 64], ~(UINT64CONST(1) << (cell % 64)),
+					   __ATOMIC_RELEASE);
+}
+
 extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,
 									  uint32 cells, bool root, bool reclaim,
 									  uint32 *off);
-extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
-							   uint32 off, NvmStamp stamp, uint32 kind);
-extern int	nvm_chain_prune_middle(NvmRelState *state, uint64 root);
-extern bool nvm_block_lost_area(const NvmBlock *block, uint32 cell);
+extern int	nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge);
 extern int	nvm_block_prune(NvmRelState *state, uint32 blk,
 							struct GlobalVisState *vistest);
+
+/* ---- retiring versions (retire.c) ---- */
+
+/*
+ * Versions, unlinked already, that are to be retired together: see README.md,
+ * "Retiring many versions".
+ */
+typedef struct NvmRetireItem
+{
+	uint32		blk;
+	uint16		off;
+	uint16		kind;			/* NVM_STAMP_RETIRED, _STUB or _DEAD */
+} NvmRetireItem;
+
+#define NVM_RETIRE_BATCH		NVM_CELLS
+
+struct NvmRetireBatch
+{
+	NvmRelState *state;
+	NvmStamp	stamp;			/* who unlinked them */
+
+	/* told of each with large values, under the locks, unless it becomes DEAD; or NULL */
+	void		(*retired_large) (void *arg, uint32 blk, uint32 off);
+	void	   *arg;
+
+	int			n;
+	NvmRetireItem item[NVM_RETIRE_BATCH];
+};
+
+extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
+							   uint32 off, NvmStamp stamp, uint32 kind);
+
+static inline void
+nvm_retire_begin(NvmRetireBatch *batch, NvmRelState *state, NvmStamp stamp)
+{
+	batch->state = state;
+	batch->stamp = stamp;
+	batch->retired_large = NULL;
+	batch->arg = NULL;
+	batch->n = 0;
+}
+
+extern void nvm_retire_flush(NvmRetireBatch *batch);
+
+/*
+ * One more.  Caller holds its root's row lock, until the batch is flushed; a
+ * full batch is flushed here.
+ */
+static inline void
+nvm_retire_add(NvmRetireBatch *batch, uint32 blk, uint32 off, uint32 kind)
+{
+	NvmRetireItem *item;
+
+	if (batch->n == NVM_RETIRE_BATCH)
+		nvm_retire_flush(batch);
+	item = &batch->item[batch->n++];
+	item->blk = blk;
+	item->off = (uint16) off;
+	item->kind = (uint16) kind;
+}
+
+/* block_ready.c */
+extern void nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg);
+extern bool nvm_block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk);
+extern void nvm_block_sanitize(NvmBlock *block);
+extern bool nvm_block_lost_area(const NvmBlock *block, uint32 cell);
 
 /* freemap.c */
 extern void nvm_freemap_disappointed(NvmRelState *state, uint32 blk, uint32 cells);

@@ -74,11 +74,20 @@ typedef struct NvmRelCache
 {
 	NvmRelState *state;
 	uint32		dir;
+	bool		indexes_proven; /* see nvm_indexes_prove */
 	/* indexed columns and those of keys, as bits of attribute numbers 1..63 */
 	bool		attrs_known;
 	bool		attrs_wide;		/* there are others: ask the relcache */
 	uint64		index_attrs;
 	uint64		key_attrs;
+	/* where do the entries of new rows go? */
+	enum
+	{
+		NVM_ENTRIES_UNKNOWN,
+		NVM_ENTRIES_BEING_LEARNT,
+		NVM_ENTRIES_OURS,		/* to nvm_btree alone, or nowhere that lasts */
+		NVM_ENTRIES_OTHERS		/* also to others, whose pages WAL protects */
+	}			entries;
 } NvmRelCache;
 
 extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
@@ -94,6 +103,33 @@ nvm_rel_cache(Relation rel)
 	if (likely(rel->rd_amcache != NULL))
 		return (NvmRelCache *) rel->rd_amcache;
 	return nvm_rel_cache_slow(rel);
+}
+
+/*
+ * Index entries are about to be added for a new root of rel: see
+ * nvm_xact_rests_on_wal.  May look at catalogs, and so invalidate the NvmRelCache;
+ * no lock of ours is held.
+ */
+extern void nvm_note_entries_slow(Relation rel);
+
+static inline void
+nvm_note_entries(Relation rel)
+{
+	if (rel->rd_rel->relhasindex && nvm_rel_cache(rel)->entries != NVM_ENTRIES_OURS)
+		nvm_note_entries_slow(rel);
+}
+
+/*
+ * Before a row is written: ERROR if an index of rel is not what the pool says that
+ * it is (index_identity.c).  May invalidate the relation's NvmRelCache.
+ */
+extern void nvm_indexes_prove_slow(Relation rel);
+
+static inline void
+nvm_indexes_prove(Relation rel)
+{
+	if (unlikely(!nvm_rel_cache(rel)->indexes_proven))
+		nvm_indexes_prove_slow(rel);
 }
 
 static inline NvmRelState *
@@ -294,9 +330,14 @@ extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *
  * stamp (nvm_xact_stamp(); without one nothing is done): what is unlinked is
  * reusable only when that transaction's stores are durable.  Returns false if
  * the whole row is dead now (root became DEAD or RETIRED).
+ *
+ * With a batch (nvm_space.h) versions are unlinked now and retired when the
+ * caller flushes it, which must be before the row lock is released.
  */
+typedef struct NvmRetireBatch NvmRetireBatch;
 extern bool nvm_chain_prune(NvmRelState *state, uint64 root,
-							struct GlobalVisState *vistest, int *nremoved);
+							struct GlobalVisState *vistest,
+							NvmRetireBatch *batch, int *nremoved);
 
 /*
  * Does a running, or prepared, transaction hold a lock on the row?  Caller
@@ -319,11 +360,6 @@ extern NvmVersion *nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cell
 /* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
  * caller holds the alloc lock.  Returns cells that are free now. */
 extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
-
-/* VACUUM: DEAD roots listed by off[] become RETIRED: no index entry leads to
- * them any more and the indexes' WAL is flushed.  Caller has a stamp. */
-extern void nvm_space_free_dead(NvmRelState *state, uint32 blk,
-								const uint16 *off, int n);
 
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
@@ -374,6 +410,7 @@ extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint
 /* give back the extents of a version that is being freed; caller holds
  * the alloc lock of the version's block */
 extern void nvm_large_release(NvmRelState *state, NvmVersion *v);
+extern bool nvm_large_is_kept(NvmRelState *state, const NvmVersion *v);
 /* allocation failed after nvm_form_tuple */
 extern void nvm_large_discard(NvmLargeSet *large);
 /* detoasted values for a slot: see slot.c */

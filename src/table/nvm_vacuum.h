@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 struct GlobalVisState;
+typedef struct NvmDeadBits NvmDeadBits;
 
 /* figures at the start of an instrumented VACUUM */
 typedef struct NvmVacuumStart
@@ -63,6 +64,16 @@ typedef struct NvmVacuum
 	int64		ndead;
 	int64		dead_size;		/* allocated */
 	int64		dead_max;		/* as many as maintenance_work_mem allows */
+	uint32		ndead_blocks;	/* that they are in */
+
+	/* the same during a pass over the indexes, or NULL: vacuum_dead.c */
+	uint32	   *dead_slot;		/* by block: 0, or place in dead_bits[] + 1 */
+	NvmDeadBits *dead_bits;
+
+	/* versions that we have retired and whose large values are to be freed */
+	ItemPointerData *values;
+	int			nvalues;
+	int			values_size;	/* allocated */
 
 	/* SUSPECT blocks met and not yet cleaned: bit a block */
 	uint8	   *suspect;
@@ -86,6 +97,7 @@ typedef struct NvmVacuum
 	int64		live;
 	int64		recently_dead;
 	int64		missed_dead;
+	int64		values_left;	/* retired versions that keep large values */
 	int			index_scans;
 	bool		bypassed;
 	uint32		suspect_cleaned;
@@ -93,6 +105,18 @@ typedef struct NvmVacuum
 
 /* vacuum.c */
 extern void nvm_vacuum_dead(NvmVacuum *vac);
+
+/* vacuum_dead.c */
+extern void nvm_vacuum_remember_dead(NvmVacuum *vac, uint32 blkno, uint16 offset);
+extern void nvm_vacuum_forget_dead(NvmVacuum *vac);
+extern bool nvm_vacuum_can_map_dead(NvmVacuum *vac);
+extern void nvm_vacuum_map_dead(NvmVacuum *vac);
+extern void nvm_vacuum_unmap_dead(NvmVacuum *vac);
+extern bool nvm_vacuum_tid_reaped(ItemPointer tid, void *arg);
+
+/* vacuum_values.c */
+extern void nvm_vacuum_note_values(void *arg, uint32 blk, uint32 off);
+extern void nvm_vacuum_free_values(NvmVacuum *vac, bool all);
 
 /* vacuum_scan.c */
 extern void nvm_vacuum_scan(NvmVacuum *vac);

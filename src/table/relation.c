@@ -15,6 +15,7 @@
 
 #include "compat/nvm_compat.h"
 #include "table/nvm_am.h"
+#include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
 
@@ -66,6 +67,48 @@ nvm_rel_cache_slow(Relation rel)
 	rel->rd_amcache = cache;
 	nvm_storage_tell_stats(rel, state);
 	return cache;
+}
+
+/*
+ * Has rel an index of another method than nvm_btree?  Also one that is not ready
+ * yet, or not any more, to be on the safe side.
+ */
+static bool
+relation_has_others_index(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	bool		others = false;
+
+	foreach(lc, indexes)
+		others |= !nvm_ddl_is_index_of_ours(lfirst_oid(lc));
+	list_free(indexes);
+	return others;
+}
+
+/*
+ * See nvm_table.h.
+ *
+ * What is learnt is kept only if no invalidation has come by meanwhile, which would
+ * have taken BEING_LEARNT away.  A statement has listed the indexes that it adds
+ * entries to before it comes here, and nobody drops one that it holds a lock on.
+ */
+void
+nvm_note_entries_slow(Relation rel)
+{
+	bool		others;
+
+	if (nvm_rel_cache(rel)->entries != NVM_ENTRIES_OTHERS)
+	{
+		nvm_rel_cache(rel)->entries = NVM_ENTRIES_BEING_LEARNT;
+		/* indexes of other tables are emptied by a crash, as these tables are */
+		others = RelationIsPermanent(rel) && relation_has_others_index(rel);
+		if (nvm_rel_cache(rel)->entries == NVM_ENTRIES_BEING_LEARNT)
+			nvm_rel_cache(rel)->entries = others ? NVM_ENTRIES_OTHERS : NVM_ENTRIES_OURS;
+		if (!others)
+			return;
+	}
+	nvm_xact_rests_on_wal();
 }
 
 /*

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * space.c
- *	  Areas of cells for versions: allocation, reuse, sanitizing.
+ *	  Areas of cells for versions: allocation and reuse.
  *
  * All of this happens under the block's allocation lock.  What a crash may
  * find of it is in README.md, "Space".
@@ -16,6 +16,7 @@
 #include "compat/nvm_compat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
+#include "pool/nvm_poison.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
 #include "utils/snapmgr.h"
@@ -34,25 +35,6 @@
 /* free cells that make a block worth a note by VACUUM */
 #define NOTE_CELLS			8
 
-static inline NvmVersion *
-cell_at(NvmBlock *block, uint32 cell)
-{
-	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
-}
-
-static inline bool
-bit_is_set(const uint64 *bits, uint32 cell)
-{
-	return (bits[cell / 64] >> (cell % 64)) & 1;
-}
-
-static inline void
-set_bits(uint64 *bits, uint32 cell, uint32 n)
-{
-	for (uint32 i = cell; i < cell + n; i++)
-		bits[i / 64] |= UINT64CONST(1) << (i % 64);
-}
-
 static inline void
 clear_bits(uint64 *bits, uint32 cell, uint32 n)
 {
@@ -68,13 +50,6 @@ set_start(NvmBlock *block, uint32 cell)
 {
 	__atomic_fetch_or(&block->starts[cell / 64], UINT64CONST(1) << (cell % 64),
 					  __ATOMIC_RELEASE);
-}
-
-static inline void
-clear_start(NvmBlock *block, uint32 cell)
-{
-	__atomic_fetch_and(&block->starts[cell / 64], ~(UINT64CONST(1) << (cell % 64)),
-					   __ATOMIC_RELEASE);
 }
 
 static uint32
@@ -108,7 +83,7 @@ find_run(const NvmBlock *block, uint32 n)
 		cell += __builtin_ctzll(word);
 		for (len = 0; len < n && cell + len < NVM_CELLS; len++)
 		{
-			if (bit_is_set(block->used, cell + len))
+			if (nvm_bit_is_set(block->used, cell + len))
 				break;
 		}
 		if (len == n)
@@ -127,158 +102,6 @@ taken_cells(const NvmBlock *block)
 	uint32		n = NVM_CELLS - free_cells(block);
 
 	return n > NVM_FIRST_CELL ? n - NVM_FIRST_CELL : 0;
-}
-
-/*
- * First use of a block by anyone: it is all zero, and becomes known on media
- * before a cell of it is handed out, so that a crash that keeps an index entry
- * into it, but nothing else, finds a block of a crashed incarnation.
- */
-static void
-init_block(NvmRelState *state, NvmBlock *block, uint32 blk)
-{
-	block->dir = state->dir;
-	block->blkno = blk;
-	block->alloc_inc = NvmPool->incarnation;
-	block->flags = 0;
-	block->used[0] = (1 << NVM_FIRST_CELL) - 1;
-	block->check = nvm_block_check(block, state->dir, blk);
-	/* readers look at magic alone */
-	__atomic_store_n(&block->magic, NVM_BLOCK_MAGIC, __ATOMIC_RELEASE);
-	nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
-	nvm_drain("space-init-block");
-}
-
-/*
- * A crash may have torn the very first writing of a header; nothing was handed
- * out then.
- */
-static inline bool
-block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
-{
-	if (block->magic != NVM_BLOCK_MAGIC)
-		return false;
-	if (block->alloc_inc == NvmPool->incarnation)
-		return true;
-	return block->check == nvm_block_check(block, state->dir, blk) ||
-		(block->starts[0] | block->starts[1] | block->starts[2] | block->starts[3]) != 0;
-}
-
-/*
- * Does `cell`, which is marked used although no area covers it, hold a version
- * or a stub whose starts bit was lost by damage?  Only of the first cell of a
- * run of such cells can that be told.  If the incarnation that last handed out
- * cells of the block ended cleanly, nothing legal looks like it:
- *	- an area is freed by zeroing its begin words, and they are durably 0 before
- *	  its cells are given to others;
- *	- a starts bit is durable before the stamp of its version is decided, and
- *	  all stamps of that incarnation are;
- *	- what an allocation that failed leaves has begin 0, RETIRED or DEAD; so
- *	  has what a crash while sanitizing leaves.
- * After a crash nothing can be said: bits and words that do not fit together
- * are legal then, even a whole version of a loser without its starts bit,
- * which the gap collector did not see.
- *
- * Caller holds the block's allocation lock, or checks again under it.
- */
-bool
-nvm_block_lost_area(const NvmBlock *block, uint32 cell)
-{
-	const NvmVersion *v = (const NvmVersion *) ((const char *) block + cell * NVM_CELL_SIZE);
-
-	return nvm_cell_looks_taken(block, cell) &&
-		!nvm_incarnation_crashed(block->alloc_inc) && !nvm_stamp_in_gap(nvm_load(&v->begin));
-}
-
-/*
- * Look for areas whose starts bit was lost, and keep their cells as they are,
- * and used: `used` is what the areas cover.  Scans do not find the row, but
- * nvm.check() goes on reporting it, and an index still leads to its bytes.
- */
-static void
-keep_lost_areas(NvmBlock *block, uint64 *used)
-{
-	uint32		cell = NVM_FIRST_CELL;
-	uint32		first = 0;
-	int			n = 0;
-
-	while (cell < NVM_CELLS)
-	{
-		uint32		end = cell;
-		uint32		stop;
-
-		while (end < NVM_CELLS && bit_is_set(block->used, end) && !bit_is_set(used, end))
-			end++;
-		for (; cell < end && nvm_block_lost_area(block, cell); cell = stop)
-		{
-			stop = Min(cell + Max(NvmVersionCells(cell_at(block, cell)), 1), end);
-			set_bits(used, cell, stop - cell);
-			if (n++ == 0)
-				first = cell;
-		}
-		cell = end + 1;
-	}
-	if (n > 0)
-	{
-		NvmDirEntry *entry = nvm_dir_entry(block->dir);
-
-		ereport(WARNING,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of nvm relation file %u/%llu is damaged: %d row versions cannot be found by scans",
-						block->blkno, entry->database,
-						(unsigned long long) entry->relnumber, n),
-				 errdetail("The first of them is at offset %u.", first),
-				 errhint("Run nvm.check() on the table; compare with a backup.")));
-	}
-}
-
-/*
- * First allocation in a block in this incarnation: re-establish the invariant
- * of free cells, whatever the last incarnation left behind.
- */
-static void
-sanitize_block(NvmBlock *block)
-{
-	uint32		off = NVM_FIRST_CELL - 1;
-	uint64		used[4] = {(1 << NVM_FIRST_CELL) - 1, 0, 0, 0};
-	bool		more = false;
-
-	while ((off = nvm_block_next_start(block, off + 1)) != 0)
-	{
-		NvmVersion *v = cell_at(block, off);
-		uint32		ncells = Max(NvmVersionCells(v), 1);
-		uint32		following;
-
-		/* a loser's length may be torn: never beyond the next area */
-		following = nvm_block_next_start(block, off + 1);
-		ncells = Min(ncells, (following ? following : NVM_CELLS) - off);
-		if (nvm_load(&v->begin) == 0)
-			clear_start(block, off);
-		else
-			set_bits(used, off, ncells);
-		if (nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_RETIRED) ||
-			(nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_STUB) && ncells > 1))
-			more = true;
-	}
-	keep_lost_areas(block, used);
-	for (uint32 cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
-	{
-		if (!bit_is_set(used, cell))
-			cell_at(block, cell)->begin = 0;
-	}
-	memcpy(block->used, used, sizeof(used));
-	memset(block->retired, 0, sizeof(block->retired));
-	block->retired[NVM_RETIRED_MORE] = more;
-	block->ended = 0;
-	if (nvm_incarnation_crashed(block->alloc_inc))
-		block->flags |= NVM_BLOCK_SUSPECT;
-	nvm_flush(block, NVM_UNIT_SIZE);
-	nvm_drain("space-sanitize");
-
-	/* only now may cells of this incarnation be handed out */
-	block->alloc_inc = NvmPool->incarnation;
-	nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
-	nvm_drain("space-sanitized");
 }
 
 /*
@@ -357,8 +180,8 @@ static void
 zero_cells(NvmBlock *block, uint32 from, uint32 to)
 {
 	for (uint32 cell = from; cell < to; cell++)
-		nvm_store(&cell_at(block, cell)->begin, 0);
-	nvm_flush(cell_at(block, from), (to - from) * NVM_CELL_SIZE);
+		nvm_store(&nvm_block_cell(block, cell)->begin, 0);
+	nvm_flush(nvm_block_cell(block, from), (to - from) * NVM_CELL_SIZE);
 }
 
 /*
@@ -404,12 +227,12 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	uint32		alloc_inc = block->alloc_inc;
 
 	if (alloc_inc != NvmPool->incarnation)
-		sanitize_block(block);
+		nvm_block_sanitize(block);
 
 	memset(block->retired, 0, sizeof(block->retired));
 	while ((off = nvm_block_next_start(block, off + 1)) != 0)
 	{
-		NvmVersion *v = cell_at(block, off);
+		NvmVersion *v = nvm_block_cell(block, off);
 		uint64		begin = nvm_load(&v->begin);
 		uint32		to = off + NvmVersionCells(v);
 		uint32		from;
@@ -444,7 +267,7 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		}
 		zero_cells(block, from, to);
 		if (from == off)
-			clear_start(block, off);
+			nvm_start_clear(block, off);
 		area[n] = from;
 		ncells[n++] = to - from;
 	}
@@ -453,7 +276,10 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		nvm_drain("space-reclaim");
 		for (int i = 0; i < n; i++)
+		{
+			nvm_poison_cells(block, area[i], area[i] + ncells[i]);
 			clear_bits(block->used, area[i], ncells[i]);
+		}
 		nvm_freemap_promising(state, block->blkno);
 	}
 	if (locked && !mine)
@@ -479,9 +305,9 @@ take_retired(NvmBlock *block, uint32 cells)
 		NvmVersion *v;
 		uint64		begin;
 
-		if (off < NVM_FIRST_CELL || !bit_is_set(block->starts, off))
+		if (off < NVM_FIRST_CELL || !nvm_bit_is_set(block->starts, off))
 			continue;
-		v = cell_at(block, off);
+		v = nvm_block_cell(block, off);
 		begin = nvm_load(&v->begin);
 		if (!nvm_begin_is(begin, NVM_STAMP_RETIRED))
 		{
@@ -541,10 +367,10 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		return NULL;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (!block_is_initialised(state, block, blk))
-		init_block(state, block, blk);
+	if (!nvm_block_is_initialised(state, block, blk))
+		nvm_blocks_make_ready(state, blk, 1, NULL);
 	else if (block->alloc_inc != NvmPool->incarnation)
-		sanitize_block(block);
+		nvm_block_sanitize(block);
 
 	if (root && (block->flags & NVM_BLOCK_SUSPECT))
 	{
@@ -556,7 +382,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	if (cell == 0 && (retired = take_retired(block, cells)) != 0)
 	{
 		cell = retired;
-		v = cell_at(block, cell);
+		v = nvm_block_cell(block, cell);
 		cells = NvmVersionCells(v);
 	}
 	else
@@ -571,8 +397,9 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 			LWLockRelease(lock);
 			return NULL;
 		}
-		v = cell_at(block, cell);
-		set_bits(block->used, cell, cells);
+		v = nvm_block_cell(block, cell);
+		nvm_poison_check_cells(block, cell, cell + cells);
+		nvm_bits_set(block->used, cell, cells);
 		set_start(block, cell);
 	}
 	if (root)
@@ -729,7 +556,7 @@ next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells, bool roo
 	if (tries >= 2 * SEARCH_BLOCKS ||
 		!search_free_block(state, cells, root, limit, reclaim, &blk))
 	{
-		blk = nvm_storage_extend(state);
+		blk = nvm_storage_extend(state, nvm_blocks_make_ready, NULL);
 		*fresh = true;
 	}
 	pg_atomic_write_u32(target, blk + 1);
@@ -756,6 +583,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 		RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
 	bool		fresh = false;
 	NvmVersion *v;
+	ErrorContextCallback context;
 
 	Assert(cells >= 2 && cells <= NVM_BLOCK_CELLS);
 
@@ -781,7 +609,14 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 	for (int tries = 0;; tries++)
 	{
 		if (*blk == 0 || tries > 0)
+		{
+			context.previous = error_context_stack;
+			context.callback = nvm_extend_context;
+			context.arg = rel;
+			error_context_stack = &context;
 			*blk = next_target(state, target, cells, root, limit, tries, &fresh);
+			error_context_stack = context.previous;
+		}
 		else
 			(*blk)--;
 		space_prove(rel, state, *blk);
@@ -793,26 +628,6 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 			(nvm_block(state, *blk)->flags & NVM_BLOCK_SUSPECT) == 0)
 			nvm_freemap_disappointed(state, *blk, cells);
 	}
-}
-
-/*
- * Make DEAD roots RETIRED after VACUUM's index pass: see nvm_table.h.
- */
-void
-nvm_space_free_dead(NvmRelState *state, uint32 blk, const uint16 *off, int n)
-{
-	LWLock	   *lock = nvm_row_lock(state->dir, blk);
-	NvmStamp	stamp = nvm_xact_stamp_if_any();
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	for (int i = 0; i < n; i++)
-	{
-		NvmVersion *v = nvm_cell(state, blk, off[i]);
-
-		if (nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_DEAD))
-			nvm_version_retire(state, v, blk, off[i], stamp, NVM_STAMP_RETIRED);
-	}
-	LWLockRelease(lock);
 }
 
 void

@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(nvm_relations_info);
 PG_FUNCTION_INFO_V1(nvm_activity_info);
 PG_FUNCTION_INFO_V1(nvm_check_pool);
 
-#define POOL_COLUMNS		14
+#define POOL_COLUMNS		15
 #define RECOVERY_COLUMNS	6
 #define RELATIONS_COLUMNS	13
 #define ACTIVITY_COLUMNS	12
@@ -69,6 +69,7 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 	uint64		total = 0;
 	uint64		available = 0;
 	uint64		nchunks = 0;
+	char		directory[MAXPGPATH] = "";
 
 	if (NvmPool == NULL)
 	{
@@ -83,7 +84,9 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 		values[1] = stat_text_or_null(NvmPool->refusal, &nulls[1]);
 		values[2] = stat_text_or_null(NvmPool->refusal_hint, &nulls[2]);
 	}
-	values[3] = stat_text_or_null(nvm_pool_directory, &nulls[3]);
+	if (nvm_pool_directory != NULL)
+		nvm_pool_directory_name(directory, nvm_pool_directory, DataDir);
+	values[3] = stat_text_or_null(directory, &nulls[3]);
 
 	if (status == NVM_POOL_OPEN)
 	{
@@ -98,6 +101,7 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 		values[11] = UUIDPGetDatum((const pg_uuid_t *) NvmPool->uuid);
 		values[12] = BoolGetDatum(NvmPool->was_clean);
 		values[13] = stat_u64(NvmPool->open_usec);
+		values[14] = stat_text_or_null(nvm_ignored_standbys(), &nulls[14]);
 	}
 	else
 		memset(&nulls[4], true, sizeof(bool) * (POOL_COLUMNS - 4));
@@ -197,7 +201,7 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	values[5] = BoolGetDatum(entry->end != 0 && !nvm_stamp_in_gap(entry->end));
 	values[6] = stat_u64(nvm_rel_nblocks(state));
 	values[7] = stat_u64(pg_atomic_read_u32(&state->nextents));
-	values[8] = stat_u64(nvm_rel_units(state) * NVM_UNIT_SIZE);
+	values[8] = stat_u64(nvm_rel_bytes(state));
 	values[9] = stat_u64(pg_atomic_read_u32(&state->nlarge));
 	values[12] = CharGetDatum(entry->kind == NVM_DIR_KIND_TABLE ? RELKIND_RELATION : RELKIND_INDEX);
 	LWLockRelease(NvmWbl->storage_lock);

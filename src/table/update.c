@@ -396,6 +396,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	TM_Result	result;
 	int			nremoved = 0;
 
+	nvm_indexes_prove(rel);
 	v = nvm_version_to_change(rel, state, otid);
 	if (v == NULL)
 		ereport(ERROR,
@@ -407,6 +408,8 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 
 	changed_attrs(rel, v, slot, new_root, &key_changed);
+	if (*new_root)
+		nvm_note_entries(rel);
 	*lockmode = key_changed ? LockTupleExclusive : LockTupleNoKeyExclusive;
 	nvm_new_form(rel, slot, &nv);
 	nvm_undo_reserve();
@@ -435,10 +438,11 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 				 cmax, iscombo, xid, stamp);
 	if (v != rootv)
 	{
-		(void) nvm_chain_prune(state, root, GlobalVisTestFor(rel), &nremoved);
+		(void) nvm_chain_prune(state, root, GlobalVisTestFor(rel), NULL,
+							   &nremoved);
 		if (unlikely(nvm_snapshots_held()) && nremoved == 0 &&
 			++updates_held % MIDDLE_EVERY == 0)
-			(void) nvm_chain_prune_middle(state, root);
+			(void) nvm_chain_prune_middle(state, root, NULL);
 	}
 	LWLockRelease(rlock);
 	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);

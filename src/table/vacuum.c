@@ -54,59 +54,6 @@
 #define BYPASS_THRESHOLD_BLOCKS 0.02
 #define BYPASS_THRESHOLD_BYTES	(32 * 1024 * 1024)
 
-/*
- * Is (blk, off) the root of a row?  Dead ones and stubs are.
- */
-static bool
-vacuum_root_exists(NvmRelState *state, uint32 blk, uint32 off)
-{
-	NvmVersion *v;
-	uint64		begin;
-
-	if (!nvm_tid_exists(state, blk, off))
-		return false;
-	v = nvm_cell(state, blk, off);
-	begin = nvm_load(&v->begin);
-	if (begin == 0)
-		return false;
-	if (NVM_STAMP_IS_SPECIAL(begin))
-		return !nvm_begin_is(begin, NVM_STAMP_RETIRED);
-	return (v->flags & NVM_VF_ROOT) != 0;
-}
-
-/*
- * IndexBulkDeleteCallback: shall the entry go?  dead[] is in order.
- */
-static bool
-vacuum_tid_reaped(ItemPointer tid, void *arg)
-{
-	NvmVacuum  *vac = (NvmVacuum *) arg;
-	uint32		blk = ItemPointerGetBlockNumberNoCheck(tid);
-	int64		low = 0;
-	int64		high = vac->ndead;
-
-	while (low < high)
-	{
-		int64		mid = (low + high) / 2;
-		int32		cmp = ItemPointerCompare(&vac->dead[mid], tid);
-
-		if (cmp == 0)
-			return true;
-		if (cmp < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-
-	if (vac->nsuspect > 0 && blk < vac->nblocks &&
-		(vac->suspect[blk / 8] & (1 << (blk % 8))) != 0)
-		return !vacuum_root_exists(vac->state, blk,
-								   ItemPointerGetOffsetNumberNoCheck(tid));
-
-	/* beyond the end: the block was never durable */
-	return blk >= nvm_rel_nblocks(vac->state);
-}
-
 static void
 vacuum_index_info(NvmVacuum *vac, Relation indrel, IndexVacuumInfo *ivinfo,
 				  double tuples, bool estimated)
@@ -133,6 +80,8 @@ vacuum_indexes(NvmVacuum *vac)
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
 								 PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
 	parallel = nvm_vacuum_indexes_parallel(vac);
+	if (!parallel)
+		nvm_vacuum_map_dead(vac);
 	for (int i = 0; i < vac->nindexes && !parallel; i++)
 	{
 		IndexVacuumInfo ivinfo;
@@ -141,9 +90,10 @@ vacuum_indexes(NvmVacuum *vac)
 		vacuum_index_info(vac, vac->indrels[i], &ivinfo,
 						  Max(vac->rel->rd_rel->reltuples, 0), true);
 		vac->indstats[i] = index_bulk_delete(&ivinfo, vac->indstats[i],
-											 vacuum_tid_reaped, vac);
+											 nvm_vacuum_tid_reaped, vac);
 		vac->indname = NULL;
 	}
+	nvm_vacuum_unmap_dead(vac);
 	vac->index_scans++;
 	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS,
 								 vac->index_scans);
@@ -152,6 +102,36 @@ vacuum_indexes(NvmVacuum *vac)
 	/* what any backend has done to the indexes so far */
 	XLogFlush(NvmWalEnd());
 	NVM_FAILPOINT("vacuum-indexes-flushed");
+}
+
+/*
+ * Make the dead roots of one block RETIRED, from vac->dead[from] on: no index
+ * entry leads to them any more.  Returns the place of the first one behind them.
+ */
+static int64
+vacuum_retire_roots(NvmVacuum *vac, int64 from)
+{
+	uint32		blkno = ItemPointerGetBlockNumber(&vac->dead[from]);
+	LWLock	   *lock = nvm_row_lock(vac->dir, blkno);
+	NvmRetireBatch batch;
+	int64		i;
+
+	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any());
+	batch.retired_large = nvm_vacuum_note_values;
+	batch.arg = vac;
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	for (i = from; i < vac->ndead &&
+		 ItemPointerGetBlockNumber(&vac->dead[i]) == blkno; i++)
+	{
+		uint32		off = ItemPointerGetOffsetNumber(&vac->dead[i]);
+
+		if (nvm_begin_is(nvm_load(&nvm_cell(vac->state, blkno, off)->begin),
+						 NVM_STAMP_DEAD))
+			nvm_retire_add(&batch, blkno, off, NVM_STAMP_RETIRED);
+	}
+	nvm_retire_flush(&batch);
+	LWLockRelease(lock);
+	return i;
 }
 
 /*
@@ -167,28 +147,19 @@ vacuum_free_roots(NvmVacuum *vac)
 	while (i < vac->ndead)
 	{
 		uint32		blkno = ItemPointerGetBlockNumber(&vac->dead[i]);
-		uint16		off[NVM_CELLS];
-		int			n = 0;
 
 		nvm_vacuum_delay();
 		if (VacuumCostActive)
 			VacuumCostBalance += VacuumCostPageDirty;
 		vac->blkno = blkno;
-
-		while (i < vac->ndead &&
-			   ItemPointerGetBlockNumber(&vac->dead[i]) == blkno)
-		{
-			/* a macro in 15, that looks twice with assertions: no i++ in it */
-			off[n++] = ItemPointerGetOffsetNumber(&vac->dead[i]);
-			i++;
-		}
-		nvm_space_free_dead(vac->state, blkno, off, n);
+		i = vacuum_retire_roots(vac, i);
+		nvm_vacuum_free_values(vac, false);
 
 		/* they become free when we have committed */
 		nvm_space_note(vac->state, blkno, NVM_CELLS);
 	}
 	vac->blkno = InvalidBlockNumber;
-	vac->ndead = 0;
+	nvm_vacuum_forget_dead(vac);
 	pgstat_progress_update_param(NVM_PROGRESS_NUM_DEAD, 0);
 }
 
@@ -230,7 +201,7 @@ nvm_vacuum_dead(NvmVacuum *vac)
 		return;
 	if (!vac->index_vacuuming)
 	{
-		vac->ndead = 0;
+		nvm_vacuum_forget_dead(vac);
 		return;
 	}
 
@@ -254,7 +225,7 @@ vacuum_last_dead(NvmVacuum *vac)
 		vac->ndead * (int64) sizeof(ItemPointerData) < BYPASS_THRESHOLD_BYTES)
 	{
 		vac->bypassed = true;
-		vac->ndead = 0;
+		nvm_vacuum_forget_dead(vac);
 		return;
 	}
 	nvm_vacuum_dead(vac);
@@ -463,6 +434,7 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	nvm_vacuum_scan(vac);
 	nvm_vacuum_unreachable(vac);
 	vacuum_last_dead(vac);
+	nvm_vacuum_free_values(vac, true);
 	if (vac->index_cleanup)
 		vacuum_cleanup_indexes(vac);
 	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);
@@ -483,7 +455,10 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 						vac->new_frozenxid, vac->new_minmulti,
 						&frozenxid_updated, &minmulti_updated);
 	vacuum_note_visible(vac);
-	nvm_report_vacuum(rel, vac->live, vac->recently_dead + vac->missed_dead,
+
+	/* autovacuum comes back for values, too, that it was too early to free */
+	nvm_report_vacuum(rel, vac->live,
+					  vac->recently_dead + vac->missed_dead + vac->values_left,
 					  start.time);
 	pgstat_progress_end_command();
 

@@ -26,6 +26,12 @@
 #include "utils/guc.h"
 
 /*
+ * Up to so many indexes VACUUM alone is done no later than with workers, who search
+ * a list for each entry where it looks into bitmaps (vacuum_dead.c).
+ */
+#define ALONE_INDEXES	3
+
+/*
  * PostgreSQL asks an index's main fork whether a worker is worth its while, and
  * that of an nvm_btree index is empty.  Has one of these the size?
  */
@@ -80,8 +86,8 @@ vacuum_bulkdel_with_workers(NvmVacuum *vac, ParallelVacuumState *pvs)
 }
 
 /*
- * Remove the entries of vac->dead from all indexes, if workers were asked for
- * and can do it.  Returns false if nothing was done.
+ * Remove the entries of vac->dead from all indexes, if workers were asked for, or
+ * there are many indexes, and workers can do it.  Returns false if nothing was done.
  */
 bool
 nvm_vacuum_indexes_parallel(NvmVacuum *vac)
@@ -91,6 +97,8 @@ nvm_vacuum_indexes_parallel(NvmVacuum *vac)
 
 	if (vac->nworkers < 0 || vac->nindexes < 2 || vac->ndead == 0 ||
 		vac->nsuspect > 0 || RelationUsesLocalBuffers(vac->rel))
+		return false;
+	if (vac->nworkers == 0 && vac->nindexes <= ALONE_INDEXES && nvm_vacuum_can_map_dead(vac))
 		return false;
 
 	pvs = vacuum_parallel_begin(vac);

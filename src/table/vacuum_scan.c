@@ -24,6 +24,7 @@
 #include "table/nvm_table.h"
 #include "table/nvm_vacuum.h"
 #include "utils/memutils.h"
+#include "wbl/nvm_snapshot.h"
 
 #define MAX_STRAY		65536
 
@@ -134,13 +135,19 @@ vacuum_is_root(NvmBlock *block, NvmVersion *v, uint32 cell)
 }
 
 /*
- * Prune the chains that begin in block blkno.  Caller holds the row lock.
+ * Prune the chains that begin in block blkno.  What is unlinked is retired
+ * together at the end.  Caller holds the row lock.
  */
 static void
 vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 {
+	NvmRetireBatch batch;
+	bool		held = nvm_snapshots_held();
 	uint32		cell;
 
+	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any());
+	batch.retired_large = nvm_vacuum_note_values;
+	batch.arg = vac;
 	block->ended = 0;
 	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
 		 cell = nvm_block_next_start(block, cell + 1))
@@ -151,14 +158,21 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 		if (!vacuum_is_root(block, v, cell))
 			continue;
 		if (nvm_chain_prune(vac->state, NVM_REF_MAKE(blkno, cell, 0),
-							vac->vistest, &nremoved))
+							vac->vistest, &batch, &nremoved))
 		{
 			vacuum_lock_word(vac, v);
-			nremoved += nvm_chain_prune_middle(vac->state,
-											   NVM_REF_MAKE(blkno, cell, 0));
+			if (held)
+			{
+				/* it must know a stub */
+				nvm_retire_flush(&batch);
+				nremoved += nvm_chain_prune_middle(vac->state,
+												   NVM_REF_MAKE(blkno, cell, 0),
+												   &vac->values_left);
+			}
 		}
 		vac->removed += nremoved;
 	}
+	nvm_retire_flush(&batch);
 }
 
 /*
@@ -175,6 +189,19 @@ vacuum_note_stray(NvmVacuum *vac, uint32 blkno, uint32 cell)
 	tid = (ItemPointer) palloc(sizeof(ItemPointerData));
 	ItemPointerSet(tid, blkno, (OffsetNumber) cell);
 	vac->stray = lappend(vac->stray, tid);
+}
+
+/*
+ * Does a retired version, or the tail of a stub, keep large values that somebody
+ * else will free?  nvm_space_reclaim could not: what retired it is too young.
+ */
+static void
+vacuum_note_kept_values(NvmVacuum *vac, NvmVersion *v)
+{
+	if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0 &&
+		nvm_load(NvmRetiredBy(v)) != nvm_xact_stamp_if_any() &&
+		nvm_large_is_kept(vac->state, v))
+		vac->values_left++;
 }
 
 /*
@@ -232,13 +259,16 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 				found->dead[found->ndead++] = (uint16) cell;
 				found->all_visible = false;
 				/* a few roots are no matter, but one's value can be of any size */
-				if ((v->flags & NVM_VF_LARGE) != 0)
+				if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0)
 					vac->may_bypass = false;
 				break;
 			case NVM_VAC_RETIRED:
 				found->retired_cells += NvmVersionCells(v);
+				vacuum_note_kept_values(vac, v);
 				break;
 			case NVM_VAC_STUB:
+				vacuum_note_kept_values(vac, v);
+				break;
 			case NVM_VAC_FREE:
 				break;
 		}
@@ -248,30 +278,6 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 			vacuum_note_xid(vac, nvm_load(&v->end), v->tuple.xend);
 		}
 	}
-}
-
-/*
- * Keep a dead root for the index pass; nvm_vacuum_scan made sure that there
- * is room for those of a block.
- */
-static void
-vacuum_remember_dead(NvmVacuum *vac, uint32 blkno, uint16 offset)
-{
-	if (vac->ndead == vac->dead_size)
-	{
-		int64		size = Min(vac->dead_max, Max(vac->dead_size * 2, 1024));
-
-		if (vac->dead == NULL)
-			vac->dead = (ItemPointerData *)
-				MemoryContextAllocHuge(CurrentMemoryContext,
-									   size * sizeof(ItemPointerData));
-		else
-			vac->dead = (ItemPointerData *)
-				repalloc_huge(vac->dead, size * sizeof(ItemPointerData));
-		vac->dead_size = size;
-	}
-	ItemPointerSet(&vac->dead[vac->ndead], blkno, offset);
-	vac->ndead++;
 }
 
 /*
@@ -346,7 +352,7 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 		vac->dead_blocks++;
 		vac->dead_roots += found.ndead;
 		for (int i = 0; i < found.ndead; i++)
-			vacuum_remember_dead(vac, blkno, found.dead[i]);
+			nvm_vacuum_remember_dead(vac, blkno, found.dead[i]);
 	}
 }
 
@@ -386,6 +392,7 @@ nvm_vacuum_scan(NvmVacuum *vac)
 										 PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 		}
 		vacuum_block(vac, blkno);
+		nvm_vacuum_free_values(vac, false);
 		NVM_FAILPOINT("vacuum-block-scanned");
 		pgstat_progress_update_param(NVM_PROGRESS_NUM_DEAD,
 									 vac->ndead * NVM_PROGRESS_DEAD_UNIT);
@@ -481,6 +488,8 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 		{
 			nvm_version_retire(vac->state, v, blk, off,
 							   nvm_xact_stamp_if_any(), NVM_STAMP_RETIRED);
+			if ((v->flags & NVM_VF_LARGE) != 0)
+				nvm_vacuum_note_values(vac, blk, off);
 			vac->removed++;
 		}
 		LWLockRelease(lock);

@@ -32,6 +32,7 @@
 #include "access/subtrans.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "pool/nvm_poison.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
 #include "table/nvm_table.h"
@@ -299,6 +300,8 @@ visible_now(NvmVersion *v, Snapshot dirty)
 bool
 nvm_version_visible(Relation rel, NvmVersion *v, Snapshot snapshot)
 {
+	if (nvm_begin_is_version(nvm_load(&v->begin)))
+		NVM_ASSERT_NOT_FREE(v);
 	switch (snapshot->snapshot_type)
 	{
 		case SNAPSHOT_MVCC:

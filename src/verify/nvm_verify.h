@@ -46,7 +46,13 @@ nvm_image_load_word(const NvmImage *image, uint64 unit)
 
 /* ---- the file (verify_file.c) ---- */
 
+/*
+ * The pool's name; in a directory inside of the data directory one that base
+ * backups leave out, and pg_rewind does not copy, since a copy made while the
+ * server runs is torn.
+ */
 #define NVM_POOL_FILE			"pool"
+#define NVM_POOL_HIDDEN_FILE	"pgsql_tmp.nvm_pool.do_not_delete"
 
 /* value of nvm.pool_directory where nobody has set it */
 #define NVM_POOL_DIRECTORY		"pg_nvm"
@@ -56,6 +62,12 @@ nvm_image_load_word(const NvmImage *image, uint64 unit)
  * setting is one in the data directory.
  */
 extern void nvm_pool_directory_name(char *dir, const char *setting, const char *data_dir);
+
+/*
+ * The name that the file should have in directory dir, as nvm_pool_directory_name
+ * made it.  Until the next start it may still have the other one.
+ */
+extern const char *nvm_pool_file_name(const char *dir, const char *data_dir);
 
 /*
  * flock(fd, operation | LOCK_NB), waiting for a moment: a child of a server that

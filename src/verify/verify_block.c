@@ -726,12 +726,12 @@ nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk, uint32 o
 }
 
 static bool
-large_bytes_fit(const NvmLargeHeader *head)
+large_bytes_fit(const NvmLargeHeader *head, uint64 length)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, (const char *) head + sizeof(NvmLargeHeader), head->length);
+	COMP_CRC32C(crc, (const char *) head + sizeof(NvmLargeHeader), length);
 	FIN_CRC32C(crc);
 	return crc == head->crc;
 }
@@ -746,12 +746,15 @@ nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off, b
 	do
 	{
 		const NvmLargeHeader *head;
+		uint64		length;
 
 		if (offset == 0 || offset % NVM_UNIT_SIZE != 0)
 			return "is at an impossible place";
 		if (!check->ops->owns_large(check, offset / NVM_UNIT_SIZE))
 			return "is not where the version says";
 		head = (const NvmLargeHeader *) (check->base + offset);
+		/* once: in a server it may be given back, and be somebody else's, while we look */
+		length = *(volatile const uint64 *) &head->length;
 		if (segment == 0)
 			total = head->total;
 		if (head->stamp == 0)
@@ -759,18 +762,18 @@ nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off, b
 		if (head->owner_block != blk || head->owner_offset != off)
 			return "belongs to another version";
 		if (head->segment != segment || head->total != total ||
-			head->length == 0 || head->length > total - done ||
-			head->length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
-			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + head->length > NVM_CHUNK_SIZE)
+			length == 0 || length > total - done ||
+			length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
+			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + length > NVM_CHUNK_SIZE)
 			return "has runs that do not fit together";
 		for (size_t i = 0; i < lengthof(head->reserved); i++)
 			if (head->reserved[i] != 0)
 				return "has reserved bytes that are not zero";
 
-		if (bytes && !large_bytes_fit(head))
+		if (bytes && !large_bytes_fit(head, length))
 			return "has a wrong checksum";
 
-		done += head->length;
+		done += length;
 		offset = head->next;
 		segment++;
 	} while (offset != 0);

@@ -33,6 +33,16 @@ nvm_pool_directory_name(char *dir, const char *setting, const char *data_dir)
 	canonicalize_path(dir);
 }
 
+const char *
+nvm_pool_file_name(const char *dir, const char *data_dir)
+{
+	char		above[MAXPGPATH];
+
+	strlcpy(above, data_dir, sizeof(above));
+	canonicalize_path(above);
+	return path_is_prefix_of_path(above, dir) ? NVM_POOL_HIDDEN_FILE : NVM_POOL_FILE;
+}
+
 bool
 nvm_lock_file(int fd, int operation)
 {

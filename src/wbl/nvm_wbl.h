@@ -15,6 +15,7 @@
 #include "access/transam.h"
 #include "access/twophase.h"
 #include "pool/nvm_pool.h"
+#include "datatype/timestamp.h"
 #include "storage/latch.h"
 #include "utils/relcache.h"
 
@@ -66,6 +67,14 @@ typedef struct NvmWblShared
 	LWLock	   *storage_lock;
 	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier incarnations
 								 * were settled */
+	pg_atomic_uint32 judged;	/* the part of it that all commits wait for is done */
+
+	/* attempts at it that failed, and the last of them: under wbl_lock */
+	uint32		settle_failures;
+	TimestampTz settle_failed_at;
+	int			settle_errcode;
+	char		settle_problem[256];
+
 	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
 
 	/*
@@ -177,9 +186,8 @@ nvm_stamp_ensure_durable(NvmStamp stamp)
 }
 
 /*
- * First use of nvm data in a transaction, and every PRE_COMMIT: settle what
- * the last crash left in doubt before anyone can commit (design 4).  The first
- * is an ERROR if that turns out to be impossible, the second is not.
+ * First use of nvm data in a transaction: settle what the last crash left in
+ * doubt.  ERROR as long as that fails, with the reason.
  */
 extern void nvm_wbl_resolve_slow(void);
 
@@ -191,6 +199,26 @@ nvm_wbl_resolve(void)
 		nvm_wbl_resolve_slow();
 		nvm_pool_require();
 	}
+}
+
+/*
+ * synchronous_standby_names, or NULL if it is not set: standbys that commits of
+ * nvm tables alone do not wait for (wbl_keeper.c).
+ */
+extern const char *nvm_ignored_standbys(void);
+
+/*
+ * Every PRE_COMMIT and PRE_PREPARE: the same before anyone can commit.  ERROR only
+ * as long as it is not judged which transactions in doubt have committed; if what
+ * comes after that fails, nvm tables alone are concerned.
+ */
+extern void nvm_wbl_judge_slow(void);
+
+static inline void
+nvm_wbl_judge(void)
+{
+	if (unlikely(pg_atomic_read_u32(&NvmWbl->judged) == 0))
+		nvm_wbl_judge_slow();
 }
 
 /*
@@ -239,6 +267,13 @@ extern NvmStamp nvm_xact_stamp(void);
  * transaction into a mixed one.
  */
 extern TransactionId nvm_xact_current_xid(void);
+
+/*
+ * The transaction has added entries to an index that is not nvm_btree's.  Such an
+ * index may have had nothing to write, since what others wrote says it already, in
+ * WAL that is not flushed: PRE_COMMIT flushes it (xact_rests.c).
+ */
+extern void nvm_xact_rests_on_wal(void);
 
 /*
  * Make sure, durably, that the next run hands out no xid up to this one: before

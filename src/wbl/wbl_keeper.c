@@ -3,9 +3,8 @@
  * wbl_keeper.c
  *	  The background workers: what they share, and the keeper.
  *
- * The keeper settles what the last crash left in doubt if nobody else has, sets
- * up the witness of recoveries without us (pool/pool_witness.c), persists the outcome of prepared transactions likewise, advances frozen[],
- * watches nvm.redo_limit and wakes the WAL writer.  The gap collector is in
+ * The keeper settles what the last crash left in doubt if nobody else has, persists the outcome of prepared transactions likewise, advances frozen[],
+ * watches nvm.redo_limit and wakes the WAL writer, and warns of standbys that nvm commits do not wait for.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
  * that they hold up no shutdown, and for good if the pool is not open.
  *
@@ -22,10 +21,12 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "postmaster/walwriter.h"
+#include "replication/syncrep.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/wait_event.h"
 #include "wbl/nvm_snapshot.h"
 #include "wbl/wbl_impl.h"
@@ -108,6 +109,16 @@ nvm_worker_end(void)
 }
 
 /*
+ * See nvm_wbl.h.
+ */
+const char *
+nvm_ignored_standbys(void)
+{
+	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0' ?
+		SyncRepStandbyNames : NULL;
+}
+
+/*
  * Use up one xid.
  */
 void
@@ -119,6 +130,26 @@ nvm_worker_consume_xid(void)
 	(void) GetTopTransactionId();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
+}
+
+/*
+ * WARNING, at the start and when the setting has changed, that transactions are
+ * acknowledged which no standby has.
+ */
+static void
+warn_of_ignored_standbys(void)
+{
+	static char *warned = NULL;
+	const char *names = nvm_ignored_standbys();
+
+	if (names != NULL && (warned == NULL || strcmp(warned, names) != 0))
+		ereport(WARNING,
+				(errmsg("synchronous_standby_names (\"%s\") is ignored by transactions that write nvm tables alone",
+						names),
+				 errdetail("Their commits wait for no standby: the rows of nvm tables are not replicated by physical replication.")));
+	if (warned != NULL)
+		pfree(warned);
+	warned = names ? MemoryContextStrdup(TopMemoryContext, names) : NULL;
 }
 
 /*
@@ -135,10 +166,10 @@ nvm_keeper_main(Datum main_arg)
 	StartTransactionCommand();
 	nvm_wbl_resolve();
 	CommitTransactionCommand();
-	nvm_witness_make();
 
 	do
 	{
+		warn_of_ignored_standbys();
 		nvm_twophase_settle();
 		nvm_wbl_advance_frozen();
 		silent = nvm_horizon_wants_xid() ? silent + 1 : 0;

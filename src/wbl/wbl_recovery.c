@@ -25,9 +25,15 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "compat/nvm_compat.h"
+#include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "portability/instr_time.h"
+#include "utils/timestamp.h"
 #include "wbl/wbl_impl.h"
+
+/* after so many attempts at settling what is in doubt the pool is refused; pause after each */
+#define SETTLE_ATTEMPTS			20
+#define SETTLE_PAUSE_MS			1000
 
 /* what resolving found in the directory */
 typedef struct NvmResolveCount
@@ -346,7 +352,10 @@ nvm_resolve_slots(NvmResolveCount *count)
 
 		if (!nvm_word_asks_pg_xact(word))
 			continue;
-		if (nvm_twophase_is_prepared(slot))
+		/* an attempt that failed has restored it; if it has ended since, settling will tell */
+		if (pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
+			count->prepared++;
+		else if (nvm_twophase_is_prepared(slot))
 		{
 			nvm_twophase_restore(slot);
 			count->prepared++;
@@ -424,45 +433,142 @@ nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * Settle what the last stop left in doubt.  Whoever comes first does it, all
- * others wait for it here.  May ERROR; what is half done is done again.  If it
- * cannot be settled the pool is refused from then on, which is no ERROR: other
- * tables are not concerned.
+ * Settle what the last stop left in doubt; wbl_lock is held exclusively.  May ERROR;
+ * what is half done is done again.  False if the pool was refused.
+ *
+ * Once it is judged, durably, which transactions have committed, and the xids that
+ * rows may carry are skipped, commits need not wait for the rest.
  */
-void
-nvm_wbl_resolve_slow(void)
+static bool
+nvm_resolve_locked(NvmResolveCount *count)
 {
-	NvmResolveCount count = {0};
 	instr_time	start;
 
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("nvm tables cannot be used during recovery")));
-
-	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0 || NvmPool->status != NVM_POOL_OPEN)
-	{
-		LWLockRelease(NvmWbl->wbl_lock);
-		return;
-	}
 	INSTR_TIME_SET_CURRENT(start);
 	NVM_FAILPOINT("resolve-begin");
 	if (!nvm_resolve_is_possible())
+		return false;
+	nvm_resolve_slots(count);
+	nvm_xid_keep_promise();		/* not earlier: the above compares with the next xid */
+	NvmPool->promise_kept = true;
+	pg_write_barrier();
+	pg_atomic_write_u32(&NvmWbl->judged, 1);
+
+	NVM_FAILPOINT("resolve-judged");
+	nvm_dir_walk(nvm_resolve_dir, count);
+	nvm_lock_list_free_orphans();
+	nvm_twophase_restore_locks();
+	NvmWbl->resolve_usec = elapsed_usec(start);
+	nvm_witness_arm();			/* before there can be anything new in doubt */
+	pg_write_barrier();
+	pg_atomic_write_u32(&NvmWbl->resolved, 1);
+	return true;
+}
+
+/*
+ * An attempt has failed with the current ERROR, in `context`.  Note why, for those
+ * who come soon, who do not try again.  After many the pool is refused, unless it
+ * cannot be noted that others go on without it: before it is judged which
+ * transactions have committed, their xids may be handed out again.
+ *
+ * The locks that it held, and LWLocks of PostgreSQL, are released: a caller that
+ * does not abort has none of its own.  So somebody else may have settled it before we
+ * come to note anything; then a pool that is in use must not be refused.
+ */
+static void
+nvm_resolve_failed(MemoryContext context)
+{
+	MemoryContext error_context = MemoryContextSwitchTo(context);
+	ErrorData  *error = CopyErrorData();
+
+	LWLockReleaseAll();
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&NvmWbl->resolved) == 0)
+		NvmWbl->settle_failures++;
+	NvmWbl->settle_failed_at = GetCurrentTimestamp();
+	NvmWbl->settle_errcode = error->sqlerrcode;
+	strlcpy(NvmWbl->settle_problem, error->message ? error->message : "unknown error",
+			sizeof(NvmWbl->settle_problem));
+	if (NvmWbl->settle_failures >= SETTLE_ATTEMPTS && NvmPool->status == NVM_POOL_OPEN &&
+		pg_atomic_read_u32(&NvmWbl->resolved) == 0 &&
+		(nvm_incarnation_note_bypass(true) || pg_atomic_read_u32(&NvmWbl->judged) != 0))
+		nvm_pool_refuse(error->sqlerrcode,
+						psprintf("what the last stop left in doubt could not be settled in %u attempts: %s",
+								 NvmWbl->settle_failures, NvmWbl->settle_problem),
+						"Remove the cause and restart the server.");
+	LWLockRelease(NvmWbl->wbl_lock);
+	ereport(LOG,
+			(errmsg("nvm: what the last stop left in doubt could not be settled: %s",
+					error->message ? error->message : "unknown error")));
+	FreeErrorData(error);
+	MemoryContextSwitchTo(error_context);
+}
+
+/*
+ * ERROR, since somebody has failed a moment ago; releases wbl_lock.
+ */
+static void
+nvm_resolve_not_again(void)
+{
+	int			sqlerrcode = NvmWbl->settle_errcode;
+	char	   *problem = pstrdup(NvmWbl->settle_problem);
+	bool		judged = pg_atomic_read_u32(&NvmWbl->judged) != 0;
+
+	LWLockRelease(NvmWbl->wbl_lock);
+	ereport(ERROR,
+			(errcode(sqlerrcode),
+			 judged ? errmsg("nvm tables are not available") :
+			 errmsg("cannot commit yet: which transactions of nvm tables the last stop left committed is not known"),
+			 errdetail("What the last stop left in doubt could not be settled: %s.", problem),
+			 errhint("It will be tried again. After %d attempts the server goes on without nvm tables.",
+					 SETTLE_ATTEMPTS)));
+}
+
+/*
+ * Settle what the last stop left in doubt.  Whoever comes first does it, all
+ * others wait for it here.  If it cannot be settled the pool is refused from
+ * then on, which is no ERROR: other tables are not concerned.  An ERROR on the way
+ * is one for the caller, unless all that commits wait for is done, and it is only a commit.
+ */
+static void
+nvm_resolve(bool commit)
+{
+	NvmResolveCount count = {0};
+	MemoryContext context = CurrentMemoryContext;
+	uint32		interrupt_holdoff = InterruptHoldoffCount;
+	volatile bool done = false;
+	TimestampTz now;
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(commit ? &NvmWbl->judged : &NvmWbl->resolved) != 0 ||
+		NvmPool->status != NVM_POOL_OPEN)
 	{
 		LWLockRelease(NvmWbl->wbl_lock);
 		return;
 	}
-	nvm_resolve_slots(&count);
-	nvm_dir_walk(nvm_resolve_dir, &count);
-	nvm_lock_list_free_orphans();
-	nvm_twophase_restore_locks();
-	nvm_xid_keep_promise();		/* last: the above compares with the next xid */
-	NvmPool->promise_kept = true;
-	NvmWbl->resolve_usec = elapsed_usec(start);
-	pg_write_barrier();
-	pg_atomic_write_u32(&NvmWbl->resolved, 1);
-	LWLockRelease(NvmWbl->wbl_lock);
+	now = GetCurrentTimestamp();
+	if (NvmWbl->settle_failures > 0 && now >= NvmWbl->settle_failed_at &&
+		!TimestampDifferenceExceeds(NvmWbl->settle_failed_at, now, SETTLE_PAUSE_MS))
+		nvm_resolve_not_again();
+
+	PG_TRY();
+	{
+		done = nvm_resolve_locked(&count);
+		LWLockRelease(NvmWbl->wbl_lock);
+	}
+	PG_CATCH();
+	{
+		nvm_resolve_failed(context);
+		if (!commit || pg_atomic_read_u32(&NvmWbl->judged) == 0)
+			PG_RE_THROW();
+		/* the next who comes to nvm data tries again, and is told */
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		InterruptHoldoffCount = interrupt_holdoff;
+	}
+	PG_END_TRY();
+	if (!done)
+		return;
 
 	if (count.prepared > 0)
 		ereport(LOG,
@@ -473,4 +579,27 @@ nvm_wbl_resolve_slow(void)
 						count.committed + count.rolled_back, count.committed,
 						count.storages_freed, count.ends_cleared,
 						(unsigned long) NvmWbl->resolve_usec)));
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_wbl_resolve_slow(void)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm tables cannot be used during recovery")));
+	nvm_resolve(false);
+}
+
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_wbl_judge_slow(void)
+{
+	if (!RecoveryInProgress())
+		nvm_resolve(true);
 }

@@ -123,6 +123,7 @@ nvm_wbl_shmem_init(void)
 	NvmWbl->horizon_lock = &locks[NVM_WBL_HORIZON_LOCK].lock;
 	NvmWbl->storage_lock = &locks[NVM_WBL_STORAGE_LOCK].lock;
 	pg_atomic_init_u32(&NvmWbl->resolved, 0);
+	pg_atomic_init_u32(&NvmWbl->judged, 0);
 	pg_atomic_init_u32(&NvmWbl->ngaps, 0);
 	pg_atomic_init_u32(&NvmWbl->ntorn, 0);
 	pg_atomic_init_u32(&NvmWbl->slots_used, 0);

@@ -50,6 +50,7 @@ typedef struct NvmXact
 	NvmStamp	prepared;		/* of class TWOPHASE: its stamp, or 0 */
 	NvmXactClass class;
 	TransactionId promised;		/* xids below it may be in rows: wbl_xid.c */
+	bool		rests_on_wal;	/* nvm_xact_rests_on_wal */
 	bool		locked_rows;	/* it has locked rows, and perhaps written nothing */
 	/* WAL records of this process before the transaction, and those since that
 	 * are no change of data: aborts of subtransactions, assignments of xids */
@@ -147,7 +148,17 @@ nvm_xact_current_xid(void)
 }
 
 /*
- * Has the transaction written WAL that must live or die with its nvm data?
+ * See nvm_wbl.h.
+ */
+void
+nvm_xact_rests_on_wal(void)
+{
+	xact.rests_on_wal = true;
+}
+
+/*
+ * Has the transaction written WAL that must live or die with its nvm data?  Or is
+ * anybody to hear of it before its decision is durable?
  *
  * A replication origin's progress is in the commit record, so that record
  * must be durable before the data counts.
@@ -163,12 +174,12 @@ nvm_xact_is_mixed(void)
 		replorigin_session_origin != DoNotReplicateId)
 		return true;
 	if (XactLastRecEnd == InvalidXLogRecPtr)
-		return false;
+		return nvm_rests_notifies();
 	if (xact.records_harmless > 0 &&
 		pgWalUsage.wal_records - xact.records_before == xact.records_harmless)
 	{
 		XactLastRecEnd = InvalidXLogRecPtr;
-		return false;
+		return nvm_rests_notifies();
 	}
 	return true;
 }
@@ -183,9 +194,26 @@ nvm_xact_reset(void)
 	xact.promised = InvalidTransactionId;
 	xact.prepared = NVM_STAMP_NONE;
 	xact.class = NVM_XACT_OPEN;
+	xact.rests_on_wal = false;
 	xact.locked_rows = false;
 	xact.records_before = pgWalUsage.wal_records;
 	xact.records_harmless = 0;
+}
+
+/*
+ * A row is written by what the catalogs say at that moment, and to the indexes that
+ * they name.  It is durable without the WAL, and under synchronous_commit = off a
+ * crash could lose the change of the catalogs that it needs.  So no transaction that
+ * changed them commits like that where there are nvm tables.  Each one sees to it
+ * itself: a command may consist of several (REINDEX CONCURRENTLY).
+ */
+static void
+nvm_xact_catalogs_in_time(void)
+{
+	if (XactLastRecEnd != InvalidXLogRecPtr &&
+		synchronous_commit == SYNCHRONOUS_COMMIT_OFF && NvmPool->ndirs > 0 &&
+		OidIsValid(MyDatabaseId) && nvm_rests_changed_catalogs())
+		ForceSyncCommit();
 }
 
 /*
@@ -196,9 +224,9 @@ nvm_xact_reset(void)
 static void
 nvm_xact_pre_commit(void)
 {
-	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0) && !RecoveryInProgress())
-		nvm_wbl_resolve_slow();
+	nvm_wbl_judge();
 	nvm_twophase_before_commit();
+	nvm_xact_catalogs_in_time();
 	if (xact.stamp == NVM_STAMP_NONE)
 	{
 		nvm_sequence_flush(false);
@@ -218,7 +246,10 @@ nvm_xact_pre_commit(void)
 	else
 	{
 		xact.class = NVM_XACT_NVM_ONLY;
-		nvm_sequence_flush(true);
+		if (xact.rests_on_wal)
+			nvm_rests_flush_wal();
+		else
+			nvm_sequence_flush(true);
 		nvm_commit_flush_data();
 	}
 	NVM_FAILPOINT("commit-after-prepare");
@@ -277,8 +308,7 @@ nvm_xact_pre_prepare(void)
 {
 	uint32		locks;
 
-	if (unlikely(pg_atomic_read_u32(&NvmWbl->resolved) == 0) && !RecoveryInProgress())
-		nvm_wbl_resolve_slow();
+	nvm_wbl_judge();
 
 	/* PostgreSQL is about to refuse it by itself */
 	if (max_prepared_xacts == 0 || (MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE))
@@ -360,6 +390,8 @@ nvm_xact_callback(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			nvm_xact_pre_commit();
+			/* a helper may decide a stamp that is taken from here on (README.md) */
+			nvm_pmem_defer(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			nvm_xact_pre_prepare();
@@ -368,16 +400,19 @@ nvm_xact_callback(XactEvent event, void *arg)
 			nvm_xact_commit();
 			nvm_undo_reset();
 			nvm_xact_reset();
+			nvm_pmem_defer(true);
 			break;
 		case XACT_EVENT_ABORT:
 			nvm_xact_abort();
 			nvm_undo_reset();
 			nvm_xact_reset();
+			nvm_pmem_defer(true);
 			break;
 		case XACT_EVENT_PREPARE:
 			nvm_xact_prepare();
 			nvm_undo_reset();
 			nvm_xact_reset();
+			nvm_pmem_defer(true);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:

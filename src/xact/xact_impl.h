@@ -37,6 +37,17 @@ extern uint32 nvm_undo_save_locks(NvmStamp stamp);
 extern bool nvm_undo_has_dirs(void);
 extern void nvm_undo_reset(void);
 
+/* ---- xact_rests.c ---- */
+
+/* at PRE_COMMIT: all WAL of others that the transaction can have relied on */
+extern void nvm_rests_flush_wal(void);
+
+/* at PRE_COMMIT: has the transaction changed catalogs?  Looks at catalogs */
+extern bool nvm_rests_changed_catalogs(void);
+
+/* at PRE_COMMIT: are there listeners to be told of the transaction? */
+extern bool nvm_rests_notifies(void);
+
 /* ---- xact_sequence.c ---- */
 
 extern void nvm_sequence_flush(bool is_writer);

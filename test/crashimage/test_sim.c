@@ -16,6 +16,7 @@
  */
 #include "../../src/pmem/pmem_simulate.c"
 #include "../../src/pmem/pmem_sim_counts.c"
+#include "../../src/pmem/pmem_defer.c"
 
 #include <stdarg.h>
 #include <sys/prctl.h>
@@ -38,6 +39,13 @@
  * ----------
  */
 int			MyProcPid;
+NvmPersistMethod nvm_persist_in_force = NVM_PERSIST_SIMULATE;
+
+void
+nvm_libpmem_flush(const void *addr, Size len)
+{
+	abort();
+}
 
 int
 pg_snprintf(char *str, size_t count, const char *fmt,...)
@@ -159,10 +167,27 @@ store(uint64 line, int word, uint64 value)
 	*(volatile uint64 *) word_at(line, word) = value;
 }
 
+/* written back at once: what a fence makes durable */
 static void
 flush_line(uint64 line)
 {
-	nvm_simulate_flush(pool + line * NVM_SIM_LINE, NVM_SIM_LINE, __func__);
+	nvm_simulate_write_back(pool + line * NVM_SIM_LINE, NVM_SIM_LINE);
+}
+
+/* as nvm_flush: captured, and noted for the next fence */
+static void
+note_lines(uint64 line, uint64 lines)
+{
+	nvm_simulate_flush(pool + line * NVM_SIM_LINE, lines * NVM_SIM_LINE, __func__);
+	nvm_defer_flush(pool + line * NVM_SIM_LINE, lines * NVM_SIM_LINE);
+}
+
+/* as nvm_drain */
+static void
+fence_noted(void)
+{
+	nvm_defer_write_back();
+	nvm_simulate_drain("test-fence");
 }
 
 static void
@@ -274,14 +299,67 @@ test_capture_and_publish(void)
 
 	/* a range that begins and ends inside lines */
 	memset(pool + 64 * 200 + 60, 7, 72);
-	nvm_simulate_flush(pool + 64 * 200 + 60, 72, __func__);
+	nvm_simulate_write_back(pool + 64 * 200 + 60, 72);
 	nvm_simulate_drain("test-fence");
 	check(memcmp(sim_durable + 64 * 199, pool + 64 * 199, 64 * 5) == 0, "range");
-
-	/* outside the pool: ignored */
-	nvm_simulate_flush(&pool_fd, sizeof(pool_fd), __func__);
-	nvm_simulate_drain("test-fence");
 	passed("capture and publish");
+}
+
+/*
+ * What is flushed is noted, and each noted line is durable after the fence with
+ * what it held at that moment, however many more there are than places.
+ */
+static void
+test_noted_lines(void)
+{
+	uint64		lines = 5 * NOTED_SLOTS;
+
+	new_pool();
+	store(100, 0, 1);
+	nvm_simulate_flush(pool + 100 * NVM_SIM_LINE, NVM_SIM_LINE, __func__);
+	nvm_simulate_drain("test-fence");
+	check(durable_at(100, 0) == 0, "a fence that has not written back makes nothing durable");
+
+	note_lines(100, 1);
+	store(100, 0, 2);
+	check(durable_at(100, 0) == 0, "a noted line is not durable");
+	fence_noted();
+	check(durable_at(100, 0) == 2, "noted, then as it was at the fence, got %llu",
+		  (unsigned long long) durable_at(100, 0));
+	check(nvm_noted_lines == 0, "nothing is noted after a fence");
+
+	/* once noted, a line may be noted again, alone or among others */
+	for (uint64 line = 1000; line < 1000 + lines; line++)
+	{
+		store(line, 3, line);
+		note_lines(line, 1);
+		store(line, 3, line + 1);
+		note_lines(line - line % 7, line % 7 + 1);
+	}
+	fence_noted();
+	for (uint64 line = 1000; line < 1000 + lines; line++)
+		check(durable_at(line, 3) == line + 1, "line %llu of many", (unsigned long long) line);
+
+	/* a whole page is written back by its flush */
+	memset(pool + 20000 * NVM_SIM_LINE, 9, 128 * NVM_SIM_LINE);
+	note_lines(20000, 128);
+	check(nvm_noted_lines == 0, "a page is not noted");
+	nvm_simulate_drain("test-fence");
+	check(memcmp(sim_durable + 20000 * NVM_SIM_LINE, pool + 20000 * NVM_SIM_LINE,
+				 128 * NVM_SIM_LINE) == 0, "a page");
+
+	/* while nothing is to be deferred, flushes write back */
+	store(100, 0, 3);
+	note_lines(100, 1);
+	nvm_pmem_defer(false);
+	check(nvm_noted_lines == 0, "what was noted is written back");
+	store(101, 0, 4);
+	note_lines(101, 1);
+	check(nvm_noted_lines == 0, "not noted");
+	nvm_simulate_drain("test-fence");
+	check(durable_at(100, 0) == 3 && durable_at(101, 0) == 4, "not deferred");
+	nvm_pmem_defer(true);
+	passed("lines that a flush notes");
 }
 
 static void
@@ -291,7 +369,7 @@ test_early_publish(void)
 
 	new_pool();
 	memset(pool, 1, lines * NVM_SIM_LINE);
-	nvm_simulate_flush(pool, lines * NVM_SIM_LINE, __func__);
+	nvm_simulate_write_back(pool, lines * NVM_SIM_LINE);
 	check(sim_ctl->early == NVM_SIM_ENTRIES, "early %llu",
 		  (unsigned long long) sim_ctl->early);
 	check(sim_ctl->area[sim_area].count == 10, "the rest is captured");
@@ -636,7 +714,7 @@ write_forever(int i, volatile uint64 *acked)
 		store(PAIR_LINE(i), 0, v);
 		store(PAIR_LINE(i), 5, v);
 		flush_line(PAIR_LINE(i));
-		nvm_simulate_flush(word_at(POINTER_LINE(i), 0), 8, __func__);
+		nvm_simulate_write_back(word_at(POINTER_LINE(i), 0), 8);
 		/* somebody else's line, as a helper would */
 		flush_line(DATA_LINE((i + 1) % WRITERS));
 		flush_line(PAIR_LINE((i + 1) % WRITERS));
@@ -744,6 +822,7 @@ main(int argc, char **argv)
 	check(mkdir(directory, 0700) == 0, "could not make %s", directory);
 
 	test_capture_and_publish();
+	test_noted_lines();
 	test_early_publish();
 	test_growth();
 	test_no_going_back();

@@ -18,6 +18,7 @@ SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
 FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
+SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
 SELECT is_empty(
@@ -41,7 +42,8 @@ SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
 SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory', 'persist_method',
-	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'uuid', 'was_clean', 'open_us']);
+	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'uuid', 'was_clean', 'open_us',
+	'ignored_standbys']);
 SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
 SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
 SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',

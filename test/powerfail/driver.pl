@@ -10,6 +10,7 @@ use warnings;
 use Getopt::Long qw(GetOptionsFromString);
 use NvmCrash;
 use NvmCrashBtree;
+use NvmCrashKinds;
 use NvmCrashScenarios;
 use NvmPowerFail;
 use NvmPowerFailFaults;
@@ -18,7 +19,8 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# What is run, by what it is about: scenarios of NvmCrashScenarios and NvmCrashBtree.
+# What is run, by what it is about: scenarios of NvmCrashScenarios, NvmCrashBtree and
+# NvmCrashKinds.
 my @workloads = (
 	'nvm-only'   => [qw(nvm sequence late abort prune churn middle helper slots)],
 	'mixed'      => [qw(mixed mixed-async helper-heap)],
@@ -29,6 +31,7 @@ my @workloads = (
 	'index'      => [qw(bt-insert bt-first bt-same bt-concurrent bt-update bt-abort bt-vacuum bt-neighbours)],
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
+	(map { $_ => [ NvmCrashKinds::of($_) ] } qw(built-in online-ddl notify)),
 	'recovery'   => [qw(after-crash recovery old-marks uncounted in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
 		  bt-empty-leaves bt-leaves bt-none bt-recovery)],);
 
@@ -57,7 +60,8 @@ my $began    = time();
 my %workload = @workloads;
 my @order    = grep { !ref } @workloads;
 my %names    = (NvmCrash::failpoint_names(), 'wal-write' => 'PostgreSQL', 'wal-written' => 'PostgreSQL');
-my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashScenarios::more(), NvmCrashBtree::all());
+my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashScenarios::more(), NvmCrashBtree::all(),
+	NvmCrashKinds::all());
 my %workload_of;
 foreach my $w (@order)
 {
@@ -71,7 +75,7 @@ foreach my $w (@only_workloads)
 
 note("seed $NvmCrash::seed");
 my $scratch = NvmTest::pool_base();
-my $base    = NvmCrashBtree::base('power');
+my $base    = NvmCrashBtree::base('power', NvmCrashKinds::schema());
 
 if ($opt{faults} || $opt{fault})
 {
@@ -268,8 +272,9 @@ sub fail_at
 		$scenario{$s}, $name, 'power', $hit, power => $salt);
 
 	return @problems if @problems;
+	my $write_on = $scenario{$s}{write_on} // ($s =~ /^bt-/ ? \&NvmCrashBtree::write_on : \&NvmCrash::write_on);
 	return NvmPowerFail::images($rig, defined $seed ? $seed - 1 : $salt, $kinds,
-		write_on => $quick ? undef : $s =~ /^bt-/ ? \&NvmCrashBtree::write_on : \&NvmCrash::write_on,
+		write_on => $quick ? undef : $write_on,
 		seen     => sub {
 			my ($image, $kind, $beyond, @found) = @_;
 			$journal->note_image($workload_of{$s}, $s, $name, $hit, $kind, $image, $beyond, scalar @found);

@@ -67,6 +67,8 @@ sub is_refused
 	my ($ret, $out, $err) = $node->psql('postgres', 'VACUUM t');
 	unlike($err // '', qr/server closed|PANIC/, "$name: VACUUM does no harm");
 	like($node->log_since_start, $re, "$name: the log says it at start");
+	like($node->log_since_start, qr/WARNING:  nvm tables are not available: /, "$name: as a warning");
+	unlike("$err" . $node->log_since_start, qr/\.\.$/m, "$name: one period");
 }
 
 # Stop, break, start, look; stop, repair, start, look.
@@ -343,10 +345,23 @@ $node->fails_with('SELECT * FROM t', qr/shared_preload_libraries/, 'not preloade
 $node->fails_with('SELECT * FROM t', qr/HINT: .../, 'not preloaded: and what to do');
 $node->fails_with('CREATE TABLE t2 (a int) USING nvm', qr/shared_preload_libraries/, 'not preloaded: CREATE TABLE says why');
 $node->fails_with('SELECT * FROM nvm.check_pool()', qr/shared_preload_libraries/, 'not preloaded: the checker says why');
+$node->fails_with("SELECT nvm.size('t')", qr/shared_preload_libraries/, 'not preloaded: so does nvm.size');
+is($node->safe_psql('postgres', "SELECT nvm.size('h'), nvm.size(0) IS NULL"), '0|t', 'not preloaded: what has nothing in the pool has its size');
+$node->safe_psql('postgres', 'CREATE DATABASE unprepared');
+foreach my $before ('', "LOAD 'pg_nvm'; ")
+{
+	my ($ret, $out, $err) = $node->psql('unprepared', "${before}CREATE EXTENSION pg_nvm; DROP EXTENSION pg_nvm");
+	is($ret, 0, "not preloaded: ${before}CREATE EXTENSION");
+	like($err, qr/\A\S* WARNING: .*is not preloaded.*\nHINT: .*shared_preload_libraries = 'pg_nvm'.*\n?\z/, 'and a warning, once');
+}
+$node->safe_psql('unprepared', 'CREATE EXTENSION pg_nvm');
+is(($node->psql('unprepared', 'SELECT nvm.mirror_operator_classes()'))[2], '', 'not preloaded: of the function alone nothing is said');
 $node->stop;
 $node->set_conf('shared_preload_libraries' => "'pg_nvm'");
 $node->start;
 intact($node, 'preloaded again');
+is(($node->psql('unprepared', 'DROP EXTENSION pg_nvm; CREATE EXTENSION pg_nvm'))[2], '', 'preloaded: CREATE EXTENSION says nothing');
+$node->safe_psql('postgres', 'DROP DATABASE unprepared');
 
 {
 	# make the pool larger than one chunk, then allow only one

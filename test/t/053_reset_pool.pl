@@ -16,6 +16,7 @@ my $node = NvmTest->new('main');
 $node->init;
 $node->append_conf('postgresql.conf', "autovacuum = off\n");
 $node->start;
+like($node->log_since_start, qr/a new NVM pool "\Q@{[ $node->pool_file ]}\E" was made\n.*DETAIL:  .*made durable by: /, 'the first start says where the pool is');
 my $dir  = $node->pool_dir;
 my $pool = $node->pool_file;
 my $request = $node->data_dir . '/pg_nvm_reset';
@@ -47,6 +48,8 @@ sub is_new_pool
 {
 	my ($name) = @_;
 	is(status(), 'open', "$name: a pool is open");
+	like(slurp_file($node->logfile), qr/a new NVM pool "\Q$pool\E" was made, as nvm\.reset_pool\(\) asked\n.*DETAIL:  .*made durable by: /,
+		"$name: the log says that it was made as asked");
 	ok(!-e $request, "$name: the request is done");
 	$node->fails_with('SELECT * FROM t', $lost, "$name: a lost table says so");
 	$node->fails_with("INSERT INTO t VALUES (1, '')", $lost, "$name: INSERT too");

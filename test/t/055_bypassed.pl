@@ -148,6 +148,74 @@ $node->psql('postgres', 'SELECT nvm.reset_pool(force => true)');
 $node->restart;
 is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', 'nvm.reset_pool(force) starts a new pool');
 
+# ---- without the library, and that run ends in a crash, too
+
+foreach my $runs (1, 2)
+{
+	my $name = "without the library, crashes: $runs";
+
+	$xid = crash_in_doubt();
+	library(0);
+	$node->start;
+	reuse($xid, $name);
+	$node->crash;
+	if ($runs == 2)
+	{
+		$node->start;
+		$node->crash;
+	}
+	library(1);
+	$node->start;
+	like($node->log_since_start, qr/recovered from a crash without NVM pool|was in doubt when the server was run without/, "$name: the log says so");
+	refused($name);
+	$node->crash;
+	$node->start;
+	refused("$name, and one with it");
+	$node->psql('postgres', 'SELECT nvm.reset_pool()');
+	$node->restart;
+	is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', "$name: nvm.reset_pool() starts a new pool");
+}
+
+# nothing was in doubt: accepted, and the next crash is like any
+fresh();
+$node->crash;
+library(0);
+$node->start;
+$node->safe_psql('postgres', "INSERT INTO h VALUES ('later', NULL)");
+$node->crash;
+library(1);
+$node->start;
+like($node->log_since_start, qr/recovered from a crash without NVM pool/, 'nothing in doubt: the log says so');
+accepted('crashed without the library, nothing in doubt');
+crash_in_doubt();
+$node->start;
+accepted('in doubt after a crash without the library');
+
+# a recovery without the library that did not come to its end has handed out nothing;
+# neither has one of our own
+crash_in_doubt();
+unlink($node->data_dir . '/base/1/9999') or die $!;
+$node->start;
+accepted('the witness is gone, not emptied');
+crash_in_doubt();
+$node->start;
+backend_dies();
+crash_in_doubt();
+$node->start;
+accepted('after a recovery of our own');
+
+# the server dies as it arms the witness
+foreach my $place ('witness-note', 'witness-noted')
+{
+	crash_in_doubt();
+	$node->set_conf('nvm.failpoint' => "'$place:crash'");
+	$node->start(fail_ok => 1) ? $node->wait_crashed : $node->_forget_postmaster;
+	$node->set_conf('nvm.failpoint' => "''");
+	$node->start;
+	unlike($node->log_since_start, qr/recovered from a crash without NVM pool/, "$place: no false alarm");
+	accepted($place);
+}
+
 # ---- with the library, without the pool
 
 foreach my $end ('crash', 'stop')

@@ -68,6 +68,24 @@ INSERT INTO own VALUES (1, 'a'), (2, repeat('b', 100000));
 SELECT count(*) FROM own;
 SQL
 
+# ---- nvm.default_index_method for an application that looks for btree, by role and by database
+sub methods_of
+{
+	my ($table) = @_;
+	return $node->safe_psql('postgres', "SELECT string_agg(amname, ' ' ORDER BY c.relname) FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = '$table'::regclass");
+}
+$node->safe_psql('postgres', 'ALTER ROLE ordinary SET nvm.default_index_method = \'btree\'; ALTER ROLE ordinary SET default_table_access_method = nvm');
+$node->safe_psql('postgres', 'CREATE TABLE of_app (id serial PRIMARY KEY, a int UNIQUE); CREATE INDEX ON of_app (a, id); ALTER TABLE own SET ACCESS METHOD heap; ALTER TABLE own SET ACCESS METHOD nvm',
+	extra_params => [ '-U', 'ordinary' ]);
+is(methods_of('of_app'), 'btree btree btree', 'by role: an application that wants btree has it');
+is(methods_of('own'), 'btree', 'also of a table that went to heap and came back');
+$node->safe_psql('postgres', 'ALTER TABLE own SET ACCESS METHOD heap; ALTER TABLE own SET ACCESS METHOD nvm');
+is(methods_of('own'), 'nvm_btree', 'the others have nvm_btree');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres SET nvm.default_index_method = \'btree\'');
+$node->safe_psql('postgres', 'CREATE TABLE of_database (id int PRIMARY KEY) USING nvm');
+is(methods_of('of_database'), 'btree', 'by database');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET ALL; ALTER ROLE ordinary RESET ALL; DROP TABLE of_app, of_database');
+
 # ---- other databases: what pg_class shows there, and nothing of contents
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other', "CREATE EXTENSION pg_nvm; CREATE TABLE secret_name (a int) USING nvm; INSERT INTO secret_name SELECT generate_series(1, 500)");
@@ -76,6 +94,9 @@ is($node->safe_psql('postgres', "SET ROLE watcher; SELECT database, relation IS 
 	'other|t|500', 'a table of another database has its numbers and no name');
 is($node->safe_psql('postgres', "SELECT database, relation, persistence, ended, live_rows, dead_versions, large_values, extents >= 1 FROM nvm.relations WHERE relation = 'own'::regclass"),
 	'postgres|own|p|f|2|0|0|t', 'one of this database has both');
+
+# a database that is gone: its storages are there until they are reclaimed
+like($node->safe_psql('postgres', "SELECT string_agg(DISTINCT coalesce(database, 'gone'), ' ') FROM nvm.relations"), qr/^other postgres$/, 'databases by their names');
 
 # ---- live rows and dead versions, of every fate, without VACUUM
 $node->safe_psql('postgres', <<SQL);
@@ -118,6 +139,81 @@ $node->safe_psql('postgres', 'BEGIN; CREATE TABLE fates_2 (id int PRIMARY KEY) U
 is($node->safe_psql('postgres', "SELECT relpages > 1 FROM pg_class WHERE relname = 'fates_2_pkey'"), 't', 'and of one that was made and analyzed in a transaction');
 is($node->safe_psql('postgres', "ANALYZE big; SELECT relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'big'"), 't', 'relpages is the number of blocks');
 is($node->safe_psql('postgres', 'SELECT uuid IS NOT NULL, used + free = size, status, persist_method <> \'auto\' FROM nvm.pool'), 't|t|open|t', 'nvm.pool');
+
+
+# ---- nvm.size
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE sized (id int PRIMARY KEY, s text) USING nvm;
+ALTER TABLE sized ALTER s SET STORAGE EXTERNAL;
+CREATE TABLE parted (id int, s text) PARTITION BY RANGE (id);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (1000) USING nvm;
+CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (1000) TO (9000) USING nvm;
+CREATE TABLE parted_3 PARTITION OF parted DEFAULT USING heap;
+INSERT INTO parted SELECT i, repeat('p', 100) FROM generate_series(0, 9999) i;
+SQL
+is($node->safe_psql('postgres', "SELECT nvm.size('sized')"), '0', 'nvm.size: an empty table has none');
+$node->safe_psql('postgres', "INSERT INTO sized SELECT i, repeat('s', 1000000) FROM generate_series(1, 20) i");
+is($node->safe_psql('postgres', "SELECT nvm.size('sized') BETWEEN 20000000 AND 30000000"), 't', 'large values are in it');
+is($node->safe_psql('postgres', "SELECT count(*), bool_and(nvm.size(relation) = bytes) FROM nvm.relations WHERE relation IN ('sized'::regclass, 'big', 'fates', 'fates_pkey', 'fates_mv', 'fates_unlogged') AND NOT ended"),
+	'6|t', 'tables, indexes, materialized views: as nvm.relations has it');
+is($node->safe_psql('postgres', "CREATE TEMP TABLE sized_temp (a int) USING nvm; INSERT INTO sized_temp VALUES (1); SELECT nvm.size('sized_temp') > 0"), 't', 'a temporary table');
+is($node->safe_psql('postgres', "SELECT nvm.size('parted'), nvm.size('parted_3'), nvm.size('fates_v'), nvm.size('pg_class'), nvm.size('nvm.pool'), nvm.size(0) IS NULL"),
+	'0|0|0|0|0|t', 'what is not in the pool has 0, what does not exist NULL');
+is($node->safe_psql('postgres', "SELECT sum(nvm.size(relid)) = nvm.size('parted_1') + nvm.size('parted_2'), nvm.size('parted_2') > nvm.size('parted_1') FROM pg_partition_tree('parted')"), 't|t', 'partitions by a sum');
+is($node->safe_psql('postgres', "BEGIN; TRUNCATE sized; SELECT nvm.size('sized'); ROLLBACK; SELECT nvm.size('sized') > 20000000"), "0\nt", 'TRUNCATE, and back');
+is($node->safe_psql('postgres', "SET ROLE watcher; SELECT nvm.size('sized') > 0"), 't', 'pg_monitor may ask');
+
+# ---- counters as the README has them; heap's rows and those of ours by the same commands
+$node->safe_psql('postgres', <<SQL);
+CREATE TABLE counted_nvm (id int PRIMARY KEY, k int, s text) USING nvm;
+CREATE TABLE counted_heap (id int PRIMARY KEY, k int, s text) USING heap;
+CREATE INDEX ON counted_nvm (k);
+CREATE INDEX ON counted_heap (k);
+CREATE INDEX counted_b ON counted_nvm USING btree (k);
+INSERT INTO counted_nvm SELECT i, i, repeat('s', 100) FROM generate_series(1, 3000) i;
+INSERT INTO counted_heap TABLE counted_nvm;
+VACUUM ANALYZE counted_nvm, counted_heap;
+SQL
+$node->safe_psql('postgres', "SELECT pg_stat_reset()");
+foreach my $table ('counted_nvm', 'counted_heap')
+{
+	$node->safe_psql('postgres', <<SQL);
+SET enable_bitmapscan = off;
+INSERT INTO $table SELECT i, i, 's' FROM generate_series(3001, 3050) i;
+UPDATE $table SET k = -id WHERE id <= 20;
+DELETE FROM $table WHERE id > 3040;
+SELECT sum(length(s)) FROM $table WHERE id BETWEEN 100 AND 199;
+SELECT sum(length(s)) FROM $table;
+SQL
+}
+my $tuples = 'SELECT seq_scan, seq_tup_read, idx_tup_fetch > 120, n_tup_ins, n_tup_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables WHERE relname =';
+is($node->safe_psql('postgres', "$tuples 'counted_nvm'"), $node->safe_psql('postgres', "$tuples 'counted_heap'"), 'pg_stat_user_tables counts as for heap');
+is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'counted_nvm'"), '0', 'no update but added index entries');
+$node->safe_psql('postgres', "UPDATE counted_nvm SET s = 't' WHERE id <= 30");
+is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'counted_nvm'"), '30', 'those that add none are counted as HOT');
+is($node->safe_psql('postgres', "SELECT idx_tup_read > 100, idx_tup_fetch > 100 FROM pg_stat_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), 't|t', 'pg_stat_user_indexes');
+is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), '0', 'pg_statio shows no pages of nvm_btree');
+is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit > 0 FROM pg_statio_user_indexes WHERE indexrelname = 'counted_b'"), 't', 'it does of other indexes');
+my $statio = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'counted_nvm'";
+my $blocks = $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = 'counted_nvm'::regclass");
+$node->safe_psql('postgres', 'SELECT pg_stat_reset()');
+$node->safe_psql('postgres', 'SELECT count(s) FROM counted_nvm');
+is($node->safe_psql('postgres', $statio), "0|$blocks", 'a scan looks at each block once');
+$node->safe_psql('postgres', 'SET enable_bitmapscan = off; SELECT sum(length(s)) FROM counted_nvm WHERE id BETWEEN 1001 AND 1100');
+is($node->safe_psql('postgres', $statio), '0|' . ($blocks + 100), 'a scan of an index once for each row');
+my $buffers = 'SET enable_bitmapscan = off; SET enable_seqscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) SELECT sum(length(s)) FROM counted_nvm';
+unlike($node->safe_psql('postgres', "$buffers WHERE id BETWEEN 1001 AND 1100") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'EXPLAIN (BUFFERS) shows none of table and nvm_btree index');
+unlike($node->safe_psql('postgres', "SET enable_indexscan = off; SET enable_bitmapscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) TABLE counted_nvm") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'nor of a sequential scan');
+
+is($node->safe_psql('postgres', 'SELECT directory FROM nvm.pool'), $node->pool_dir, 'nvm.pool: where it is');
+
+# ---- a setting that there is not
+$node->append_conf('postgresql.conf', "nvm.pol_directroy = '/nowhere'\nnvm.something_else_altogether = 1");
+$node->stop;
+$node->start;
+like($node->log_since_start, qr/WARNING:  pg_nvm has no setting "nvm\.pol_directroy"\n.*HINT:  Perhaps you meant "nvm\.pool_directory"\./, 'an unknown setting, and which one was meant');
+like($node->log_since_start, qr/WARNING:  pg_nvm has no setting "nvm\.something_else_altogether"\n(?!.*HINT:  Perhaps)/, 'another one');
+is(() = $node->log_since_start =~ /pg_nvm has no setting/g, 2, 'each once');
 
 # ---- psql and information_schema show the table as any other
 my ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates");

@@ -222,11 +222,28 @@ sub condition
 	return "$col " . pick('<', '<=', '>=', '>') . ' ' . hide(constant($col));
 }
 
+# (a, b) > (5, 1): neighbours of an index mostly, on either side, with nulls
+sub row_comparison
+{
+	my @cols = @_;
+	my $from = rand() < 0.8 ? 0 : int(rand(@cols));
+
+	@cols = @cols[ $from .. $#cols ];
+	@cols = sort { rand() <=> 0.5 } @cols if rand() < 0.15;
+	$#cols = 1 if @cols > 2 && rand() < 0.4;
+	my @values = map { rand() < 0.05 ? 'NULL::' . element_type($_) : hide(constant($_)) } @cols;
+	my ($row, $value) = ('(' . join(', ', @cols) . ')', '(' . join(', ', @values) . ')');
+	($row, $value) = ($value, $row) if rand() < 0.2;
+	return "ROW$row " . pick('<', '<=', '>=', '>') . " ROW$value";
+}
+
 # of an index with these columns: more often of the first ones
 sub conditions
 {
 	my @cols = @_;
 	my @conds;
+
+	push @conds, row_comparison(@cols) for 1 .. (@cols == 1 ? 0 : pick(0, 0, 0, 1, 1, 2));
 
 	for my $i (0 .. $#cols)
 	{

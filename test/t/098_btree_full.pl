@@ -39,10 +39,12 @@ fails_with("SET nvm.failpoint = 'btree-split-locks:error:1'; INSERT INTO w VALUE
 	qr/failpoint btree-split-locks/, "key $_: the split is left incomplete")
   foreach 40 .. 50;
 fails_with("DO \$\$ BEGIN LOOP INSERT INTO filler SELECT repeat('x', 900) FROM generate_series(1, $_); COMMIT; END LOOP; END \$\$",
-	qr/maximum size/, "the pool is filled by $_ rows at a time")
+	qr/maximum size.*CONTEXT:  extending nvm relation "filler"/s, "the pool is filled by $_ rows at a time")
   foreach 1000, 50;
+fails_with("INSERT INTO filler SELECT string_agg(md5(i::text), '') FROM generate_series(1, 200000) i",
+	qr/maximum size.*CONTEXT:  extending nvm relation "filler"/s, 'a large value');
 fails_with('DO $$ BEGIN LOOP INSERT INTO w SELECT max(k) + 1 FROM w; COMMIT; END LOOP; END $$',
-	qr/maximum size/, 'so is the index');
+	qr/maximum size.*CONTEXT:  extending nvm relation "w_/s, 'so is the index');
 
 sql('DELETE FROM w WHERE k > 60000');
 foreach my $i (1, 2)

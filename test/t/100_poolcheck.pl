@@ -105,9 +105,9 @@ is(fingerprint(), $before, 'the file is as it was');
 my $conf = $node->data_dir . '/postgresql.conf';
 my $conf_text = slurp_file($conf);
 $node->adjust_conf('postgresql.conf', 'nvm.pool_directory', "'elsewhere'");
-says([ '-D', $node->data_dir ], 1, qr{could not access NVM pool "\Q${\$node->data_dir}\E/elsewhere/pool": No such file}, 'a relative directory is one in the data directory');
+says([ '-D', $node->data_dir ], 1, qr{could not access NVM pool "\Q${\$node->data_dir}\E/elsewhere/pgsql_tmp.nvm_pool.do_not_delete": No such file}, 'a relative directory is one in the data directory');
 $node->adjust_conf('postgresql.conf', 'nvm.pool_directory', undef);
-says([ '-D', $node->data_dir ], 1, qr{could not access NVM pool "\Q${\$node->data_dir}\E/pg_nvm/pool": No such file}, 'the default');
+says([ '-D', $node->data_dir ], 1, qr{could not access NVM pool "\Q${\$node->data_dir}\E/pg_nvm/pgsql_tmp.nvm_pool.do_not_delete": No such file}, 'the default');
 append_to_file($node->data_dir . '/postgresql.auto.conf', "nvm.pool_directory = '$dir'\n");
 says([ '-D', $node->data_dir ], 0, undef, 'ALTER SYSTEM');
 $node->adjust_conf('postgresql.auto.conf', 'nvm.pool_directory', undef);
@@ -219,9 +219,10 @@ sub mend
 	return;
 }
 
-# pages of the index by block number, leaves in the order of their links
+# pages of the index by block number, leaves in the order of their links; not those that
+# are ready and not used (NVM_INDEX_LIVE)
 my @index = block_offsets($id{i});
-my %page  = map { get($_ + 8, 'L', 4) => $_ } grep { get($_, 'L', 4) == 0x5849564E } @index;
+my %page  = map { get($_ + 8, 'L', 4) => $_ } grep { get($_, 'L', 4) == 0x5849564E && (get($_ + 42, 'S', 2) & 0x0010) } @index;
 my ($root) = grep { get($_ + 40, 'S', 2) == 1 } values %page;
 my @leaf = grep { get($_ + 40, 'S', 2) == 0 && get($_ + 32, 'L', 4) == 0 } values %page;
 push @leaf, $page{ get($leaf[-1] + 36, 'L', 4) } while get($leaf[-1] + 36, 'L', 4) != 0;

@@ -53,7 +53,12 @@ sub versions
 
 sub pages { my ($image, $index) = @_; return grep { $_->{dir} == $dir{$index} } $image->things('page'); }
 
-sub blocks { my ($image, $table) = @_; return sort { $a->{blk} <=> $b->{blk} } grep { $_->{dir} == $dir{$table} } $image->things('block'); }
+# those with areas: behind them are some that are ready and not used
+sub blocks
+{
+	my ($image, $table) = @_;
+	return sort { $a->{blk} <=> $b->{blk} } grep { $_->{dir} == $dir{$table} && $image->get($_->{at} + 32, 32) ne "\0" x 32 } $image->things('block');
+}
 
 my $by_table = 'SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; ';
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; ';

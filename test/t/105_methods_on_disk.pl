@@ -32,9 +32,10 @@ like($auto, qr/^open\|(msync|pmem)\|f$/, "auto, on $type");
 SKIP:
 {
 	# where MAP_SYNC is to be had, it is persistent memory indeed
-	skip 'this is persistent memory', 10 if $auto =~ /pmem/;
+	skip 'this is persistent memory', 11 if $auto =~ /pmem/;
 	my $want = $node->safe_psql('postgres', $contents);
 
+	like($node->log_since_start, qr/WARNING:  NVM pool ".*" is not on persistent memory: .*\n.*HINT:  Set nvm\.pool_directory/, 'the start says so, and what to do');
 	foreach my $force (0, 1)
 	{
 		local $ENV{PMEM_IS_PMEM_FORCE} = $force;

@@ -78,5 +78,37 @@ foreach my $way ('error', 'cancel', 'terminate')
 	$node->safe_psql('postgres', 'DELETE FROM t WHERE id > 10000');
 }
 
+# Whoever rebuilds an index reads also rows that are dead to everybody by now, large
+# values among them: VACUUM leaves these as long as an index is absent, and says so.
+$node->safe_psql('postgres', q(
+	CREATE TABLE v (id int, body text) USING nvm;
+	ALTER TABLE v ALTER body SET STORAGE EXTERNAL;
+	CREATE INDEX v_id ON v USING nvm_btree (id) WITH (persistence = none);
+	INSERT INTO v SELECT g, (SELECT string_agg(md5(g || '.' || k), '') FROM generate_series(1, 3125) k)
+		FROM generate_series(1, 200) g;
+	DELETE FROM v));
+my $used = 'SELECT used FROM nvm.pool';
+my $megabyte = 1024 * 1024;
+$node->stop;
+$node->start;
+my $worker = q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'nvm index rebuild worker');
+$node->poll_query_until('postgres', "SELECT EXISTS ($worker)") or die 'no worker';
+$worker = $node->safe_psql('postgres', $worker);
+NvmTest::wait_stopped($worker);
+my $full = $node->safe_psql('postgres', $used);
+$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) v; SELECT pg_stat_force_next_flush()');
+cmp_ok($full - $node->safe_psql('postgres', $used), '<', $megabyte,
+	'VACUUM leaves the values of dead rows to whoever rebuilds an index');
+cmp_ok($node->safe_psql('postgres', q(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'v')),
+	'>=', 200, 'and tells the statistics of them');
+NvmTest::continue_process($worker);
+ok($node->poll_query_until('postgres', "SELECT state = 'ready' FROM nvm.index_rebuilds WHERE index = 'v_id'::regclass"),
+	'the index is rebuilt');
+# their cells are free once a later transaction has ended
+$node->safe_psql('postgres', 'SELECT txid_current()') foreach 1, 2;
+$node->safe_psql('postgres', 'VACUUM v');
+cmp_ok($full - $node->safe_psql('postgres', $used), '>', 18 * $megabyte, 'the next VACUUM gives them back');
+is($node->safe_psql('postgres', q(SELECT * FROM nvm.check('v', true))), '', 'the check finds nothing');
+
 $node->stop;
 done_testing();

@@ -14,9 +14,10 @@
  *	nvm_patch FILE incarnation NUMBER		set the last incarnation in an incarnation
  *											file, whose server was stopped cleanly
  *	nvm_patch POOL grow DIR NBLOCKS			give storage DIR that many blocks, all but
- *											the last one never used, in chunks appended
- *											to the (sparse) file; the server must have
- *											been stopped cleanly
+ *											the last one never used, and that one empty
+ *											since a row in it was freed, in chunks
+ *											appended to the (sparse) file; the server
+ *											must have been stopped cleanly
  *	nvm_patch POOL lane N PLACE BYTE LENGTH	make redo lane N say that LENGTH bytes of
  *											that value belong at PLACE; more such pieces
  *											may follow.  The lanes are made if there are
@@ -307,6 +308,7 @@ grow(uint32_t dir, uint64_t nblocks)
 {
 	NvmPoolHeader h;
 	NvmBlock	block = {0};
+	uint64_t	freed = NVM_REF_MAKE(0, 0, 3);
 	uint64_t	covered = 0;
 	uint64_t	unit = 0;
 	uint32_t	index = 0;
@@ -363,6 +365,9 @@ grow(uint32_t dir, uint64_t nblocks)
 	block.used[0] = (1 << NVM_FIRST_CELL) - 1;
 	block.check = check(&h, unit * NVM_UNIT_SIZE, id, sizeof(id), 32);
 	put(&block, NVM_BLOCK_HEADER_SIZE, unit * NVM_UNIT_SIZE);
+	/* the length that the row had: an open takes blocks off that never had one */
+	put(&freed, sizeof(freed), unit * NVM_UNIT_SIZE + NVM_FIRST_CELL * NVM_CELL_SIZE +
+		offsetof(NvmVersion, next));
 	set_field(0, "nchunks", h.nchunks);
 	set_field(1, "nchunks", h.nchunks);
 }

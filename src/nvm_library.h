@@ -1,0 +1,16 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_library.h
+ *	  What the files that load the library share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_LIBRARY_H
+#define NVM_LIBRARY_H
+
+/* unknown_settings.c */
+extern void nvm_warn_of_unknown_settings(void);
+
+#endif							/* NVM_LIBRARY_H */

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# New blocks of tables, and new pages of indexes, are made ready many at a time: a
+# COPY does not wait once for each block.  What is ready and not used when the server
+# stops, or dies in the middle of making it, is harmless, and is used later.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $rows = 300_000;
+
+sub fences
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres', 'SELECT fences FROM nvm.stat_wbl');
+}
+
+# of one server: how many fences a statement takes in a session of its own
+sub fences_of
+{
+	my ($node, $sql) = @_;
+	my $before = fences($node);
+	$node->safe_psql('postgres', $sql);
+	return fences($node) - $before;
+}
+
+sub blocks
+{
+	my ($node, $rel) = @_;
+	return $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = '$rel'::regclass");
+}
+
+# ---- fences ----
+
+my $node = NvmTest->new('fences');
+$node->init;
+$node->append_conf('postgresql.conf', 'autovacuum = off');
+$node->start;
+my $file = $node->basedir . '/rows';
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (id int, b text) USING nvm;
+CREATE TABLE x (id int) USING nvm;
+CREATE INDEX x_id ON x USING nvm_btree (id);
+CREATE TABLE small (id int) USING nvm;
+COPY (SELECT i, repeat('x', 80) FROM generate_series(1, $rows) i) TO '$file';
+SQL
+my $n = fences_of($node, "COPY t FROM '$file'");
+my $grown = blocks($node, 't');
+cmp_ok($grown, '>', 3000, "the table has $grown blocks");
+cmp_ok($n, '<', $grown / 10, "COPY of $rows rows takes $n fences");
+
+# each split has a lane's fences and a downlink's
+$n = fences_of($node, 'INSERT INTO x SELECT i FROM generate_series(1, 200000) i');
+$grown = blocks($node, 'x_id');
+note("an index of $grown pages: $n fences");
+cmp_ok($n, '<', 7 * $grown, 'a page of an index is not one fence more');
+
+# a small table does not get blocks in advance that it has no use for
+$node->safe_psql('postgres', 'INSERT INTO small VALUES (1)');
+$node->restart;
+is(blocks($node, 'small'), 1, 'one row, one block after a restart');
+is(blocks($node, 't'), $node->safe_psql('postgres', 'SELECT max((ctid::text::point)[0]::int) + 1 FROM t'),
+	'after a clean stop no block is left that is not used');
+is(blocks($node, 'x_id'), $grown, 'nor in an index');
+$node->safe_psql('postgres', "INSERT INTO t SELECT i, repeat('y', 80) FROM generate_series(1, 2000) i");
+$node->safe_psql('postgres', 'INSERT INTO x SELECT i FROM generate_series(1, 20000) i');
+$node->check_clean('after a clean stop');
+$node->stop;
+
+# ---- crashes ----
+
+sub lives_on
+{
+	my ($at, $node, $name) = @_;
+	is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id), max(id) FROM t'), '20000|20000|20000', "$name: rows");
+	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*), sum(id) FROM t WHERE id > 0'),
+		'20000|' . 20000 * 20001 / 2, "$name: by index");
+	$node->check_clean($name);
+	# others of the same length now, in blocks that may be suspect until VACUUM has come by
+	$node->safe_psql('postgres', "INSERT INTO t SELECT i, 'later' FROM generate_series(20001, 40000) i");
+	$node->safe_psql('postgres', 'VACUUM t');
+	$node->safe_psql('postgres', "INSERT INTO t SELECT i, 'last' FROM generate_series(40001, 60000) i");
+	is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id), sum(id) FROM t'), '60000|60000|' . 60000 * 60001 / 2,
+		"$name: goes on");
+	$node->check_clean("$name, after more rows");
+	return;
+}
+
+sub crash_at
+{
+	my ($simulate, $place, @images) = @_;
+	my $name = $place =~ s/:.*//r . ($simulate ? ', power' : '');
+	my $node = NvmTest->new($name =~ s/\W+/_/gr);
+
+	$node->init($simulate ? (simulate => 1) : ());
+	$node->append_conf('postgresql.conf', 'autovacuum = off');
+	$node->start;
+	$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE t (id int, b text) USING nvm;
+CREATE INDEX t_id ON t USING nvm_btree (id);
+INSERT INTO t SELECT i, 'first' FROM generate_series(1, 20000) i;
+SQL
+	my $session = $node->session;
+	$session->send("SET nvm.failpoint = '$place';\nINSERT INTO t SELECT i, 'lost' FROM generate_series(20001, 60000) i;\n");
+	$node->wait_crashed;
+	$session->drop;
+	if (!$simulate)
+	{
+		$node->start;
+		lives_on($place, $node, $name);
+		$node->stop;
+		return;
+	}
+	my $saved = $node->save_crash;
+	foreach my $image (@images)
+	{
+		$node->restore_crash($saved, %$image);
+		$node->start;
+		lives_on($place, $node, "$name, image " . join(' ', map { "$_ $image->{$_}" } sort keys %$image));
+		$node->stop('immediate');
+	}
+	$node->forget_crash($saved);
+	return;
+}
+
+my @images = ({ seed => 1, mode => 'durable' }, map { { seed => $_ } } 2 .. (NvmTest::is_long() ? 12 : 3));
+crash_at(0, "$_:3") foreach map { "$_:crash" } qw(space-block-ready space-init-block btree-alloc);
+crash_at(1, 'space-block-ready:crash:40', @images);
+crash_at(1, 'space-init-block:crash:3', @images);
+crash_at(1, 'btree-alloc:crash:3', @images);
+
+done_testing();

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# A server with assertions fills free cells with a pattern (src/pool/nvm_poison.h): whoever
+# writes to one is found when the cell is handed out, and who reads from one at once.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = NvmTest->new('poison');
+$node->init;
+$node->append_conf('postgresql.conf', "autovacuum = off\nrestart_after_crash = on\n");
+$node->start;
+if ($node->safe_psql('postgres', 'SHOW debug_assertions') ne 'on')
+{
+	$node->stop;
+	plan skip_all => 'the server has no assertions';
+}
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+$NvmTest::pass_time
+CREATE TABLE t (id int, pad text) USING nvm;
+INSERT INTO t SELECT i, repeat('p', 200) FROM generate_series(1, 20) i;
+SQL
+my $pool = $node->pool_file;
+
+# the table's only block
+sub block
+{
+	my ($out) = run_command([ $NvmTest::patch_tool, $pool, 'blocks' ]);
+	my @blocks = map { [ split ' ' ] } split /\n/, $out;
+	is(scalar @blocks, 1, 'the table has one block');
+	return $blocks[0][0];
+}
+
+# free all cells, and make room that is known
+sub free_all
+{
+	$node->safe_psql('postgres', 'DELETE FROM t');
+	foreach (1 .. 2)
+	{
+		$node->safe_psql('postgres', 'CALL pass_time()');
+		$node->safe_psql('postgres', 'VACUUM t');
+	}
+	return;
+}
+
+# one bit of a word of a cell that nobody has
+sub write_to_cell
+{
+	my ($word) = @_;
+	system_or_bail($NvmTest::patch_tool, $pool, 'flip', block() + 20 * 32 + 8 * $word + 2, 5);
+	return;
+}
+
+free_all();
+$node->safe_psql('postgres', "INSERT INTO t SELECT i, repeat('q', 200) FROM generate_series(1, 20) i");
+is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), '20', 'free cells to which nobody wrote are handed out');
+
+foreach my $case ([ 0, 'next' ], [ 1, 'end' ], [ 2, 'link' ])
+{
+	my ($word, $name) = @$case;
+
+	free_all();
+	write_to_cell($word);
+	my $from = -s $node->logfile;
+	my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO t SELECT i, repeat('r', 200) FROM generate_series(1, 20) i");
+	isnt($ret, 0, "a write to word $name of a free cell is found");
+	ok($node->poll_query_until('postgres', 'SELECT true'), 'the server is back');
+	like(slurp_file($node->logfile, $from), qr{TRAP: .*c->end == .*nvm_poison\.h}, 'by the check of the pattern');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), '0', 'and nothing was inserted');
+}
+$node->stop;
+
+# it was asked for
+my $log = slurp_file($node->logfile);
+$log =~ s/^TRAP: (\w*ailed ?Assert.*nvm_poison)/expected: $1/mg;
+$log =~ s/terminated by signal 6/ended/g;
+open(my $fh, '>', $node->logfile) or die $!;
+print $fh $log;
+close $fh;
+
+done_testing();
