@@ -5,7 +5,8 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import clients, delay, gaps, index, libpq, load, persistence, recovery, report, storage
+from . import bulk, clients, delay, gaps, index, libpq, load, persistence, plans, recovery
+from . import report, storage
 from . import restart_index, tatp
 from .sandbox import Sandbox, Trouble, filesystem_of
 from .server import Server
@@ -30,10 +31,13 @@ SPECIAL = {
     "disk": ("the pool as a file on disk against heap's WAL there", clients.run_disk),
     "restart_index": ("restart of 10 million rows with three indexes, by persistence",
                       restart_index.run),
+    "bulk": ("statements of many rows, scans and lookups, one session, VACUUM after each change",
+             bulk.run),
+    "plans": ("the plans of nvm tables as shipped against the best found by trying", plans.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }
 #: not on disk as well, unless asked for
-ON_TMPFS = ["restart_index", "tatp"]
+ON_TMPFS = ["restart_index", "tatp", "bulk", "plans"]
 DEFAULT = ["update", "tpcb", "select", "scan"]
 RECOVERY_SIZES = "100000,1000000,10000000"
 RECOVERY_SIZES_BESIDE = "100000,1000000"

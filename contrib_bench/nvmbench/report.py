@@ -163,12 +163,12 @@ def plot_lines(directory, name, title, x_label, y_label, series):
 
 
 def plot_panels(directory, name, title, arms, panels):
-    """Side by side, a panel for each figure.  panels: [(label, [a, b], text)]."""
+    """Side by side, a panel for each figure.  panels: [(label, [a, b], "more" or "less" is better)]."""
     pyplot = _pyplot()
     if pyplot is None:
         return False
     figure, all_axes = pyplot.subplots(1, len(panels), figsize=(2.15 * len(panels), 3.4))
-    for axes, (label, values) in zip(all_axes, panels):
+    for axes, (label, values, better) in zip(all_axes, panels):
         bars = axes.bar(range(len(arms)), values, tick_label=arms, color=[COLORS[0], COLORS[1]], width=0.6)
         for bar, value in zip(bars, values):
             axes.annotate(number(value), (bar.get_x() + bar.get_width() / 2, value),
@@ -177,6 +177,7 @@ def plot_panels(directory, name, title, arms, panels):
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_title(label, fontsize=9)
+        axes.set_xlabel(better + " is better", fontsize=8)
         axes.grid(False)
     figure.suptitle(title, fontsize=10)
     _save_figure(pyplot, figure, directory, name)
