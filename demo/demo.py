@@ -53,7 +53,8 @@ def measured_run(server, options, sandbox):
                           log_prefix=prefix)
     result = run.finish()
     latencies = run.latencies_ms()
-    return {"tps": result["tps"], "average_ms": result["latency_avg_ms"],
+    # no average: with so many clients in a closed loop it is throughput once more
+    return {"tps": result["tps"], "p50_ms": load.percentile(latencies, 50),
             "p95_ms": load.percentile(latencies, 95), "p99_ms": load.percentile(latencies, 99),
             "wal_bytes": (load.wal_bytes(server) - before) / result["transactions"]}
 
@@ -128,7 +129,7 @@ def print_table(results, kinds):
                 report.number(ratio) + "x" if ratio else "-"]
 
     rows = [row("transactions per second", "tps", "more"),
-            row("latency, average, ms", "average_ms", "less"),
+            row("latency, median, ms", "p50_ms", "less"),
             row("latency, 95th percentile, ms", "p95_ms", "less"),
             row("latency, 99th percentile, ms", "p99_ms", "less"),
             row("WAL bytes per transaction", "wal_bytes", "less"),
@@ -139,6 +140,14 @@ def print_table(results, kinds):
              "all there" if a["verified"] else "WRONG",
              "all there" if b["verified"] else "WRONG", ""]]
     return report.table([""] + [kinds[0], kinds[1], "better by"], rows)
+
+
+def time_taken(own, began):
+    """What it took: began, if known, is when the whole of it did (demo/run)."""
+    whole = time.time() - float(began) if began else own
+    if whole - own < 5:
+        return "took %d s" % own
+    return "took %d s: %d s for packages, %d s for all the rest" % (whole, whole - own, own)
 
 
 def work(sandbox, options):
@@ -166,16 +175,15 @@ def work(sandbox, options):
     a, b = results[kinds[0]], results[kinds[1]]
     drawn = report.plot_panels(
         sandbox.out, "demo", "pgbench TPC-B-like, %d clients, then a kill" % options.clients,
-        kinds, [(label, [a[key] * factor, b[key] * factor]) for label, key, factor in (
-            ("transactions\nper second", "tps", 1),
-            ("average latency,\nms", "average_ms", 1),
-            ("99th percentile,\nms", "p99_ms", 1),
-            ("WAL bytes per\ntransaction", "wal_bytes", 1),
-            ("start to first answer\nafter the kill, ms", "restart_s", 1000))])
+        kinds, [(label, [a[key] * factor, b[key] * factor], better) for label, key, factor, better in (
+            ("transactions\nper second", "tps", 1, "more"),
+            ("99th percentile of\nlatencies, ms", "p99_ms", 1, "less"),
+            ("WAL bytes per\ntransaction", "wal_bytes", 1, "less"),
+            ("start to first answer\nafter the kill, ms", "restart_s", 1000, "less"))])
     if not drawn:
         say(report.PLOTS_SKIPPED)
     good = all(result["verified"] for result in results.values())
-    say("took %d s" % (time.monotonic() - begin))
+    say(time_taken(time.monotonic() - begin, os.environ.get("NVM_DEMO_BEGAN")))
     return 0 if good else 1
 
 
