@@ -81,7 +81,6 @@ foreach my $who ('a transaction that is rolled back', 'VACUUM')
 # ---- columns of a prepared transaction that the table never gets
 
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps are not collected';
-# the keeper is not to be there first
 $node->set_conf('wal_writer_delay' => '10s', 'nvm.horizon_naptime' => '60000');
 $node->safe_psql('postgres', <<SQL);
 BEGIN;
@@ -95,11 +94,16 @@ my $reader = $node->session;
 $reader->send('SELECT count(*), sum(n) FROM p');
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE relation = 'p'::regclass AND NOT granted") or die;
 my $ender = $node->session;
+# neither of the two that could settle it is to be there first
+my $keeper = $node->safe_psql('postgres', q[SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'nvm%keeper']);
+NvmTest::stop_process($_) foreach $keeper, $reader->pid;
 # its locks are gone, and nobody knows yet that its rows are
 $ender->stop_at('twophase-over', "ROLLBACK PREPARED 'columns'");
+NvmTest::continue_process($reader->pid);
 like($reader->{psql}->query('SELECT 1'), qr/^50\|0$/m, 'who waited for the table goes on');
 is($node->safe_psql('postgres', 'SELECT count(*), sum(n) FROM p'), '50|0', 'rows with columns of a transaction that is rolled back');
 $ender->go_on;
+NvmTest::continue_process($keeper);
 is($node->safe_psql('postgres', 'SELECT count(*), sum(n) FROM p'), '50|0', 'and afterwards');
 $node->check_clean('columns of a prepared transaction');
 $node->stop;
