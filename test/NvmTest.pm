@@ -386,15 +386,27 @@ sub crash
 	return;
 }
 
-# All processes are known to be dead.  Where init does not reap, they remain as
-# zombies, which the next postmaster would take for a running server.
+# The postmaster is dead.  Those that it has left may be about to die (a failpoint that
+# crashes kills it first): the next one would meet them, attached to the segment and to
+# the pool.  Where init does not reap, they remain as zombies, which the next postmaster
+# would take for a running server.
 sub _forget_postmaster
 {
 	my ($self) = @_;
 	my $pidfile = $self->data_dir . '/postmaster.pid';
+	my $data    = abs_path($self->data_dir);
 
-	# nor the segment that tells that somebody is attached
-	if (-e $pidfile && slurp_file($pidfile) =~ /^\s*\d+\s+(\d+)\s*$/m)
+	for (my $pass = 0; $pass < 2; $pass++)
+	{
+		# one that was found may have forked meanwhile
+		my @rest = grep { (readlink("/proc/$_/cwd") // '') eq $data }
+		  map { m,/proc/(\d+)$, } glob '/proc/[0-9]*';
+		kill('KILL', @rest);
+		_wait_gone(@rest);
+		delete @stopped{@rest};
+	}
+	# nor the segment that tells that somebody is attached: key and id are the 7th line
+	if (-e $pidfile && ((split /\n/, slurp_file($pidfile))[6] // '') =~ /^\s*\d+\s+(\d+)\s*$/)
 	{
 		system("ipcrm -m $1 2>/dev/null");
 	}
@@ -415,14 +427,16 @@ sub _wait_gone
 sub _wait_state
 {
 	my ($states, @pids) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 	foreach my $pid (@pids)
 	{
-		for (my $i = 0; $i < 10000; $i++)
+		while (1)
 		{
 			open(my $fh, '<', "/proc/$pid/stat") or last;
 			my $line = <$fh> // '';
 			close $fh;
-			last if $line =~ /^\d+ \(.*\) [$states] /s;
+			last if $line eq '' || $line =~ /^\d+ \(.*\) [$states] /s;
+			die "process $pid is in none of the states $states: $line" if time() >= $end;
 			usleep(1000);
 		}
 	}
@@ -452,12 +466,7 @@ sub wait_crashed
 		usleep(2000);
 	}
 	die 'the server did not end by itself' if time() >= $end;
-	# what the postmaster's death left running
-	my $data = $self->data_dir;
-	my @rest = grep { (readlink("/proc/$_/cwd") // '') eq $data }
-	  map { m,/proc/(\d+)$, } glob '/proc/[0-9]*';
-	kill('KILL', @rest);
-	_wait_gone($postmaster, @rest);
+	_wait_gone($postmaster);
 	$self->_forget_postmaster;
 	return;
 }

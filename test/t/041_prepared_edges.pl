@@ -86,9 +86,12 @@ BEGIN;
 UPDATE t SET v = 'first' WHERE id = 61;
 PREPARE TRANSACTION 'first';
 SQL
-my $late = $node->session("SET nvm.failpoint = 'twophase-over:sleep=5000'");
-$late->send("COMMIT PREPARED 'first'");
-$late->wait_held('twophase-over');
+my $late = $node->session;
+# not before the late one has come there
+my $keeper = $node->safe_psql('postgres', q[SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'nvm%keeper']);
+NvmTest::stop_process($keeper);
+$late->stop_at('twophase-over', "COMMIT PREPARED 'first'");
+NvmTest::continue_process($keeper);
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.transactions WHERE pid IS NULL'),
 	'late: the keeper is faster');
 $node->safe_psql('postgres', <<SQL);
@@ -99,6 +102,7 @@ PREPARE TRANSACTION 'second';
 SQL
 is($node->safe_psql('postgres', 'SELECT slot FROM nvm.transactions WHERE pid IS NULL'),
 	'0', 'late: the slot is in use again');
+$late->go_on;
 $late->sql('SELECT 1');
 $late->drop;
 is(open_ones(), 1, 'late: the other one is left alone');

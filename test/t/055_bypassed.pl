@@ -11,7 +11,6 @@ use warnings;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $node = NvmTest->new('bypassed');
 $node->init;
@@ -40,7 +39,7 @@ sub crash_in_doubt
 {
 	fresh();
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	kill('STOP', $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"));
+	$node->stop_wal_writers;
 	my $session = $node->session('BEGIN', "INSERT INTO n VALUES ('lost')", "INSERT INTO h VALUES ('lost', pg_current_xact_id())");
 	my $xid = $session->sql('SELECT pg_current_xact_id()');
 	$session->hold('commit-after-prepare', 'COMMIT');
@@ -94,13 +93,11 @@ sub accepted
 sub backend_dies
 {
 	my $session = $node->session;
-	my $end     = time() + $PostgreSQL::Test::Utils::timeout_default;
-	my $before  = () = $node->log_since_start =~ /reinitializing/g;
+	my $opened  = $node->times_opened;
 
 	kill('KILL', $session->pid);
 	$session->drop;
-	usleep(5000) while time() < $end && (() = $node->log_since_start =~ /reinitializing/g) == $before;
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+	$node->wait_reopened($opened);
 	return;
 }
 

@@ -148,7 +148,8 @@ foreach my $try (1 .. (NvmTest::is_long() ? 10 : 2))
 	my @insert = map { "INSERT INTO lone VALUES ($_)" } 97 .. 99;
 	my $leader = $node->session($insert[0]);
 	my $waiter = $node->session($insert[1]);
-	my $other  = $node->session($insert[2], "SET statement_timeout = '1s'");
+	# long enough that it waits for the sync by then
+	my $other = $node->session($insert[2], "SET statement_timeout = '5s'");
 
 	$leader->stop_at('msync-begin', 'INSERT INTO lone VALUES (100)');
 	$waiter->send('INSERT INTO lone VALUES (101)');
@@ -157,7 +158,7 @@ foreach my $try (1 .. (NvmTest::is_long() ? 10 : 2))
 	my $waiting = "SELECT count(*) = 2 FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event_type = 'LWLock' AND wait_event = 'nvm_pmem'";
 	$node->poll_query_until('postgres', $waiting) or die 'nobody waits';
 	$node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . $waiter->pid . ')');
-	usleep(1_300_000);
+	$node->poll_query_until('postgres', "SELECT clock_timestamp() > query_start + interval '5.3 s' FROM pg_stat_activity WHERE pid = " . $other->pid) or die;
 	is($node->safe_psql('postgres', $waiting), 't', 'cancelled and timed out, they wait for the sync');
 	$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $waiter->pid . ')');
 	usleep(300_000);

@@ -53,9 +53,10 @@ whole('a new pool');
 my $session = $node->session("SET work_mem = '64kB'", 'BEGIN', 'CREATE TEMP TABLE big USING heap AS SELECT g FROM generate_series(1, 100000) g',
 	'DECLARE c CURSOR FOR SELECT * FROM big ORDER BY g DESC', 'FETCH 10 FROM c');
 isnt($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0', 'there are temporary files');
+my $opened = $node->times_opened;
 kill('KILL', $session->pid);
 $session->drop;
-$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
+$node->wait_reopened($opened);
 whole('after a backend has died');
 $node->crash;
 $node->start;

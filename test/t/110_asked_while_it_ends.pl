@@ -48,14 +48,8 @@ foreach my $way ('ROLLBACK', 'ROLLBACK TO s')
 	my $locker = $node->session;
 	$locker->stop_at('rowlock-elsewhere', "INSERT INTO child VALUES ($id)");
 	$writer->send($way);
-	my $ended = 0;
-	for (my $i = 0; $i < 500 && !$ended && $way eq 'ROLLBACK'; $i++)
-	{
-		$ended = $node->safe_psql('postgres',
-			"SELECT NOT EXISTS (SELECT FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x = '$xid'::xid8)") eq 't';
-		usleep(10_000);
-	}
-	ok($ended, 'who deletes the row has left, and has not undone it') if $way eq 'ROLLBACK';
+	ok($node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_snapshot_xip(pg_current_snapshot()) x WHERE x = '$xid'::xid8)"),
+		'who deletes the row has left, and has not undone it') if $way eq 'ROLLBACK';
 	$locker->go_on;
 	if ($way ne 'ROLLBACK')
 	{

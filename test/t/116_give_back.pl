@@ -100,6 +100,9 @@ $limit = $full - 45 * $megabyte;
 ok($node->poll_query_until('postgres', "SELECT used < $limit FROM nvm.pool"),
 	'autovacuum gives the values of a DELETE back');
 sql('ALTER SYSTEM RESET autovacuum; SELECT pg_reload_conf()');
+# a worker that is at work keeps what VACUUM would free
+$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'))
+  or die 'autovacuum does not end';
 $node->check_clean('after autovacuum');
 
 # ---- rows: as many fit where the dead ones were

@@ -67,9 +67,10 @@ foreach my $case ([ 0, 'next' ], [ 1, 'end' ], [ 2, 'link' ])
 	free_all();
 	write_to_cell($word);
 	my $from = -s $node->logfile;
+	my $opened = $node->times_opened;
 	my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO t SELECT i, repeat('r', 200) FROM generate_series(1, 20) i");
 	isnt($ret, 0, "a write to word $name of a free cell is found");
-	ok($node->poll_query_until('postgres', 'SELECT true'), 'the server is back');
+	$node->wait_reopened($opened);
 	like(slurp_file($node->logfile, $from), qr{TRAP: .*c->end == .*nvm_poison\.h}, 'by the check of the pattern');
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), '0', 'and nothing was inserted');
 }
