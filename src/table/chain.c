@@ -383,20 +383,21 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 			(*nremoved)++;
 		}
 	}
+	else
+	{
+		NVM_FAILPOINT("prune-before-dead");
+
+		/*
+		 * The root leads nowhere before the others are retired, as above.  DEAD
+		 * even if the row was written when there was no index (NVM_VF_NOINDEX):
+		 * one may have been built over it since.
+		 */
+		retire_version(state, root, stamp, NVM_STAMP_DEAD, batch);
+		(*nremoved)++;
+	}
 	NVM_FAILPOINT("prune-after-unlink");
 	*nremoved += retire_run(state, root, ref, cur, stamp, batch);
-	if (cur != 0)
-		return true;
-
-	NVM_FAILPOINT("prune-before-dead");
-
-	/*
-	 * DEAD even if the row was written when there was no index
-	 * (NVM_VF_NOINDEX): one may have been built over it since.
-	 */
-	retire_version(state, root, stamp, NVM_STAMP_DEAD, batch);
-	(*nremoved)++;
-	return false;
+	return cur != 0;
 }
 
 /*

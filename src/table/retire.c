@@ -114,17 +114,23 @@ nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
 	}
 }
 
+/*
+ * DEAD roots, then others, each by block.
+ */
 static int
 compare_items(const void *a, const void *b)
 {
-	uint32		left = ((const NvmRetireItem *) a)->blk;
-	uint32		right = ((const NvmRetireItem *) b)->blk;
+	const NvmRetireItem *left = a;
+	const NvmRetireItem *right = b;
+	bool		dead = left->kind == NVM_STAMP_DEAD;
 
-	return left < right ? -1 : left > right;
+	if (dead != (right->kind == NVM_STAMP_DEAD))
+		return dead ? -1 : 1;
+	return left->blk < right->blk ? -1 : left->blk > right->blk;
 }
 
 /*
- * Retire items that are all of one block.
+ * Retire items that are all of one block, and all of them DEAD roots or none.
  */
 static void
 retire_in_block(NvmRetireBatch *batch, const NvmRetireItem *item, int n)
@@ -163,7 +169,9 @@ retire_in_block(NvmRetireBatch *batch, const NvmRetireItem *item, int n)
 }
 
 /*
- * Retire what the batch has collected; it is empty then.
+ * Retire what the batch has collected; it is empty then.  A root that becomes DEAD
+ * does so before the next xid is read for the versions that it has led to: whoever
+ * finds them through it is in the way of their reuse.
  *
  * Caller holds the row locks of all their roots, and no allocation lock.
  */
@@ -177,12 +185,13 @@ nvm_retire_flush(NvmRetireBatch *batch)
 		return;
 	NVM_FAILPOINT("retire-unlinked");
 	for (int i = 1; i < batch->n && sorted; i++)
-		sorted = batch->item[i - 1].blk <= batch->item[i].blk;
+		sorted = compare_items(&batch->item[i - 1], &batch->item[i]) <= 0;
 	if (!sorted)
 		qsort(batch->item, batch->n, sizeof(NvmRetireItem), compare_items);
 	for (int from = 0; from < batch->n; from = to)
 	{
-		for (to = from + 1; to < batch->n && batch->item[to].blk == batch->item[from].blk;)
+		for (to = from + 1; to < batch->n &&
+			 compare_items(&batch->item[from], &batch->item[to]) == 0;)
 			to++;
 		retire_in_block(batch, batch->item + from, to - from);
 	}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# A crash in the middle of unlinking a row that is wholly dead: its versions are
-# retired, its root is not yet DEAD.  When the cells of the versions have been
+# A crash in the middle of unlinking a row that is wholly dead: nothing of it is
+# retired yet, or its root is DEAD, and its versions are not retired.  When the cells of the versions have been
 # used again nothing may be left that leads there, and VACUUM still removes the
 # root and its index entries: of an index of PostgreSQL's own, and of nvm_btree.
 
@@ -39,11 +39,12 @@ END$$;
 SQL
 
 # updates of a row before it is deleted: after two its root is a stub
-foreach my $case ([ 1, 'btree' ], [ 2, 'btree' ], [ 1, 'nvm_btree' ], [ 2, 'nvm_btree' ])
+foreach my $case (map { my $place = $_; map { [ $place, @$_ ] } [ 1, 'btree' ], [ 2, 'btree' ], [ 1, 'nvm_btree' ], [ 2, 'nvm_btree' ] }
+	'prune-before-dead', 'retire-stored')
 {
-	my ($updates, $method) = @$case;
-	my $what = ($updates == 1 ? 'root' : 'stub') . ", $method";
-	my $t    = "t_${method}_$updates";
+	my ($place, $updates, $method) = @$case;
+	my $what = ($updates == 1 ? 'root' : 'stub') . ", $method, $place";
+	my $t    = "t_${method}_${updates}_" . ($place =~ /^(\w+)/)[0];
 
 	$node->safe_psql('postgres', <<SQL);
 SET nvm.default_index_method = $method;
@@ -55,7 +56,7 @@ SQL
 		"$what: the rows fill a block and a part of another");
 	$node->safe_psql('postgres', "UPDATE $t SET v = v + 1 WHERE id <= 5") foreach 1 .. $updates;
 	$node->safe_psql('postgres', "DELETE FROM $t WHERE id <= 5");
-	$node->psql('postgres', "SET nvm.failpoint = 'prune-before-dead:crash:1'; VACUUM $t");
+	$node->psql('postgres', "SET nvm.failpoint = '$place:crash:1'; VACUUM $t");
 	$node->wait_crashed;
 	$node->start;
 	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM nvm.gaps') or die 'gaps stay';

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # Races in which one process stands still while others go on for long: VACUUM
-# between two blocks, and a walsender that makes the first snapshot of a logical
-# replication slot.
+# between two blocks, or between a root and the versions that it has led to, and a
+# walsender that makes the first snapshot of a logical replication slot.
 
 use strict;
 use warnings;
@@ -63,6 +63,46 @@ SQL
 		'VACUUM leaves those alone');
 	$node->check_clean('after VACUUM');
 	$vacuum->drop;
+}
+
+# A root is DEAD before the versions that it leads to are retired, wherever they lie:
+# whoever came to them through it later would not be in the way of their reuse.
+{
+	$node->safe_psql('postgres', <<SQL);
+CREATE TABLE d (id int PRIMARY KEY, pad text) USING nvm;
+INSERT INTO d SELECT i, repeat('x', 60) FROM generate_series(1, 150) i;
+SQL
+	my $first = $node->safe_psql('postgres', q{SELECT min(id) FROM d WHERE (ctid::text::point)[0] = 1});
+	$node->safe_psql('postgres', 'DELETE FROM d WHERE id <= 8');
+	$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) d');
+	$node->safe_psql('postgres', 'CALL pass_time()');
+	my %root;
+	foreach my $id ($first + 3, $first + 4)
+	{
+		$root{$id} = $node->safe_psql('postgres', "SELECT (ctid::text::point)[1]::int FROM d WHERE id = $id");
+		is($node->safe_psql('postgres', "UPDATE d SET pad = repeat('y', 60) WHERE id = $id RETURNING (ctid::text::point)[0]"),
+			'0', 'the version of a row of the second block lies in the first');
+	}
+	$node->safe_psql('postgres', 'DELETE FROM d WHERE id IN (' . join(', ', keys %root) . ')');
+	my $storage = $node->safe_psql('postgres', "SELECT i.id FROM nvm.relations_info() i WHERE NOT ended AND i.relfilenode = pg_relation_filenode('d')");
+	my %offset = map { $_->[2] => $_->[0] } grep { $_->[1] == $storage }
+	  map { [ split ' ' ] } split /\n/, (run_command([ $NvmTest::patch_tool, $node->pool_file, 'blocks' ]))[0];
+
+	my $vacuum = $node->session;
+	$vacuum->stop_at('retire-stored', 'VACUUM d');
+	open(my $fh, '<:raw', $node->pool_file) or die $!;
+	foreach my $id (sort { $a <=> $b } keys %root)
+	{
+		seek($fh, $offset{1} + $root{$id} * 32 + 24, 0) or die $!;
+		read($fh, my $begin, 8) == 8 or die $!;
+		is(unpack('Q', $begin) >> 48, 0xffff, "row $id: the root is DEAD first");
+	}
+	close $fh;
+	$vacuum->go_on;
+	$vacuum->sql('SELECT 1');
+	$vacuum->drop;
+	is($node->safe_psql('postgres', 'SELECT count(*), max(id) FROM d'), '140|150', 'the others are there');
+	$node->check_clean('rows that are wholly dead');
 }
 
 # A logical slot's first snapshot is of the place in the WAL where decoding
