@@ -2,7 +2,7 @@
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
-#							demo bench soak sanitize valgrind sqlsmith analyze
+#							demo bench benchbase soak sanitize valgrind sqlsmith analyze
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -41,6 +41,11 @@ esac
 case $groups in
 	*" demo "* | *" bench "*)
 		packages="$packages libpq-dev python3 python3-matplotlib" ;;
+esac
+case $groups in
+	*" benchbase "*)
+		packages="$packages git maven openjdk-17-jdk-headless"
+		programs="$programs git mvn javac" ;;
 esac
 case $groups in
 	*" soak "*) packages="$packages python3-matplotlib" ;;

@@ -5,7 +5,7 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import bulk, clients, delay, gaps, index, libpq, load, persistence, plans, recovery
+from . import benchbase, bulk, clients, delay, gaps, index, libpq, load, persistence, plans, recovery
 from . import report, storage
 from . import restart_index, tatp
 from .sandbox import Sandbox, Trouble, filesystem_of
@@ -36,6 +36,7 @@ SPECIAL = {
     "plans": ("the plans of nvm tables as shipped against the best found by trying", plans.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }
+SPECIAL.update(benchbase.WORKLOADS)
 #: not on disk as well, unless asked for
 ON_TMPFS = ["restart_index", "tatp", "bulk", "plans"]
 DEFAULT = ["update", "tpcb", "select", "scan"]
@@ -72,6 +73,11 @@ def parse(arguments):
     parser.add_argument("--size-mb", type=int, default=5120, help="of recovery_size's table")
     parser.add_argument("--checkpoints", choices=["none", "default"], default="none",
                         help="of the recovery load: none by time or volume, or PostgreSQL's own")
+    parser.add_argument("--benchbase", metavar="DIR", default=None,
+                        help="where contrib_bench/build_benchbase put BenchBase, for bb_*")
+    parser.add_argument("--isolation", default="serializable",
+                        choices=["serializable", "repeatable_read", "read_committed"],
+                        help="of bb_* (default serializable, as BenchBase's samples have it)")
     parser.add_argument("--shared-buffers", default="1GB")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help="a server setting, of both servers")
@@ -116,7 +122,8 @@ def parse(arguments):
         options.server_settings[name] = value
     options.workload = options.workload or list(DEFAULT)
     if "all" in options.workload:
-        options.workload = list(BY_NAME) + list(SPECIAL)
+        options.workload = list(BY_NAME) + [name for name in SPECIAL
+                                            if name not in benchbase.WORKLOADS]
     for name in options.workload:
         if name not in BY_NAME and name not in SPECIAL:
             parser.error("no workload %s; --list shows them" % name)
@@ -128,7 +135,7 @@ def list_workloads():
     width = max(len(name) for name, title in rows)
     for name, title in rows:
         print("%s  %s" % (name.ljust(width), title))
-    print("%s  all of them" % "all".ljust(width))
+    print("%s  all of them but BenchBase's" % "all".ljust(width))
 
 
 def one_run(server, case, options):
@@ -244,6 +251,8 @@ def main(source):
         results = os.path.join(results, "tmp")
     try:
         libpq.lib()
+        if any(name in benchbase.WORKLOADS for name in options.workload):
+            benchbase.home(options)     # before anything is built
         sandbox = Sandbox("bench", source, options.keep)
         status = sandbox.run(lambda box: work(box, options), results)
     except (Trouble, libpq.Error) as trouble:
