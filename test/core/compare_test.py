@@ -42,15 +42,15 @@ MOVED = OUTPUT.replace(" 2\n 1\n", " 2\n").replace(" 1\n 2\n", " 1\n 1\n 2\n")
 
 
 class CompareTest(unittest.TestCase):
-	def judge(self, nvm, heap=OUTPUT, listed=()):
+	def judge(self, nvm, heap=OUTPUT, listed=(), reason="why", script=SCRIPT):
 		with tempfile.TemporaryDirectory() as top:
 			for directory, name, text in (("heap", "t.out", heap), ("nvm", "t.out", nvm),
-										  ("sql", "t.sql", SCRIPT)):
+										  ("sql", "t.sql", script)):
 				os.makedirs(os.path.join(top, directory), exist_ok=True)
 				with open(os.path.join(top, directory, name), "w", encoding="utf-8") as file:
 					file.write(text)
 			args = argparse.Namespace(nvm=top + "/nvm", heap=[top + "/heap"], tree=top)
-			return compare.judge("t", args, [[w.lstrip("?"), "why", w[0] == "?" or compare.is_whole(w)]
+			return compare.judge("t", args, [[w.lstrip("?"), reason, w[0] == "?" or compare.is_whole(w)]
 											 for w in listed])
 
 	def verdict(self, *args, **kwargs):
@@ -66,6 +66,39 @@ class CompareTest(unittest.TestCase):
 		self.assertEqual(self.verdict(UNORDERED, listed=digests + ["?0123456789ab"]), "listed")
 		self.assertEqual(self.verdict(UNORDERED, listed=digests + ["0123456789ab"]), "bad")
 		self.assertEqual(self.verdict(OUTPUT, listed=digests), "bad")
+
+	def test_plan(self):
+		plan = "EXPLAIN SELECT a FROM t;\n QUERY PLAN \n------------\n Seq Scan on t\n(1 row)\n\nSELECT 1;\n a \n---\n 1\n(1 row)\n\n"
+		other = plan.replace("Seq", "Index")
+		wrong = other.replace(" 1\n", " 2\n")
+		refused = plan.replace(plan[plan.index(" QUERY"):plan.index("SELECT")], "ERROR:  no operator\n")
+		for nvm, verdict in ((other, "listed"), (wrong, "bad"), (refused, "bad")):
+			digests = [digest for digest, _ in self.judge(nvm, plan)[1]]
+			self.assertEqual(self.verdict(nvm, plan, digests, "plan"), verdict)
+			self.assertEqual(self.verdict(nvm, plan, digests), "listed")
+		# the same lines, once in a plan
+		heap = plan.replace(" Seq Scan on t\n", " a\n b\n").replace(" 1\n", " a\n b\n")
+		nvm = heap.replace(" b\n", " c\n")
+		digests = [digest for digest, _ in self.judge(nvm, heap)[1]]
+		self.assertEqual(len(digests), 2)
+		self.assertEqual(self.verdict(nvm, heap, digests, "plan"), "bad")
+
+	def test_plan_and_order(self):
+		script = "SELECT a FROM t;\nEXPLAIN SELECT a FROM t;\n"
+		heap = "SELECT a FROM t;\n 2\n 1\nEXPLAIN SELECT a FROM t;\n QUERY PLAN \n Seq Scan\n(1 row)\n\n"
+		other = heap.replace("Seq", "Index")
+		unordered = other.replace(" 2\n 1\n", " 1\n 2\n")
+		wrong = unordered.replace(" 1\n 2\n", " 1\n 3\n")
+		refused = unordered.replace(" QUERY PLAN \n Index Scan\n(1 row)\n", "ERROR:  no\n")
+		digest = self.judge(other, heap, script=script)[1][0][0]
+		for nvm, verdict in ((other, "listed"), (unordered, "listed"), (wrong, "bad"), (refused, "bad")):
+			self.assertEqual(self.judge(nvm, heap, ["~", digest], "plan", script)[0], verdict)
+		self.assertEqual(self.judge(unordered, heap, ["~"], script=script)[0], "bad")
+
+	def test_oid(self):
+		"""an operator's OID is not known before"""
+		one, other = ("ERROR:  could not find commutator for operator %d\n" % oid for oid in (28900, 28919))
+		self.assertEqual(self.judge(one)[1][0][0], self.judge(other)[1][0][0])
 
 	def test_order(self):
 		self.assertEqual(self.verdict(UNORDERED, listed="~"), "listed")
