@@ -189,15 +189,23 @@ def throughput(sandbox, where, workload, options):
         pairs = [(a["rate"], b["rate"]) for a, b in runs]
         summary = report.summarize_pairs(pairs)
         plotted.append((name, pairs))
-        wal = [report.median([run[arm].get("wal_bytes") for run in runs]) for arm in (0, 1)]
+        wal, spent = ([report.median([run[arm].get(key) for run in runs]) for arm in (0, 1)]
+                      for key in ("wal_bytes", "backend_us"))
+        by_cpu = ["-", "-"]
+        if None not in spent:
+            found = report.summarize_pairs([(1 / a["backend_us"], 1 / b["backend_us"]) for a, b in runs])
+            by_cpu = ["%.2fx" % found["ratio"],
+                      "%.2f .. %.2f" % (found["ratio_min"], found["ratio_max"])]
         rows.append([name, report.number(summary["a"]), report.number(summary["b"]),
                      "%.2fx" % summary["ratio"],
                      "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"]),
-                     report.number(wal[0]), report.number(wal[1])])
+                     report.number(spent[0]), report.number(spent[1])] + by_cpu +
+                    [report.number(wal[0]), report.number(wal[1])])
     text = "%s: %s; %s; WAL on %s\nmedians of %d pairs; %s\n\n%s" % (
         workload.name, workload.title, workload.unit, options.wal, options.pairs,
         report.machine_line(info),
         report.table(["case", options.a, options.b, "ratio", "pairs",
+                      "CPU us/txn " + options.a, options.b, "by CPU time", "pairs",
                       "WAL B/txn " + options.a, options.b], rows))
     print(text)
     data = {"workload": workload.name, "title": workload.title, "unit": workload.unit,

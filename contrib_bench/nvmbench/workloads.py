@@ -12,6 +12,8 @@ import random
 import time
 
 from . import load
+from .alternate import timed_rate
+from .cputime import CpuWatch
 
 YCSB_FIELDS = 10
 YCSB_FIELD_BYTES = 100
@@ -27,16 +29,24 @@ class Case:
 
 def _wire(clients, arguments):
     def run(server, options):
-        result = load.pgbench(server, arguments(server, options), clients, options.seconds)
+        pgbench = load.PgbenchRun(server, arguments(server, options), clients, options.seconds)
+        watch = CpuWatch(server, pgbench.process.pid, " [local] ")
+        watch.start()
+        try:
+            result = pgbench.finish()
+        finally:
+            watch.stop()
         return {"rate": result["tps"], "transactions": result["transactions"],
-                "latency_avg_ms": result["latency_avg_ms"]}
+                "latency_avg_ms": result["latency_avg_ms"],
+                "backend_us": 1e6 * watch.clients_seconds() / max(1, result["transactions"])}
     return Case("wire %d" % clients, run)
 
 
 def _server(call):
     def run(server, options):
-        took = load.timed_call(server, call(options))
-        return {"rate": options.transactions / took, "transactions": options.transactions}
+        rate = timed_rate(server, call(options), options.transactions)
+        return {"rate": float(rate), "transactions": options.transactions,
+                "backend_us": 1e6 / rate.cpu}
     return Case("server", run)
 
 
