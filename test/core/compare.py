@@ -186,14 +186,14 @@ def hunks_between(expected, result):
 
 def tid_hunks(expected, result, tids):
 	"""The same of what is left when our TIDs are heap's, and all columns as narrow
-	as they can be"""
+	as they can be; and which of the hunks are plans"""
 	with tempfile.TemporaryDirectory() as directory:
 		paths = []
 		for name, data in (("expected", text(expected)), ("result", Tids(tids).to_heaps(text(result)))):
 			paths.append(os.path.join(directory, name))
 			with open(paths[-1], "w", encoding="utf-8") as file:
 				file.write("\n".join(re.sub(r" *\| *", "|", normal(line)) for line in data.split("\n")))
-		return hunks_between(*paths)
+		return hunks_between(*paths), in_plans(*paths)
 
 
 def normal(hunk):
@@ -274,13 +274,13 @@ def judge(name, args, listed):
 	alternatives = expected + glob.glob(os.path.join(args.tree, "expected", name + ".out")) + \
 		glob.glob(os.path.join(args.tree, "expected", name + "_[0-9].out"))
 	data = read(result)
-	tids, plans = tid_words([e[0] for e in listed]), itertools.repeat(False)
+	tids, plans = tid_words([e[0] for e in listed]), []
 	if any(read(path) == data for path in alternatives):
 		hunks = []
 		if tids:
 			return "bad", [], ["TIDs listed, but the same without"]
 	elif tids:
-		hunks = min((tid_hunks(path, result, tids) for path in expected), key=len)
+		hunks, plans = min((tid_hunks(path, result, tids) for path in expected), key=lambda both: len(both[0]))
 	else:
 		nearest = min(expected, key=lambda path: len(hunks_between(path, result)))
 		hunks, plans = hunks_between(nearest, result), in_plans(nearest, result)

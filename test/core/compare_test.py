@@ -113,6 +113,14 @@ class CompareTest(unittest.TestCase):
 		self.assertEqual(self.verdict(nvm + " (0,18)\n", heap, ["tid*6"]), "bad")
 		self.assertEqual(self.verdict(heap, heap, ["tid*6"]), "bad")
 
+	def test_tids_and_plan(self):
+		heap = " ctid  \n-------\n (0,2)\nQUERY PLAN      \n----------------\nSeq Scan on t\n(1 row)\n\n"
+		nvm = heap.replace("(0,2)", "(0,12)").replace("Seq", "Index")
+		digest = self.judge(nvm, heap, ["tid*6"])[1][0][0]
+		self.assertEqual(self.judge(nvm, heap, ["tid*6", digest], "plan")[0], "listed")
+		self.assertEqual(self.judge(nvm.replace("QUERY PLAN", "plan"), heap.replace("QUERY PLAN", "plan"),
+									["tid*6", digest], "plan")[0], "bad")
+
 	def test_heap(self):
 		self.assertEqual(self.verdict(OUTPUT, listed=["heap"]), "listed")
 		self.assertEqual(self.verdict(UNORDERED, listed=["heap"]), "bad")
