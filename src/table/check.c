@@ -334,8 +334,11 @@ check_brin_emit(void *arg, BlockNumber range, const char *problem)
 {
 	CheckIndexArg *to = (CheckIndexArg *) arg;
 
-	check_put(to->rsinfo, false, 0, 0,
-			  psprintf("index \"%s\", range of block %u: %s", to->name, range, problem));
+	if (to->name == NULL)
+		check_put(to->rsinfo, true, range, 0, problem);
+	else
+		check_put(to->rsinfo, false, 0, 0,
+				  psprintf("index \"%s\", range of block %u: %s", to->name, range, problem));
 }
 
 /*
@@ -355,7 +358,27 @@ check_others_index(Relation index, Relation heap, CheckIndexArg *arg)
 }
 
 /*
- * One index that was asked about.
+ * ERROR: the index that was asked about is one that is not looked into.  That its
+ * table can be checked is said where it can.
+ */
+static void
+check_wrong_index(Relation index, Relation heap)
+{
+	bool		brin = nvm_relation_is_nvm(heap) && index->rd_rel->relam == BRIN_AM_OID;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("\"%s\" is not an index of access method nvm_btree",
+					RelationGetRelationName(index)),
+			 brin ? errhint("Hold the rows of table \"%s\" against it: heapallindexed => true.",
+							RelationGetRelationName(heap)) :
+			 nvm_relation_is_nvm(heap) ? errhint("Check its table \"%s\".",
+												 RelationGetRelationName(heap)) : 0));
+}
+
+/*
+ * One index that was asked about: one of ours, or with heapallindexed one of BRIN's, of
+ * which nothing else is looked at.
  */
 static void
 check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)
@@ -364,19 +387,20 @@ check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)
 	Oid			heapid = IndexGetRelation(indexid, false);
 	Relation	heap = table_open(heapid, AccessShareLock);
 	Relation	index = index_open(indexid, AccessShareLock);
+	bool		brin = index->rd_rel->relam == BRIN_AM_OID && nvm_relation_is_nvm(heap);
 
 	check_may_read(heap);
-	if (!nvm_relation_is_btree(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not an index of access method nvm_btree",
-						RelationGetRelationName(index))));
+	if (!nvm_relation_is_btree(index) && !(brin && heapallindexed))
+		check_wrong_index(index, heap);
 	if (!index->rd_index->indisready || (heapallindexed && !index->rd_index->indisvalid))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("index \"%s\" is not valid", RelationGetRelationName(index)),
 				 errhint("REINDEX or drop it.")));
-	nvm_btree_check(index, heap, heapallindexed, check_index_emit, &arg);
+	if (brin)
+		nvm_check_brin(index, heap, check_brin_emit, &arg);
+	else
+		nvm_btree_check(index, heap, heapallindexed, check_index_emit, &arg);
 	index_close(index, AccessShareLock);
 	table_close(heap, AccessShareLock);
 }

@@ -84,6 +84,11 @@ is($out, '', 'no finding before that');
 like($err, qr/NOTICE:  rows are not held against index "lie_hash" of access method "hash"/,
 	'the index that is not looked into is named');
 unlike($err, qr/lie_(brin|multi|bloom|null|box)/, 'and no other');
+is($node->safe_psql('postgres', "SELECT * FROM nvm.check('lie_$_', true)"), '', "lie_$_: no finding") foreach qw(brin null);
+$node->fails_with("SELECT * FROM nvm.check('lie_brin')",
+	qr/"lie_brin" is not an index of access method nvm_btree.*HINT:  Hold the rows of table "lie" against it: heapallindexed => true/s, 'lie_brin: without rows there is nothing to check');
+$node->fails_with("SELECT * FROM nvm.check('lie_hash', $_)",
+	qr/"lie_hash" is not an index of access method nvm_btree.*HINT:  Check its table "lie"/s, 'lie_hash: its table is named') foreach qw(false true);
 $node->safe_psql('postgres', <<SQL);
 CREATE OR REPLACE FUNCTION shift() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1';
 SQL
@@ -94,6 +99,8 @@ like($out, qr/^index "lie_bloom", range of block 0: row/m, 'bloom');
 like($out, qr/^index "lie_box", range of block 0: row/m, 'inclusion');
 unlike($out, qr/lie_null|lie_hash/, 'nothing of what is as it was');
 is(scalar(my @lines = split /\n/, $out), 4, 'once for each range');
+like($node->safe_psql('postgres', "SELECT * FROM nvm.check('lie_brin', true)"), qr/^0\|0?\|row \(\d+,\d+\) is not within its summary$/, 'an index that is asked about');
+is($node->safe_psql('postgres', "SELECT * FROM nvm.check('lie_null', true)"), '', 'and another');
 
 $node->stop;
 done_testing();
