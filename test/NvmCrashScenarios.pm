@@ -96,6 +96,7 @@ our %elsewhere = (
 	'witness-note'      => '055_bypassed',
 	'witness-noted'     => '055_bypassed',
 	'pool-create'       => '059_new_pools',
+	'pool-create-lock'  => '059_new_pools',
 	'pool-hide'         => '061_pool_name',
 	'pool-hidden'       => '061_pool_name',
 	'old-marks'         => '059_new_pools',

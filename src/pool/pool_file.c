@@ -299,7 +299,8 @@ create_file(void)
 
 /*
  * Make the file unless another server, which was told of the same directory,
- * is faster, and lock it.  Returns false after refusing the pool.
+ * is faster, and lock it.  To that one the directory may have another name, and
+ * so the file, too.  Returns false after refusing the pool.
  */
 static bool
 create_and_lock(bool *created)
@@ -311,7 +312,8 @@ create_and_lock(bool *created)
 	if (fd < 0)
 		return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
 						  "could not open NVM pool directory \"%s\": %m", pool_dir);
-	ok = lock_file(fd, true);
+	NVM_FAILPOINT("pool-create-lock");
+	ok = lock_file(fd, true) && nvm_file_find();
 	if (ok && lstat(nvm_pool_path, &st) != 0)
 	{
 		NVM_FAILPOINT("pool-create");

@@ -29,18 +29,38 @@ ok(!$first->start(fail_ok => 1), 'the server died when it was about to make a po
 $first->_forget_postmaster;
 ok(!-e $pool, 'there is none');
 
-# the first one is about to make it when the second one starts
-$first->set_conf('nvm.failpoint' => "'pool-create:sleep=1500'");
-my $log_start = -s $first->logfile;
+# Start a server until it is stopped at a place; then let it go on.
+sub start_until
 {
-	local %ENV = $first->_get_env();
-	system_or_bail('pg_ctl', '-W', '-D', $first->data_dir, '-l', $first->logfile, 'start');
+	my ($node, $place) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+	my $log_start = -s $node->logfile // 0;
+	my $pid;
+
+	$node->set_conf('nvm.failpoint' => "'$place:stop:1'");
+	{
+		local %ENV = $node->_get_env();
+		system_or_bail('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
+	}
+	usleep(2000) until ($pid) = (-e $node->logfile ? slurp_file($node->logfile, $log_start) : '') =~ /failpoint $place hit, pid (\d+)/ or time() >= $end;
+	NvmTest::wait_stopped($pid // die "no server comes to $place");
+	$node->set_conf('nvm.failpoint' => "''");
+	return $pid;
 }
-my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
-usleep(2000) while time() < $end && slurp_file($first->logfile, $log_start) !~ /failpoint pool-create hit/;
+
+sub goes_on
+{
+	my ($node, $pid) = @_;
+	NvmTest::continue_process($pid);
+	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not start';
+	$node->_update_pid(1);
+	return;
+}
+
+# the first one is about to make it when the second one starts
+my $maker = start_until($first, 'pool-create');
 $second->start;
-$first->poll_query_until('postgres', 'SELECT true') or die 'the first server did not start';
-$first->_update_pid(1);
+goes_on($first, $maker);
 foreach my $node (@nodes)
 {
 	$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
@@ -57,6 +77,42 @@ $first->stop;
 $second->restart;
 like($second->log_since_start, qr/belongs to another database cluster|was used by another copy/, 'not of the second one');
 $second->stop;
+
+# ---- two servers that have different names for the directory, and so for the pool
+
+{
+	my $shared = NvmTest::pool_base() . '/new_pools_shared';
+	my ($outside, $inside) = map { NvmTest->new($_) } qw(outside inside);
+
+	$outside->init(pool => $shared);
+	$inside->init(pool => 'linked');
+	mkdir($shared, 0700) or die $!;
+	symlink($shared, $inside->data_dir . '/linked') or die $!;
+	$_->append_conf('postgresql.conf', "autovacuum = off\nnvm.pool_max_size = '512MB'\n") foreach $outside, $inside;
+	foreach my $case ([ $outside, $inside ], [ $inside, $outside ])
+	{
+		my ($quick, $slow) = @$case;
+		my $name = $slow->name . ' is slow';
+
+		# it has seen none
+		my $pid = start_until($slow, 'pool-create-lock');
+		$quick->start;
+		goes_on($slow, $pid);
+		is(join(' ', map { s,.*/,,r } glob("$shared/*")), $quick->pool_file =~ s,.*/,,r, "$name: there is one pool");
+		foreach my $node ($quick, $slow)
+		{
+			$node->safe_psql('postgres', 'CREATE EXTENSION IF NOT EXISTS pg_nvm');
+		}
+		is($quick->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', "$name: it is the other's");
+		is($slow->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'refused', "$name: and not its own");
+		like($slow->log_since_start, qr/in use by another server/, "$name: and the log says why");
+		$_->stop foreach $quick, $slow;
+		# each is as it was before it had a pool
+		unlink(glob("$shared/*"));
+		unlink($quick->data_dir . '/pg_nvm_incarnation') or die $!;
+	}
+	rmdir($shared) or die $!;
+}
 
 # ---- the number of a start
 
