@@ -62,7 +62,7 @@ AS 'MODULE_PATHNAME', 'nvm_check'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION nvm.check(regclass, bool) IS
-'verify blocks, row versions, chains and large values of an nvm table and the trees of its nvm_btree indexes, or one such index, on request also against the rows; one row per problem';
+'verify blocks, row versions, chains and large values of an nvm table and the trees of its nvm_btree indexes, or one such index, on request also against the rows (then also one of brin); one row per problem';
 
 CREATE FUNCTION nvm.check_pool(OUT place text, OUT problem text)
 RETURNS SETOF record
@@ -109,7 +109,7 @@ CREATE FUNCTION nvm.pool_info(
     OUT persist_method text, OUT medium_is_volatile bool,
     OUT size bigint, OUT used bigint, OUT free bigint, OUT max_size bigint,
     OUT incarnation bigint, OUT uuid uuid, OUT was_clean bool, OUT open_us bigint,
-    OUT ignored_standbys text)
+    OUT ignored_standbys text, OUT last_directory text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_pool_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -119,7 +119,9 @@ COMMENT ON FUNCTION nvm.pool_info() IS 'the row of view nvm.pool';
 CREATE VIEW nvm.pool AS SELECT * FROM nvm.pool_info();
 
 COMMENT ON VIEW nvm.pool IS
-'the pool: is it open, if not why, where it is, sizes in bytes, incarnation, uuid';
+'the pool: is it open, if not why, where it is and was, sizes in bytes, incarnation, uuid';
+COMMENT ON COLUMN nvm.pool.last_directory IS
+'the directory in which the pool was when the server opened it the last time before this start; NULL: it never did, or an earlier version of pg_nvm did';
 
 CREATE FUNCTION nvm.recovery_info(
     OUT losers bigint, OUT in_doubt bigint, OUT resolved bool,

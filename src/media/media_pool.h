@@ -111,6 +111,9 @@ typedef struct NvmPoolHeader
  * data directory knows of its pool.  Two records of NVM_INCARNATION_SIZE
  * bytes are written in turn; the valid one of the higher sequence counts.
  * next_* announce an open that has begun; they are 0 once it is complete.
+ *
+ * Behind them, at NVM_PLACE_OFFSET, it says where the pool was; files of earlier
+ * versions end there.  That is told to users, and nothing depends on it.
  */
 #define NVM_INCARNATION_FILE	"pg_nvm_incarnation"
 #define NVM_INCARNATION_MAGIC	UINT64_C(0x31434E494D564E50)	/* "PNVMINC1" */
@@ -137,6 +140,18 @@ typedef struct NvmIncarnationRecord
 	uint8_t		armed;				/* 1: in this incarnation the witness was there */
 	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
 } NvmIncarnationRecord;
+
+#define NVM_PLACE_MAGIC			UINT64_C(0x31434C50564D564E)	/* "NVMVPLC1" */
+#define NVM_PLACE_OFFSET		(2 * NVM_INCARNATION_SIZE)
+#define NVM_PLACE_LENGTH		1024
+
+typedef struct NvmPlaceRecord
+{
+	uint64_t	magic;
+	char		directory[NVM_PLACE_LENGTH];	/* absolute, zeroes behind it */
+	uint32_t	reserved;			/* zero */
+	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
+} NvmPlaceRecord;
 
 /*
  * Extent map word

@@ -40,7 +40,8 @@ typedef struct NvmPoolShared
 {
 	NvmPoolStatus status;
 	char		refusal[512];	/* why, when REFUSED: primary message */
-	char		refusal_hint[512];	/* what to do */
+	char		refusal_hint[512 + MAXPGPATH];	/* what to do */
+	char		last_directory[NVM_PLACE_LENGTH];	/* of the open before this one; or "" */
 	int			refusal_errcode;
 
 	uint32		incarnation;	/* constant while the server runs */

@@ -101,6 +101,29 @@ check_owner_and_mode(const char *what, const char *path, const struct stat *st,
 }
 
 /*
+ * What to do about a pool that is not where it should be.
+ */
+static const char *
+missing_hint(void)
+{
+	const char *last = NvmPool->last_directory;
+
+	return psprintf("%sMount the device or correct nvm.pool_directory. " RESTORE_HINT
+					" if it is lost. " START_NEW_HINT ".",
+					last[0] == '\0' || strcmp(last, pool_dir) == 0 ? "" :
+					psprintf("It was in directory \"%s\" when it was last opened. ", last));
+}
+
+/*
+ * Note where the pool is, which has been opened.
+ */
+void
+nvm_file_note_place(void)
+{
+	nvm_incarnation_note_place(pool_dir);
+}
+
+/*
  * Check the directory, or make it when it is missing and no pool is known.
  */
 static bool
@@ -124,9 +147,7 @@ prepare_directory(bool known)
 							  "Check nvm.pool_directory and the permissions of the directories above it.",
 							  "could not access NVM pool directory \"%s\": %m", pool_dir);
 		if (known)
-			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							  "Mount the device or correct nvm.pool_directory. " RESTORE_HINT
-							  " if it is lost. " START_NEW_HINT ".",
+			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, missing_hint(),
 							  "NVM pool is missing: directory \"%s\" does not exist", pool_dir);
 		if (mkdir(pool_dir, S_IRWXU) != 0)
 			return nvm_refuse(errno == ENOENT ? ERRCODE_UNDEFINED_FILE :
@@ -348,9 +369,7 @@ nvm_file_open(bool known, bool *created)
 			return nvm_refuse(ERRCODE_IO_ERROR, "Check the device that holds the pool.",
 							  "could not access NVM pool \"%s\": %m", nvm_pool_path);
 		if (known)
-			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							  "Mount the device or correct nvm.pool_directory. " RESTORE_HINT
-							  " if it is lost. " START_NEW_HINT ".",
+			return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, missing_hint(),
 							  "NVM pool is missing: file \"%s\" does not exist", nvm_pool_path);
 		if (!create_and_lock(created))
 			return false;

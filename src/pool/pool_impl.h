@@ -70,6 +70,7 @@ extern char *nvm_pool_own_path;
 extern void nvm_file_names(void);
 extern bool nvm_file_find(void);
 extern bool nvm_file_take_name(void);
+extern void nvm_file_note_place(void);
 extern bool nvm_file_lock_existing(void);
 extern bool nvm_file_open(bool known, bool *created);
 extern void nvm_file_unlock(void);
@@ -97,6 +98,8 @@ extern bool nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists
 extern bool nvm_incarnation_bound(NvmIncarnationRecord *rec);
 extern void nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why);
 extern bool nvm_incarnation_note_armed(void);
+extern void nvm_incarnation_last_place(char *directory);
+extern void nvm_incarnation_note_place(const char *directory);
 extern bool nvm_incarnation_same_data(const NvmPoolHeader *h);
 extern bool nvm_incarnation_sync(void);
 extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *rec,

@@ -299,6 +299,64 @@ nvm_incarnation_note_armed(void)
 	return ok;
 }
 
+static uint32
+place_crc(const NvmPlaceRecord *place)
+{
+	return nvm_record_crc(place, sizeof(*place), &place->crc);
+}
+
+/*
+ * The directory in which the pool was when it was last opened, or "" if that is not
+ * known.  `directory` has room for NVM_PLACE_LENGTH bytes.
+ */
+void
+nvm_incarnation_last_place(char *directory)
+{
+	NvmPlaceRecord place;
+	int			fd = open(NVM_INCARNATION_FILE, O_RDONLY | O_CLOEXEC);
+
+	directory[0] = '\0';
+	if (fd < 0)
+		return;
+	if (pread(fd, &place, sizeof(place), NVM_PLACE_OFFSET) == sizeof(place) &&
+		place.magic == NVM_PLACE_MAGIC && place.crc == place_crc(&place) &&
+		place.directory[NVM_PLACE_LENGTH - 1] == '\0')
+		strcpy(directory, place.directory);
+	close(fd);
+}
+
+/*
+ * Note, durably, where the pool is that has just been opened, if that is not what
+ * the file says.  One that a crash tears is none.  Not being able to is logged only.
+ */
+void
+nvm_incarnation_note_place(const char *directory)
+{
+	NvmPlaceRecord place;
+	char		last[NVM_PLACE_LENGTH];
+	int			fd;
+
+	nvm_incarnation_last_place(last);
+	if (strcmp(last, directory) == 0 || strlen(directory) >= sizeof(place.directory))
+		return;
+	memset(&place, 0, sizeof(place));
+	place.magic = NVM_PLACE_MAGIC;
+	strlcpy(place.directory, directory, sizeof(place.directory));
+	place.crc = place_crc(&place);
+
+	NVM_FAILPOINT("place-note");
+	fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
+	errno = fd < 0 ? errno : ENOSPC;
+	if (fd < 0 || pwrite(fd, &place, sizeof(place), NVM_PLACE_OFFSET) != sizeof(place) ||
+		pg_fsync(fd) != 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s\": %m", NVM_INCARNATION_FILE)));
+	if (fd >= 0)
+		close(fd);
+	NVM_FAILPOINT("place-noted");
+}
+
 /*
  * Has nobody severed the bond?  Returns false after refusing the pool.
  */

@@ -389,6 +389,7 @@ open_pool(void)
 	NvmDirReset reset = NVM_DIR_RESET_NONE;
 	uint64		size;
 
+	nvm_incarnation_last_place(NvmPool->last_directory);
 	if (!nvm_control_read(&control) ||
 		!nvm_incarnation_read(&rec, &known) ||
 		!check_data_directory(&rec, known) ||
@@ -447,6 +448,7 @@ open_pool(void)
 	NvmPool->crashed_floor = header.crashed_floor;
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
 	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
+	nvm_file_note_place();
 	NvmPool->status = NVM_POOL_OPEN;
 	nvm_redo_replay();
 

@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(nvm_relations_info);
 PG_FUNCTION_INFO_V1(nvm_activity_info);
 PG_FUNCTION_INFO_V1(nvm_check_pool);
 
-#define POOL_COLUMNS		15
+#define POOL_COLUMNS		16
 #define RECOVERY_COLUMNS	6
 #define RELATIONS_COLUMNS	13
 #define ACTIVITY_COLUMNS	12
@@ -105,6 +105,10 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 	}
 	else
 		memset(&nulls[4], true, sizeof(bool) * (POOL_COLUMNS - 4));
+	if (NvmPool != NULL)
+		values[15] = stat_text_or_null(NvmPool->last_directory, &nulls[15]);
+	else
+		nulls[15] = true;
 
 	PG_RETURN_DATUM(stat_row(fcinfo, values, nulls));
 }

@@ -43,7 +43,7 @@ SELECT is_empty(
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
 SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory', 'persist_method',
 	'medium_is_volatile', 'size', 'used', 'free', 'max_size', 'incarnation', 'uuid', 'was_clean', 'open_us',
-	'ignored_standbys']);
+	'ignored_standbys', 'last_directory']);
 SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
 SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
 SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',

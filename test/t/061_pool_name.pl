@@ -2,7 +2,8 @@
 
 # The name of a pool inside of the data directory: base backups leave it out, and
 # nothing of PostgreSQL's removes it; a pool that has the other name is opened and
-# renamed, whatever ends the server meanwhile; of two pools none is touched.
+# renamed, whatever ends the server meanwhile; of two pools none is touched.  And
+# where the pool was when it was last opened.
 
 use strict;
 use warnings;
@@ -21,6 +22,8 @@ $node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
 my $dir    = $node->data_dir . '/pg_nvm';
 my $hidden = 'pgsql_tmp.nvm_pool.do_not_delete';
 my $rows   = 'SELECT count(*), sum(id) FROM t';
+
+is($node->safe_psql('postgres', 'SELECT last_directory IS NULL FROM nvm.pool'), 't', 'a new pool was nowhere before');
 
 sub files { my @f = sort map { s,.*/,,r } glob("$dir/*"); return "@f"; }
 
@@ -151,16 +154,66 @@ $thief->stop;
 # ---- outside of the data directory, and back
 
 my $outside = NvmTest::pool_base() . '/name_outside';
-system_or_bail('mv', $dir, $outside);
+my $record  = $node->data_dir . '/pg_nvm_incarnation';
+sub last_was { return $node->safe_psql('postgres', 'SELECT last_directory FROM nvm.pool'); }
+
 $node->set_conf('nvm.pool_directory' => "'$outside'");
+$node->start;
+$node->fails_with($rows, qr/NVM pool is missing: directory "\Q$outside\E" does not exist\.\nHINT:  It was in directory "\Q$dir\E" when it was last opened\. .*nvm\.reset_pool/s,
+	'a wrong directory: the hint says where the pool was');
+is(last_was(), $dir, 'nvm.pool, too');
+$node->stop;
+system_or_bail('mv', $dir, $outside);
 $node->start;
 is($node->safe_psql('postgres', $rows), '1000|500500', 'the directory was moved out');
 is(join(' ', glob("$outside/*")), "$outside/pool", 'the pool has the other name');
+is(last_was(), $dir, 'where it was before');
+$node->restart;
+is(last_was(), $outside, 'where it was in the last run');
 $node->stop;
 system_or_bail('mv', $outside, $dir);
 $node->set_conf('nvm.pool_directory' => "'$dir'");
 $node->start;
 whole('back, by its absolute name');
+is(last_was(), $outside, 'and where it was meanwhile');
+
+# the server dies when it notes the place; a record that is torn, or that an earlier
+# version did not write, is none
+foreach my $place ('place-note', 'place-noted')
+{
+	$node->stop;
+	system_or_bail('mv', $dir, $outside);
+	$node->set_conf('nvm.pool_directory' => "'$outside'", 'nvm.failpoint' => "'$place:crash'");
+	ok(!$node->start(fail_ok => 1), "the server died at $place");
+	$node->_forget_postmaster;
+	$node->set_conf('nvm.failpoint' => "''");
+	$node->start;
+	is(last_was(), $place eq 'place-note' ? $dir : $outside, "$place: where it was");
+	is($node->safe_psql('postgres', $rows), '1000|500500', "$place: the rows are there");
+	$node->stop;
+	system_or_bail('mv', $outside, $dir);
+	$node->set_conf('nvm.pool_directory' => "'$dir'");
+	$node->start;
+	is(last_was(), $outside, "$place: and the next time");
+}
+foreach my $what ('torn', 'absent')
+{
+	$node->stop;
+	is(-s $record, 2 * 512 + 1040, 'there is a record');
+	if ($what eq 'torn')
+	{
+		open(my $fh, '+<:raw', $record) or die $!;
+		seek($fh, 1024 + 600, 0);
+		print $fh 'x';
+		close $fh;
+	}
+	else { truncate($record, 1024) or die $!; }
+	$node->start;
+	is(last_was(), '', "$what: nobody knows");
+	whole($what);
+	$node->restart;
+	is(last_was(), $dir, "$what: it is written anew");
+}
 
 # ---- where a start removes temporary files no pool is made
 
