@@ -196,6 +196,10 @@ is($node->safe_psql('postgres', "SELECT live_rows, dead_versions FROM nvm.relati
 $node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()');
 ok($node->poll_query_until('postgres', "SELECT autovacuum_count > 0 AND n_dead_tup < 10 FROM pg_stat_user_tables WHERE relname = 'c'"), 'autovacuum comes by itself');
 cmp_ok($node->safe_psql('postgres', "SELECT n_live_tup FROM pg_stat_user_tables WHERE relname = 'c'"), '==', 3000, 'and counts the rows');
+# it tells the statistics before it commits
+$node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = off; SELECT pg_reload_conf()');
+$node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'))
+  or die 'autovacuum does not end';
 my $blocks = $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = 'c'::regclass");
 $node->safe_psql('postgres', "INSERT INTO c SELECT i, 0, repeat('y', 50) FROM generate_series(10001, 11500) i");
 is($node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = 'c'::regclass"), $blocks, 'then rows use the space, and the table does not grow');

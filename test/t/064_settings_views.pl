@@ -164,6 +164,8 @@ is($node->safe_psql('postgres', "BEGIN; TRUNCATE sized; SELECT nvm.size('sized')
 is($node->safe_psql('postgres', "SET ROLE watcher; SELECT nvm.size('sized') > 0"), 't', 'pg_monitor may ask');
 
 # ---- counters as the README has them; heap's rows and those of ours by the same commands
+# a session's statistics are there when its client has the answer, not when it has ended
+my $flush = 'SELECT pg_stat_force_next_flush()';
 $node->safe_psql('postgres', <<SQL);
 CREATE TABLE counted_nvm (id int PRIMARY KEY, k int, s text) USING nvm;
 CREATE TABLE counted_heap (id int PRIMARY KEY, k int, s text) USING heap;
@@ -173,6 +175,7 @@ CREATE INDEX counted_b ON counted_nvm USING btree (k);
 INSERT INTO counted_nvm SELECT i, i, repeat('s', 100) FROM generate_series(1, 3000) i;
 INSERT INTO counted_heap TABLE counted_nvm;
 VACUUM ANALYZE counted_nvm, counted_heap;
+$flush;
 SQL
 $node->safe_psql('postgres', "SELECT pg_stat_reset()");
 foreach my $table ('counted_nvm', 'counted_heap')
@@ -184,12 +187,13 @@ UPDATE $table SET k = -id WHERE id <= 20;
 DELETE FROM $table WHERE id > 3040;
 SELECT sum(length(s)) FROM $table WHERE id BETWEEN 100 AND 199;
 SELECT sum(length(s)) FROM $table;
+$flush;
 SQL
 }
 my $tuples = 'SELECT seq_scan, seq_tup_read, idx_tup_fetch > 120, n_tup_ins, n_tup_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables WHERE relname =';
 is($node->safe_psql('postgres', "$tuples 'counted_nvm'"), $node->safe_psql('postgres', "$tuples 'counted_heap'"), 'pg_stat_user_tables counts as for heap');
 is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'counted_nvm'"), '0', 'no update but added index entries');
-$node->safe_psql('postgres', "UPDATE counted_nvm SET s = 't' WHERE id <= 30");
+$node->safe_psql('postgres', "UPDATE counted_nvm SET s = 't' WHERE id <= 30; $flush");
 is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'counted_nvm'"), '30', 'those that add none are counted as HOT');
 is($node->safe_psql('postgres', "SELECT idx_tup_read > 100, idx_tup_fetch > 100 FROM pg_stat_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), 't|t', 'pg_stat_user_indexes');
 is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), '0', 'pg_statio shows no pages of nvm_btree');
@@ -197,9 +201,9 @@ is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit > 0 FROM pg
 my $statio = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'counted_nvm'";
 my $blocks = $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = 'counted_nvm'::regclass");
 $node->safe_psql('postgres', 'SELECT pg_stat_reset()');
-$node->safe_psql('postgres', 'SELECT count(s) FROM counted_nvm');
+$node->safe_psql('postgres', "SELECT count(s) FROM counted_nvm; $flush");
 is($node->safe_psql('postgres', $statio), "0|$blocks", 'a scan looks at each block once');
-$node->safe_psql('postgres', 'SET enable_bitmapscan = off; SELECT sum(length(s)) FROM counted_nvm WHERE id BETWEEN 1001 AND 1100');
+$node->safe_psql('postgres', "SET enable_bitmapscan = off; SELECT sum(length(s)) FROM counted_nvm WHERE id BETWEEN 1001 AND 1100; $flush");
 is($node->safe_psql('postgres', $statio), '0|' . ($blocks + 100), 'a scan of an index once for each row');
 my $buffers = 'SET enable_bitmapscan = off; SET enable_seqscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) SELECT sum(length(s)) FROM counted_nvm';
 unlike($node->safe_psql('postgres', "$buffers WHERE id BETWEEN 1001 AND 1100") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'EXPLAIN (BUFFERS) shows none of table and nvm_btree index');

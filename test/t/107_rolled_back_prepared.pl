@@ -63,15 +63,30 @@ sub blocks
 	return map { $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = '$_'::regclass") } qw(t p);
 }
 
+# until the server ends, or finish_loads
 sub loads
 {
-	my ($seconds) = @_;
 	my @said = map { my ($out, $err) = ('', ''); [ \$out, \$err ] } keys %script;
 	my $i = 0;
 	return map {
-		IPC::Run::start([ 'pgbench', '-n', '-c', 1, '-T', $seconds, '-f', "$scripts/$_.sql", $node->connstr('postgres') ],
+		IPC::Run::start([ 'pgbench', '-n', '-c', 1, '-T', 3600, '-f', "$scripts/$_.sql", $node->connstr('postgres') ],
 			'>', $said[$i][0], '2>', $said[ $i++ ][1])
 	} sort keys %script;
+}
+
+sub finish_loads
+{
+	my (@run) = @_;
+	foreach my $h (@run)
+	{
+		$h->signal('TERM');
+		eval { $h->finish };
+	}
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'pgbench'")
+	  or die 'the clients do not end';
+	# one may have come no further than PREPARE
+	roll_back_prepared();
+	return;
 }
 
 sub rows_are_right
@@ -96,20 +111,26 @@ sub roll_back_prepared
 
 make_server('rolled_back_prepared');
 my $seconds = $long ? 60 : 10;
-my @run = loads($seconds);
-my (@blocks, $gaps, @updates);
+my @run = loads();
+my (@blocks, @updates);
+my ($looks, $gaps) = (0, 0);
 foreach my $part (0 .. 2)
 {
-	foreach (1 .. 5)
+	# however slow the machine is: as long as it takes to update as much as that
+	my $began = @updates ? $updates[-1] : 0;
+	my $now   = 0;
+	for (my $i = 0; $i < 5 || $now - $began < 100; $i++)
 	{
+		$looks++;
 		$gaps += $node->safe_psql('postgres', 'SELECT count(*) FROM nvm.gaps') > 0 ? 1 : 0;
 		usleep($seconds * 40_000);
+		$now = $node->safe_psql('postgres', 'SELECT sum(v) FROM t');
 	}
 	push @blocks, [ blocks() ];
-	push @updates, $node->safe_psql('postgres', 'SELECT sum(v) FROM t');
+	push @updates, $now;
 }
-$_->finish foreach @run;
-cmp_ok($gaps, '>', 5, "there were gaps in $gaps of 15 looks");
+finish_loads(@run);
+cmp_ok($gaps, '>', $looks / 3, "there were gaps in $gaps of $looks looks");
 my $more = $updates[2] - $updates[0];
 cmp_ok($more, '>', 100, "$more updates in two thirds of the time");
 # 45 of them fill a block
@@ -125,7 +146,7 @@ rows_are_right('after it');
 
 foreach my $crash (1 .. ($long ? 4 : 1))
 {
-	@run = loads(20);
+	@run = loads();
 	usleep(1_500_000);
 	$node->crash;
 	foreach my $h (@run) { eval { $h->finish }; }
@@ -139,7 +160,7 @@ $node->stop;
 
 # in the midst of it, after areas have been used again beside the collector
 make_server('power', simulate => 1);
-@run = loads(20);
+@run = loads();
 $node->poll_query_until('postgres', 'SELECT gaps_collected > 20 FROM nvm.activity') or fail('no gap is collected');
 my $saved = $node->save_crash;
 foreach my $h (@run) { eval { $h->finish }; }
