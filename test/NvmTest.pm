@@ -611,6 +611,22 @@ sub wait_reopened
 	die 'the server did not come back';
 }
 
+# As the parent's, also while the server lets nobody in: psql may then end before it has
+# got the query, which is a broken pipe, and for the parent the end of the test.
+sub poll_query_until
+{
+	my ($self, @query) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (1)
+	{
+		my $result = eval { $self->SUPER::poll_query_until(@query); };
+		return $result unless $@;
+		die $@ if $@ !~ /Broken pipe/ || time() >= $end;
+		usleep(20_000);
+	}
+}
+
 =pod
 
 =item $node->check_clean(NAME)
