@@ -273,14 +273,15 @@ extern void nvm_rel_add_extent(NvmRelState *rel);
 extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
 
 /*
- * Makes blocks blk .. blk + n - 1 of a storage ready, durably: they are nobody's
- * yet, and their contents are as nvm_storage_extend says.
+ * Makes blocks blk .. blk + n - 1 of a storage ready, durably if the storage is: they
+ * are nobody's yet, and their contents are as nvm_storage_extend says.  May be
+ * called in a critical section.
  */
 typedef void (*NvmReadyCallback) (NvmRelState *rel, uint32 blk, uint32 n, void *arg);
 
 /* blocks that are made ready at a time, at most; and where a fence is a sync */
 #define NVM_READY_BLOCKS		32
-#define NVM_READY_BLOCKS_MSYNC	256
+#define NVM_READY_BLOCKS_MSYNC	1024
 
 /*
  * One block more for a storage: adds an extent if need be, raises nblocks.

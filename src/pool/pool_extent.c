@@ -25,6 +25,13 @@
 #include "storage/block.h"
 #include "utils/rel.h"
 
+/*
+ * Where a fence is a sync: so many times what is wanted is zeroed at once, but
+ * more than is wanted only up to this many units.
+ */
+#define ZERO_AHEAD		4
+#define ZERO_AHEAD_MAX	256
+
 /* ---- words ---- */
 
 static inline uint64
@@ -221,6 +228,133 @@ grow_pool(void)
 /* ---- allocation and release ---- */
 
 /*
+ * How many units from `unit` on are free, or the caller's, which are nunits, up
+ * to `most`.  Caller holds extent_lock.
+ */
+static uint32
+free_run(uint64 unit, uint32 nunits, uint32 most)
+{
+	uint64		end = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
+
+	while (nunits < most && unit + nunits < end &&
+		   ((nvm_used_bits[(unit + nunits) / 64] >> ((unit + nunits) % 64)) & 1) == 0)
+		nunits++;
+	return nunits;
+}
+
+/*
+ * Units that are taken for an extent.
+ */
+typedef struct NewUnits
+{
+	uint64		unit;
+	uint32		nunits;			/* that are wanted */
+	uint32		ntaken;			/* from `unit` on, wanted and zeroed along with those */
+	bool		zero;			/* durably zero as they were found */
+} NewUnits;
+
+/*
+ * Find nunits free units in a row, and mark them used, and some more where it
+ * pays to zero them together.  What the extent is to hold is zero, flushed and not
+ * fenced.  Returns in a critical section: an error from here on would lose the
+ * units, or leave an owner who does not know of them.  May ERROR before that.
+ *
+ * With pmem a fence costs nothing beside the zeroing, and nothing is zeroed before it is
+ * wanted.  What follows an extent is as a rule the next one of the same storage.
+ */
+static void
+take_units(uint32 kind, uint32 nunits, NewUnits *new)
+{
+	Size		len;
+
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	while ((new->unit = find_run(nunits)) == 0)
+	{
+		if (nvm_dram->nzeroing == 0)
+			grow_pool();
+		else
+		{
+			/* some of what is being zeroed will be free again */
+			LWLockRelease(NvmPool->extent_lock);
+			pg_usleep(1000L);
+			LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+		}
+	}
+	new->nunits = nunits;
+	new->ntaken = nunits;
+	new->zero = bits_all_set(nvm_zero_bits, new->unit, nunits);
+	if (!new->zero && kind == NVM_EXT_TABLE && nvm_persist_in_force != NVM_PERSIST_PMEM)
+		new->ntaken = free_run(new->unit, nunits, Min(nunits * ZERO_AHEAD, ZERO_AHEAD_MAX));
+	if (new->ntaken > nunits)
+		nvm_dram->nzeroing++;
+	nvm_bits_set(nvm_used_bits, new->unit, new->ntaken);
+	nvm_bits_clear(nvm_zero_bits, new->unit, new->ntaken);
+	NvmPool->free_units -= new->ntaken;
+	nvm_dram->reserved_units += new->ntaken;
+	LWLockRelease(NvmPool->extent_lock);
+
+	/* whatever will be there is written by this run */
+	for (uint32 i = 0; i < (kind == NVM_EXT_TABLE ? nunits : 1); i++)
+		nvm_unit_set_sound(NvmPoolPtr((new->unit + i) * NVM_UNIT_SIZE));
+
+	START_CRIT_SECTION();
+	if (new->zero)
+		return;
+	len = kind == NVM_EXT_LARGE || kind == NVM_EXT_LOCKS ?
+		sizeof(NvmLargeHeader) : (Size) new->ntaken * NVM_UNIT_SIZE;
+	memset(NvmPoolPtr(new->unit * NVM_UNIT_SIZE), 0, len);
+	nvm_flush(NvmPoolPtr(new->unit * NVM_UNIT_SIZE), len);
+}
+
+/*
+ * Give back what was zeroed besides, durably by now.  Caller holds extent_lock.
+ */
+static void
+give_back_zero(const NewUnits *new)
+{
+	uint64		unit = new->unit + new->nunits;
+	uint32		n = new->ntaken - new->nunits;
+
+	if (n == 0)
+		return;
+	nvm_bits_clear(nvm_used_bits, unit, n);
+	nvm_bits_set(nvm_zero_bits, unit, n);
+	NvmPool->free_units += n;
+	nvm_dram->reserved_units -= n;
+	nvm_dram->nzeroing--;
+	NvmPool->search_unit = Min(NvmPool->search_unit, unit);
+}
+
+/*
+ * Wait until the contents are durable, and store and flush the map word, for
+ * which extent_fence waits.
+ */
+static void
+own_units(const NewUnits *new, uint32 kind, uint32 owner, uint32 arg)
+{
+	uint64	   *word = nvm_map_word(new->unit);
+
+	if (!new->zero)
+		nvm_drain("pool-extent-zero");
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	give_back_zero(new);
+	store_word(word, nvm_extent_word(kind, owner, arg, new->unit));
+	nvm_dram->reserved_units -= new->nunits;
+	LWLockRelease(NvmPool->extent_lock);
+	nvm_flush(word, sizeof(*word));
+}
+
+/*
+ * The extent is its owner's, durably; ends the critical section.
+ */
+static void
+extent_fence(void)
+{
+	nvm_drain("pool-extent-owner");
+	END_CRIT_SECTION();
+}
+
+/*
  * Make an extent: durably owned when this returns its first unit.  Its
  * contents are durably zero, except that of a large value or a list of locks
  * only the first line is.
@@ -229,49 +363,12 @@ grow_pool(void)
 uint64
 nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 {
-	uint64		unit;
-	uint64	   *word;
-	bool		zero;
+	NewUnits	new;
 
-	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-	while ((unit = find_run(nunits)) == 0)
-		grow_pool();
-	nvm_bits_set(nvm_used_bits, unit, nunits);
-	zero = bits_all_set(nvm_zero_bits, unit, nunits);
-	nvm_bits_clear(nvm_zero_bits, unit, nunits);
-	NvmPool->free_units -= nunits;
-	nvm_dram->reserved_units += nunits;
-	LWLockRelease(NvmPool->extent_lock);
-
-	/* whatever will be there is written by this run */
-	for (uint32 i = 0; i < (kind == NVM_EXT_TABLE ? nunits : 1); i++)
-		nvm_unit_set_sound(NvmPoolPtr((unit + i) * NVM_UNIT_SIZE));
-
-	/*
-	 * The units are ours alone.  An error from here on would lose them, or
-	 * leave an owner who does not know of them.
-	 */
-	START_CRIT_SECTION();
-	if (!zero)
-	{
-		char	   *start = NvmPoolPtr(unit * NVM_UNIT_SIZE);
-		Size		len = kind == NVM_EXT_LARGE || kind == NVM_EXT_LOCKS ?
-			sizeof(NvmLargeHeader) : (Size) nunits * NVM_UNIT_SIZE;
-
-		memset(start, 0, len);
-		nvm_flush(start, len);
-		nvm_drain("pool-extent-zero");
-	}
-
-	word = nvm_map_word(unit);
-	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-	store_word(word, nvm_extent_word(kind, owner, arg, unit));
-	nvm_dram->reserved_units -= nunits;
-	LWLockRelease(NvmPool->extent_lock);
-	nvm_flush(word, sizeof(*word));
-	nvm_drain("pool-extent-owner");
-	END_CRIT_SECTION();
-	return unit;
+	take_units(kind, nunits, &new);
+	own_units(&new, kind, owner, arg);
+	extent_fence();
+	return new.unit;
 }
 
 /*
@@ -369,40 +466,9 @@ require_storage(uint32 dir)
 }
 
 /*
- * See nvm_pool.h.  Caller holds the relation's extend lock.
- */
-void
-nvm_rel_add_extent(NvmRelState *rel)
-{
-	uint32		index = pg_atomic_read_u32(&rel->nextents);
-	uint64		unit;
-	bool		ok;
-
-	require_storage(rel - nvm_relstates);
-	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-	ok = nvm_relmap_make(rel, index);
-	LWLockRelease(NvmPool->extent_lock);
-	if (!ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory in the DRAM region of the NVM pool")));
-
-	unit = nvm_extent_alloc(NVM_EXT_TABLE, rel->dir, index, nvm_extent_units(index));
-	nvm_relmap_put(rel, index, (uint32) unit);
-
-	/* readers look at the map below nextents only */
-	pg_write_barrier();
-	pg_atomic_write_u32(&rel->nextents, index + 1);
-
-	/* fenced along with what will be in it; the next start counts it if it has to */
-	NVM_FAILPOINT("pool-extent-count");
-	nvm_dir_count(rel->dir, index + 1);
-}
-
-/*
- * Make ready block blk of this extent and what comes behind it: as many as the
- * storage has, so that a small one has few that it does not use; and beyond what
- * pays with any method a quarter of that.
+ * Make ready block blk of its extent, which ends before `end`, and what comes
+ * behind it: as many as the storage has, so that a small one has few that it does
+ * not use; and where a fence is a sync a quarter of that at least.
  */
 static void
 make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, void *arg)
@@ -416,6 +482,54 @@ make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, voi
 		nvm_unit_set_sound(nvm_block(rel, blk + i));
 	ready(rel, blk, n, arg);
 	rel->nready = blk + n;
+}
+
+/*
+ * Append the next extent, and with `ready` make its first blocks, from blk on,
+ * ready.  README.md, "A new extent".  Caller holds the relation's extend lock.
+ */
+static void
+add_extent(NvmRelState *rel, uint32 blk, NvmReadyCallback ready, void *arg)
+{
+	uint32		index = pg_atomic_read_u32(&rel->nextents);
+	uint32		end = blk + nvm_extent_units(index);
+	NewUnits	new;
+	bool		ok;
+
+	require_storage(rel - nvm_relstates);
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	ok = nvm_relmap_make(rel, index);
+	LWLockRelease(NvmPool->extent_lock);
+	if (!ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory in the DRAM region of the NVM pool")));
+
+	take_units(NVM_EXT_TABLE, nvm_extent_units(index), &new);
+	nvm_relmap_put(rel, index, (uint32) new.unit);
+	if (ready != NULL && !new.zero)
+		make_ready(rel, blk, end, ready, arg);
+	own_units(&new, NVM_EXT_TABLE, rel->dir, index);
+	if (ready != NULL && new.zero)
+		make_ready(rel, blk, end, ready, arg);
+	extent_fence();
+
+	/* readers look at the map below nextents only */
+	pg_write_barrier();
+	pg_atomic_write_u32(&rel->nextents, index + 1);
+
+	/* fenced along with what will be in it; the next start counts it if it has to */
+	NVM_FAILPOINT("pool-extent-count");
+	nvm_dir_count(rel->dir, index + 1);
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_rel_add_extent(NvmRelState *rel)
+{
+	add_extent(rel, 0, NULL, NULL);
 }
 
 uint32
@@ -434,7 +548,7 @@ nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg)
 				 errmsg("cannot extend nvm table or index beyond %u blocks", MaxBlockNumber)));
 	extent = nvm_extent_of_block(blk, &first);
 	if (extent >= pg_atomic_read_u32(&rel->nextents))
-		nvm_rel_add_extent(rel);
+		add_extent(rel, blk, ready, arg);
 	if (ready != NULL && blk >= rel->nready)
 		make_ready(rel, blk, first + nvm_extent_units(extent), ready, arg);
 	/* it may be one that a crash cut off: who gets it writes it as a whole */
