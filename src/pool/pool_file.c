@@ -460,6 +460,30 @@ nvm_file_fill_holes(uint64 size)
 }
 
 /*
+ * Write zeroes where the file has been allocated and reads as such.  File systems keep
+ * note of what was never written, and change that with each sync: of scattered
+ * blocks that takes twice as long as writing them.  In single pages, or a store would make
+ * dirty as much of the page cache as was written at once (pmem/README.md, "Pages").
+ * Returns false with errno set.
+ */
+static bool
+write_zeroes(uint64 from, uint64 to)
+{
+	static const char zeroes[4096];
+	ssize_t		written;
+
+	for (uint64 at = from; at < to; at += (uint64) written)
+	{
+		written = pwrite(nvm_pool_fd, zeroes, Min(sizeof(zeroes), to - at), (off_t) at);
+		if (written < 0 && errno == EINTR)
+			written = 0;
+		if (written < 0)
+			return false;
+	}
+	return true;
+}
+
+/*
  * Make the file newsize bytes long; what is added reads as zeroes.  The file
  * may be longer than oldsize, when an earlier growth did not complete: nobody
  * uses that part, it is cut off first.  Returns false with errno set and
@@ -483,6 +507,11 @@ nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what)
 	{
 		rc = fallocate(nvm_pool_fd, 0, (off_t) oldsize, (off_t) (newsize - oldsize));
 	} while (rc != 0 && errno == EINTR);
+	if (rc == 0 && nvm_persist_in_force == NVM_PERSIST_MSYNC)
+	{
+		*what = "write";
+		rc = write_zeroes(oldsize, newsize) ? 0 : -1;
+	}
 	if (rc == 0)
 	{
 		*what = "fsync";
