@@ -1,12 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_allvisible.h
- *	  Blocks of a table of which it is known that an index's TID need not be
- *	  followed: a bit for each, in DRAM.
+ *	  What is known of whole blocks of a table: that an index's TID need not be
+ *	  followed, that a scan need not go there.  A bit for each, in DRAM.
  *
- * A set bit means: whatever TID an index entry has led any scan to in this
+ * "Visible to all": whatever TID an index entry has led any scan to in this
  * block, the row that it is the root of is visible to every snapshot.  What
  * makes that so, and who may set a bit, is table/allvisible.c's; indexes look.
+ *
+ * "Barren": no version in this block is visible to any MVCC snapshot.  VACUUM
+ * finds that out (table/README.md, "Barren blocks"), sequential scans look.
  *
  * Segments are made when the first bit in them is to be set, and go with the
  * storage.  All bits are 0 after a start.
@@ -71,6 +74,47 @@ nvm_allvisible_clear(NvmRelState *rel, uint32 blk)
 	if (segment != NULL &&
 		(__atomic_load_n(&segment[word], __ATOMIC_RELAXED) & mask) != 0)
 		(void) __atomic_fetch_and(&segment[word], ~mask, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * The second half of a segment has the other bit.
+ */
+static inline uint64 *
+nvm_barren_word(NvmRelState *rel, uint32 blk, uint64 *mask)
+{
+	uint32		word;
+	uint32		k = nvm_allvisible_place(blk, &word, mask);
+	uint64	   *segment = nvm_allvisible_segment(rel, k);
+
+	return segment == NULL ? NULL :
+		&segment[word + ((uint32) NVM_ALLVISIBLE_BLOCKS / 64 << k)];
+}
+
+/*
+ * May a scan pass the block over?  Its snapshot must be an MVCC snapshot.
+ */
+static inline bool
+nvm_barren(NvmRelState *rel, uint32 blk)
+{
+	uint64		mask;
+	uint64	   *word = nvm_barren_word(rel, blk, &mask);
+
+	return word != NULL && (__atomic_load_n(word, __ATOMIC_ACQUIRE) & mask) != 0;
+}
+
+/*
+ * A version is about to be made in the block.
+ *
+ * Caller holds its allocation lock exclusively; who sets the bit holds it, too.
+ */
+static inline void
+nvm_barren_clear(NvmRelState *rel, uint32 blk)
+{
+	uint64		mask;
+	uint64	   *word = nvm_barren_word(rel, blk, &mask);
+
+	if (word != NULL && (__atomic_load_n(word, __ATOMIC_RELAXED) & mask) != 0)
+		(void) __atomic_fetch_and(word, ~mask, __ATOMIC_SEQ_CST);
 }
 
 #endif							/* NVM_ALLVISIBLE_H */

@@ -171,6 +171,7 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_INSERT_TARGETS	8
 #define NVM_ALLVISIBLE_SEGS		18
 #define NVM_ALLVISIBLE_BLOCKS	32768	/* of the first segment */
+#define NVM_ALLVISIBLE_SIZE(k)	((Size) NVM_ALLVISIBLE_BLOCKS / 4 << (k))	/* bytes */
 
 #define NVM_DIRSTATE_LIVE		0
 #define NVM_DIRSTATE_RECLAIM	1	/* nvm_dir_reclaim is at work */
@@ -226,7 +227,7 @@ struct NvmRelState
 	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 
-	/* pool/nvm_allvisible.h: a bit per block; segment k covers
+	/* pool/nvm_allvisible.h: two bits per block; segment k covers
 	 * NVM_ALLVISIBLE_BLOCKS << k of them */
 	uint64	   *allvisible[NVM_ALLVISIBLE_SEGS];
 	pg_atomic_uint64 allvisible_after;	/* full xid; while a snapshot is as old

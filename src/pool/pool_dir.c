@@ -362,7 +362,7 @@ nvm_dir_empty(uint32 id)
 	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
 	{
 		if (rel->allvisible[k] != NULL)
-			memset(rel->allvisible[k], 0, (Size) NVM_ALLVISIBLE_BLOCKS / 8 << k);
+			memset(rel->allvisible[k], 0, NVM_ALLVISIBLE_SIZE(k));
 	}
 	pg_atomic_write_u32(&rel->opened, 1);
 }
@@ -401,7 +401,7 @@ nvm_dir_reclaim(uint32 id)
 	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
 	{
 		if (rel->allvisible[k] != NULL)
-			nvm_dram_free_locked(rel->allvisible[k], (Size) NVM_ALLVISIBLE_BLOCKS / 8 << k);
+			nvm_dram_free_locked(rel->allvisible[k], NVM_ALLVISIBLE_SIZE(k));
 	}
 	LWLockRelease(NvmPool->extent_lock);
 

@@ -152,7 +152,7 @@ nvm_block_is_everybodys(NvmRelState *state, uint32 blk, bool strict)
 static uint64 *
 allvisible_make_segment(NvmRelState *state, uint32 k)
 {
-	Size		size = (Size) NVM_ALLVISIBLE_BLOCKS / 8 << k;
+	Size		size = NVM_ALLVISIBLE_SIZE(k);
 	uint64	   *segment = nvm_allvisible_segment(state, k);
 	uint64	   *none = NULL;
 
@@ -224,6 +224,62 @@ nvm_allvisible_try(NvmRelState *state, uint32 blk, bool wait)
 	LWLockRelease(alloc_lock);
 	LWLockRelease(row_lock);
 	return result;
+}
+
+/*
+ * May the block have its bit of barren ones?  Without strict: may it have kept
+ * that?  Horizons can go back.
+ *
+ * Caller holds its allocation lock, or asks again with it.
+ */
+bool
+nvm_block_is_barren(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest,
+					bool strict)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+	uint32		cell;
+
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return false;
+	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
+		 cell = nvm_block_next_start(block, cell + 1))
+	{
+		NvmVersion *v = (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
+		TransactionId xid;
+
+		switch (nvm_version_vacuum_state(v, vistest, &xid))
+		{
+			case NVM_VAC_STUB:
+			case NVM_VAC_DEAD_ROOT:
+			case NVM_VAC_RETIRED:
+			case NVM_VAC_DEAD:
+				break;
+			case NVM_VAC_RECENTLY_DEAD:
+				if (!strict)
+					break;
+				return false;
+			default:
+				return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * VACUUM has found nothing alive in the block: set its bit, if that is so.
+ *
+ * Caller holds its allocation lock, shared.
+ */
+void
+nvm_barren_try(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
+{
+	uint32		unused;
+	uint64		mask;
+
+	if (nvm_barren(state, blk) || !nvm_block_is_barren(state, blk, vistest, true) ||
+		allvisible_make_segment(state, nvm_allvisible_place(blk, &unused, &mask)) == NULL)
+		return;
+	(void) __atomic_fetch_or(nvm_barren_word(state, blk, &mask), mask, __ATOMIC_SEQ_CST);
 }
 
 /*

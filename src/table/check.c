@@ -176,7 +176,7 @@ nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state, MemoryContext
 
 /*
  * Index-only scans do not look at rows of a block that is noted as visible to
- * all.  Caller may hold its locks.
+ * all, sequential scans at none of a barren one.  Caller may hold its locks.
  */
 static void
 check_allvisible(NvmCheck *check, uint32 blk)
@@ -184,6 +184,9 @@ check_allvisible(NvmCheck *check, uint32 blk)
 	if (nvm_allvisible(check->state, blk) &&
 		!nvm_block_is_everybodys(check->state, blk, false))
 		nvm_check_report(check, blk, 0, "block is noted as visible to all transactions, but is not");
+	if (nvm_barren(check->state, blk) &&
+		!nvm_block_is_barren(check->state, blk, GlobalVisTestFor(check->rel), false))
+		nvm_check_report(check, blk, 0, "block is noted as one without visible rows, but has some");
 }
 
 /*

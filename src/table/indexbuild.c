@@ -322,7 +322,7 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 		nvm_scan_set_limits(scan, start_blockno,
 							numblocks == InvalidBlockNumber ? scan->nblocks : numblocks);
 
-	while (nvm_scan_next_block(scan, ForwardScanDirection))
+	while (nvm_scan_next_block(scan, ForwardScanDirection, false))
 	{
 		uint32		cell;
 
@@ -402,7 +402,7 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 
 	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, scan->nblocks);
 
-	while (nvm_scan_next_block(scan, ForwardScanDirection))
+	while (nvm_scan_next_block(scan, ForwardScanDirection, false))
 	{
 		uint32		cell;
 

@@ -19,6 +19,11 @@ extern bool nvm_block_is_everybodys(NvmRelState *state, uint32 blk, bool strict)
 /* set the bit if the block permits; true if it is set */
 extern bool nvm_allvisible_try(NvmRelState *state, uint32 blk, bool wait);
 
+/* the same of the other bit; from VACUUM, with the block's allocation lock */
+extern bool nvm_block_is_barren(NvmRelState *state, uint32 blk,
+								struct GlobalVisState *vistest, bool strict);
+extern void nvm_barren_try(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest);
+
 /* no bit is set while a snapshot is as old as now; before SUSPECT is cleared */
 extern void nvm_allvisible_hold(NvmRelState *state);
 

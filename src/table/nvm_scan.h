@@ -63,7 +63,8 @@ nvm_count_block(Relation rel)
 }
 
 extern void nvm_scan_enter_block(NvmScanDesc scan, uint32 blk);
-extern bool nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction);
+extern bool nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction,
+								bool pass_barren);
 extern void nvm_scan_set_limits(NvmScanDesc scan, uint32 first, uint32 num);
 extern bool nvm_scan_visible_published(NvmScanDesc scan, NvmVersion *v);
 extern BlockNumber nvm_scan_blocks_done(NvmScanDesc scan);

@@ -9,6 +9,7 @@
  * versions that appear later belong to transactions that its snapshot does
  * not see.  Areas that were retired when the scan arrived may be gone since:
  * see nvm_scan_is_area.  The extent of the scan is the number of blocks at its start.
+ * Blocks that VACUUM has found barren are passed over (README.md, "Barren blocks").
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -21,6 +22,7 @@
 #include "compat/nvm_compat_am.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pool/nvm_allvisible.h"
 #include "storage/predicate.h"
 #include "table/nvm_am.h"
 #include "table/nvm_scan.h"
@@ -162,16 +164,12 @@ nvm_scan_enter_block(NvmScanDesc scan, uint32 blk)
 }
 
 /*
- * Go to the next block of the scan; false at the end, after which the scan
- * may begin again.
+ * The number of the next block of the scan; false at its end.
  */
-bool
-nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction)
+static bool
+scan_step(NvmScanDesc scan, ScanDirection direction, uint32 *blk)
 {
 	TableScanDesc base = &scan->base;
-	uint32		blk;
-
-	CHECK_FOR_INTERRUPTS();
 
 	if (base->rs_parallel != NULL)
 	{
@@ -180,37 +178,45 @@ nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction)
 		Assert(ScanDirectionIsForward(direction));
 		if (!scan->inited)
 			table_block_parallelscan_startblock_init(base->rs_rd, scan->worker, pbscan);
-		blk = table_block_parallelscan_nextpage(base->rs_rd, scan->worker, pbscan);
+		*blk = table_block_parallelscan_nextpage(base->rs_rd, scan->worker, pbscan);
 
 		/* the leader counted blocks before us, with the same storage */
-		if (blk == InvalidBlockNumber || blk >= nvm_rel_nblocks(scan->state))
-			goto end;
+		return *blk != InvalidBlockNumber && *blk < nvm_rel_nblocks(scan->state);
 	}
-	else if (scan->num_blocks == 0)
-		goto end;
-	else if (ScanDirectionIsForward(direction))
+	if (scan->num_blocks == 0)
+		return false;
+	if (ScanDirectionIsForward(direction))
 	{
-		blk = scan->inited ? scan->blk + 1 : scan->first_block;
-		if (blk >= scan->first_block + scan->num_blocks)
-			goto end;
+		*blk = scan->inited ? scan->blk + 1 : scan->first_block;
+		return *blk < scan->first_block + scan->num_blocks;
 	}
-	else
-	{
-		if (!scan->inited)
-			blk = scan->first_block + scan->num_blocks - 1;
-		else if (scan->blk == scan->first_block)
-			goto end;
-		else
-			blk = scan->blk - 1;
-	}
-
-	nvm_scan_enter_block(scan, blk);
-	if (ScanDirectionIsBackward(direction))
-		scan->cell = NVM_CELLS;
-	scan->inited = true;
+	if (scan->inited && scan->blk == scan->first_block)
+		return false;
+	*blk = scan->inited ? scan->blk - 1 : scan->first_block + scan->num_blocks - 1;
 	return true;
+}
 
-end:
+/*
+ * Go to the next block of the scan; false at the end, after which the scan
+ * may begin again.  pass_barren: not to one in which an MVCC snapshot sees nothing.
+ */
+bool
+nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction, bool pass_barren)
+{
+	uint32		blk;
+
+	while (scan_step(scan, direction, &blk))
+	{
+		CHECK_FOR_INTERRUPTS();
+		scan->inited = true;
+		scan->blk = blk;
+		if (pass_barren && nvm_barren(scan->state, blk))
+			continue;
+		nvm_scan_enter_block(scan, blk);
+		if (ScanDirectionIsBackward(direction))
+			scan->cell = NVM_CELLS;
+		return true;
+	}
 	scan->inited = false;
 	scan->block = NULL;
 	scan->cell = 0;
@@ -307,7 +313,7 @@ nvm_scan_getnext(NvmScanDesc scan, ScanDirection direction, TupleTableSlot *slot
 
 		if (cell == 0)
 		{
-			if (!nvm_scan_next_block(scan, direction))
+			if (!nvm_scan_next_block(scan, direction, scan->plain_mvcc))
 			{
 				ExecClearTuple(slot);
 				return false;

@@ -404,6 +404,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	}
 	if (root)
 		nvm_allvisible_clear(state, blk);
+	nvm_barren_clear(state, blk);
 	v->next = NVM_REF_MAKE(0, 0, cells);
 	LWLockRelease(lock);
 	*off = cell;

@@ -334,8 +334,16 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 		 */
 		LWLockAcquire(alloc_lock, LW_SHARED);
 		vacuum_count_block(vac, block, &found);
+		if (found.live == 0 && found.recently_dead == 0)
+			nvm_barren_try(vac->state, blkno, vac->vistest);
 		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);
+	}
+	else if (found.live == 0 && !nvm_barren(vac->state, blkno))
+	{
+		LWLockAcquire(alloc_lock, LW_SHARED);
+		nvm_barren_try(vac->state, blkno, vac->vistest);
+		LWLockRelease(alloc_lock);
 	}
 	nvm_space_note(vac->state, blkno, free_cells + found.retired_cells);
 
