@@ -33,6 +33,9 @@ BEGIN
 END$$;
 """
 
+INDEX_ONLY = ("SELECT count(*), sum({column}) FROM "
+              "(SELECT {column} FROM bulk WHERE {column} >= 0 ORDER BY {column}) x")
+
 
 def _steps(rows, copy_file):
     """(case, statement, what it counts; None: not measured).  {n} rows."""
@@ -44,6 +47,7 @@ def _steps(rows, copy_file):
         (None, "INSERT INTO ref SELECT i, i % 10 FROM generate_series(1, {n}) i", None),
         ("index build", "ALTER TABLE bulk ADD PRIMARY KEY (id)", rows),
         ("index build, random", "CREATE INDEX bulk_k ON bulk (k)", rows),
+        ("index-only, no VACUUM", INDEX_ONLY.format(column="id"), rows),
         (None, "VACUUM (PARALLEL 0, ANALYZE) bulk, ref", None),
         ("copy out", "COPY bulk TO '%s'" % copy_file, rows),
         (None, "CREATE TABLE copied (LIKE bulk)", None),
@@ -51,8 +55,7 @@ def _steps(rows, copy_file):
         (None, "DROP TABLE copied", None),
         ("scan, count", "SELECT count(*) FROM bulk", rows),
         ("scan, sum and filter", "SELECT sum(v), count(pad) FROM bulk WHERE v < 90", rows),
-        ("index-only", "SELECT count(*), sum(k) FROM (SELECT k FROM bulk WHERE k >= 0 ORDER BY k) x",
-         rows),
+        ("index-only", INDEX_ONLY.format(column="k"), rows),
         ("nested loop", "SELECT sum(w) FROM (SELECT * FROM bulk WHERE id <= %d OFFSET 0) b "
                         "JOIN ref ON ref.id = b.k WHERE b.v >= 0" % lookups, lookups),
         ("point SELECT", "CALL bulk_select(%d, {n})" % lookups, lookups),
@@ -69,9 +72,10 @@ def _steps(rows, copy_file):
 
 
 #: so that a nested loop is compared with a nested loop, and an index-only scan with one
+_BY_INDEX = ["enable_seqscan = off", "enable_bitmapscan = off", "enable_indexscan = on",
+             "enable_sort = off"]
 FORCED = {"nested loop": ["enable_hashjoin = off", "enable_mergejoin = off"],
-          "index-only": ["enable_seqscan = off", "enable_bitmapscan = off", "enable_indexscan = on",
-                         "enable_sort = off"]}
+          "index-only": _BY_INDEX, "index-only, no VACUUM": _BY_INDEX}
 
 
 def _life(server, steps, rows):
