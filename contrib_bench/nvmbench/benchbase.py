@@ -215,10 +215,16 @@ def _one(paths, ending):
     return found[0]
 
 
+def _undone(server):
+    """Transactions rolled back so far; a backend that has ended has reported its own."""
+    return int(server.value("SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'"))
+
+
 def _measure(server, bench, options, terminals, seconds):
     """A run: throughput, latency, processor time of a transaction."""
     for statement in bench.reset:
         server.query(statement)
+    before = _undone(server)
     process, results, log = _driver(server, bench, options, terminals, seconds, ("execute",))
     watch = CpuWatch(server, process.pid, " 127.0.0.1(")
     watch.start()
@@ -241,6 +247,8 @@ def _measure(server, bench, options, terminals, seconds):
             "driver_us": 1e6 * driver / len(raw),
             # how often a backend waited: for the client's next message, or for anything else
             "waits": waits / len(raw),
+            # these are of the warmup, too
+            "undone": _undone(server) - before,
             "others_cpus": max(0.0, machine - everything - driver) / (end - begin),
             "average_ms": latency["Average Latency (microseconds)"] / 1000,
             "p99_ms": latency["99th Percentile Latency (microseconds)"] / 1000}
@@ -266,11 +274,11 @@ def _pairs(found, key, inverse=False):
 def _row(terminals, found):
     row = alternate.pairs_row("%d terminals" % terminals, _pairs(found, "rate"))
     middle = {key: [report.number(report.median([both[arm][key] for both in found])) for arm in (0, 1)]
-              for key in ("backend_us", "waits", "p99_ms")}
+              for key in ("backend_us", "undone", "p99_ms")}
     by_cpu = report.summarize_pairs(_pairs(found, "backend_us", inverse=True))
     return row + middle["backend_us"] + [
         "%.2fx" % by_cpu["ratio"], "%.2f .. %.2f" % (by_cpu["ratio_min"], by_cpu["ratio_max"])] + \
-        middle["waits"] + middle["p99_ms"]
+        middle["undone"] + middle["p99_ms"]
 
 
 def _report(sandbox, where, options, name, bench, by_terminals, seconds, pairs):
@@ -282,13 +290,13 @@ def _report(sandbox, where, options, name, bench, by_terminals, seconds, pairs):
             "driver: BenchBase (%s) over TCP, which takes %.0f %% of the processor time of both\n"
             "medians of %d pairs of %d s after %d s; other jobs took %.1f of %d processors\n%s\n\n%s\n"
             "ratio: transactions a second, pair by pair; us: processor time of the clients' backends a\n"
-            "transaction, and its ratio (above 1: less is taken); waits: how often a backend of a client\n"
-            "slept in a transaction, which it does for each message of the driver.\nAfter the runs %s.\n" % (
+            "transaction, and its ratio (above 1: less is taken); undone: transactions of a run that were\n"
+            "rolled back, most of them to be tried again.\nAfter the runs %s.\n" % (
                 bench.title, bench.scale(options), options.isolation.replace("_", " "), options.wal,
                 filesystem_of(where), " ".join(JAVA[:-2]), 100 * driver, pairs, seconds, _warmup(options), others,
                 info["cpus"], report.machine_line(info),
                 report.table(["", options.a + " tps", options.b, "ratio", "pairs", options.a + " us",
-                              options.b, "by CPU time", "pairs", options.a + " waits", options.b,
+                              options.b, "by CPU time", "pairs", options.a + " undone", options.b,
                               options.a + " p99 ms", options.b],
                              [_row(n, found) for n, found in by_terminals.items()]),
                 "these held on both: " + ", ".join(what for what, query in bench.checks)
