@@ -268,7 +268,11 @@ nvm_block_is_barren(NvmRelState *state, uint32 blk, struct GlobalVisState *viste
 /*
  * VACUUM has found nothing alive in the block: set its bit, if that is so.
  *
- * Caller holds its allocation lock, shared.
+ * Caller holds its allocation lock, shared, and has had an xid or a snapshot since
+ * before it looked at the block.  Nothing else keeps the end of a version still whose root is
+ * elsewhere: it could be taken back between our load and our question for its fate,
+ * and be frozen by then, and we would take a row that lives for one that is dead to
+ * everybody.  As it is no stamp is frozen that was undecided when we began.
  */
 void
 nvm_barren_try(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
@@ -276,6 +280,7 @@ nvm_barren_try(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 	uint32		unused;
 	uint64		mask;
 
+	Assert(TransactionIdIsValid(MyProc->xid) || TransactionIdIsValid(MyProc->xmin));
 	if (nvm_barren(state, blk) || !nvm_block_is_barren(state, blk, vistest, true) ||
 		allvisible_make_segment(state, nvm_allvisible_place(blk, &unused, &mask)) == NULL)
 		return;

@@ -177,6 +177,8 @@ nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state, MemoryContext
 /*
  * Index-only scans do not look at rows of a block that is noted as visible to
  * all, sequential scans at none of a barren one.  Caller may hold its locks.
+ * What was found damaged is not looked at again: a stamp that nobody had is an
+ * error to who asks for its fate.
  */
 static void
 check_allvisible(NvmCheck *check, uint32 blk)
@@ -184,7 +186,7 @@ check_allvisible(NvmCheck *check, uint32 blk)
 	if (nvm_allvisible(check->state, blk) &&
 		!nvm_block_is_everybodys(check->state, blk, false))
 		nvm_check_report(check, blk, 0, "block is noted as visible to all transactions, but is not");
-	if (nvm_barren(check->state, blk) &&
+	if (check->problems == NIL && nvm_barren(check->state, blk) &&
 		!nvm_block_is_barren(check->state, blk, GlobalVisTestFor(check->rel), false))
 		nvm_check_report(check, blk, 0, "block is noted as one without visible rows, but has some");
 }
