@@ -228,17 +228,22 @@ grow_pool(void)
 /* ---- allocation and release ---- */
 
 /*
- * How many units from `unit` on are free, or the caller's, which are nunits, up
- * to `most`.  Caller holds extent_lock.
+ * How many units from `unit` on are the caller's, which are nunits, or free and
+ * worth zeroing: as far as the first that is not, up to `most`.  Caller holds
+ * extent_lock.
  */
 static uint32
-free_run(uint64 unit, uint32 nunits, uint32 most)
+dirty_run(uint64 unit, uint32 nunits, uint32 most)
 {
 	uint64		end = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
 
-	while (nunits < most && unit + nunits < end &&
-		   ((nvm_used_bits[(unit + nunits) / 64] >> ((unit + nunits) % 64)) & 1) == 0)
-		nunits++;
+	for (; nunits < most && unit + nunits < end; nunits++)
+	{
+		uint64		next = unit + nunits;
+
+		if ((((nvm_used_bits[next / 64] | nvm_zero_bits[next / 64]) >> (next % 64)) & 1) != 0)
+			break;
+	}
 	return nunits;
 }
 
@@ -266,15 +271,21 @@ static void
 take_units(uint32 kind, uint32 nunits, NewUnits *new)
 {
 	Size		len;
+	uint64		wait_for;
 
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+
+	/*
+	 * Some of what is being zeroed will be free again.  Wait for as many as are at
+	 * it now, not for who comes after them: there may always be one.
+	 */
+	wait_for = nvm_dram->nzeroed + nvm_dram->nzeroing;
 	while ((new->unit = find_run(nunits)) == 0)
 	{
-		if (nvm_dram->nzeroing == 0)
+		if (nvm_dram->nzeroing == 0 || nvm_dram->nzeroed >= wait_for)
 			grow_pool();
 		else
 		{
-			/* some of what is being zeroed will be free again */
 			LWLockRelease(NvmPool->extent_lock);
 			pg_usleep(1000L);
 			LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
@@ -284,7 +295,7 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	new->ntaken = nunits;
 	new->zero = bits_all_set(nvm_zero_bits, new->unit, nunits);
 	if (!new->zero && kind == NVM_EXT_TABLE && nvm_persist_in_force != NVM_PERSIST_PMEM)
-		new->ntaken = free_run(new->unit, nunits, Min(nunits * ZERO_AHEAD, ZERO_AHEAD_MAX));
+		new->ntaken = dirty_run(new->unit, nunits, Min(nunits * ZERO_AHEAD, ZERO_AHEAD_MAX));
 	if (new->ntaken > nunits)
 		nvm_dram->nzeroing++;
 	nvm_bits_set(nvm_used_bits, new->unit, new->ntaken);
@@ -322,6 +333,7 @@ give_back_zero(const NewUnits *new)
 	NvmPool->free_units += n;
 	nvm_dram->reserved_units -= n;
 	nvm_dram->nzeroing--;
+	nvm_dram->nzeroed++;
 	NvmPool->search_unit = Min(NvmPool->search_unit, unit);
 }
 

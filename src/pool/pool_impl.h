@@ -39,6 +39,7 @@ typedef struct NvmDramControl
 	/* protected by extent_lock: marked used, but not on media (yet, any more) */
 	uint64		reserved_units;
 	uint32		nzeroing;		/* processes that zero more than they take */
+	uint64		nzeroed;		/* how often one of them has given back the rest */
 
 	/* protected by dir_lock */
 	uint64		next_creation;
