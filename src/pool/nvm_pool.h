@@ -53,6 +53,8 @@ typedef struct NvmPoolShared
 								 * !was_clean: killed after the shutdown checkpoint,
 								 * or run without the library since */
 	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */
+	bool		incarnation_lost;	/* a sync of the incarnation file has failed, and
+									 * no later one tells */
 	bool		was_bypassed;	/* the server is known to have run without it since */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;

@@ -278,7 +278,9 @@ create_file(void)
 		return nvm_refuse(ERRCODE_INTERNAL_ERROR, "Restart the server.",
 						  "could not generate the identifier of a new NVM pool");
 
+	/* what a crash left of this, under either name */
 	unlink(path);
+	unlink(psprintf("%s.new", pool_other_path));
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		return nvm_refuse(errno == ENOSPC ? ERRCODE_DISK_FULL : ERRCODE_INSUFFICIENT_PRIVILEGE,

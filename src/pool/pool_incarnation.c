@@ -150,6 +150,19 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 }
 
 /*
+ * Make durable what was written to the file, by whomever.  The kernel tells of an
+ * error once: whoever hears of it notes it for nvm_incarnation_sync.
+ */
+static bool
+file_sync(int fd)
+{
+	if (pg_fdatasync(fd) == 0)
+		return true;
+	NvmPool->incarnation_lost = true;
+	return false;
+}
+
+/*
  * Put rec in the place of the older record.  False, with errno set, if that
  * fails.
  */
@@ -173,7 +186,7 @@ incarnation_write(NvmIncarnationRecord *rec, bool durable)
 {
 	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
 	bool		ok = fd >= 0 && record_store(fd, rec) &&
-		(!durable || pg_fdatasync(fd) == 0);
+		(!durable || file_sync(fd));
 
 	if (fd >= 0)
 	{
@@ -258,7 +271,7 @@ nvm_incarnation_note_bypass(bool on)
 		NVM_FAILPOINT("bypass-note");
 		rec.bypassed = on ? 1 : 0;
 		/* what is overwritten is older than the last record only once that is durable */
-		ok = pg_fdatasync(fd) == 0 && record_store(fd, &rec) && pg_fdatasync(fd) == 0;
+		ok = file_sync(fd) && record_store(fd, &rec) && file_sync(fd);
 		if (!ok)
 			ereport(LOG,
 					(errcode_for_file_access(),
@@ -288,7 +301,7 @@ nvm_incarnation_note_armed(void)
 	{
 		NVM_FAILPOINT("witness-note");
 		rec.armed = 1;
-		ok = pg_fdatasync(fd) == 0 && record_store(fd, &rec) && pg_fdatasync(fd) == 0;
+		ok = file_sync(fd) && record_store(fd, &rec) && file_sync(fd);
 		if (!ok)
 			ereport(LOG,
 					(errcode_for_file_access(),
@@ -348,7 +361,7 @@ nvm_incarnation_note_place(const char *directory)
 	fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
 	errno = fd < 0 ? errno : ENOSPC;
 	if (fd < 0 || pwrite(fd, &place, sizeof(place), NVM_PLACE_OFFSET) != sizeof(place) ||
-		pg_fsync(fd) != 0)
+		!file_sync(fd))
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write file \"%s\": %m", NVM_INCARNATION_FILE)));
@@ -507,14 +520,20 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 
 /*
  * Make the last record durable, before a clean close relies on it.  Returns
- * false if that fails; the pool then counts as not cleanly closed.
+ * false if that fails, or anybody's sync has since the open; the pool then counts
+ * as not cleanly closed.
  */
 bool
 nvm_incarnation_sync(void)
 {
 	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
-	bool		ok = fd >= 0 && pg_fdatasync(fd) == 0;
+	bool		ok = fd >= 0 && file_sync(fd);
 
+	if (ok && NvmPool->incarnation_lost)
+	{
+		ok = false;
+		errno = EIO;
+	}
 	if (!ok)
 		ereport(LOG,
 				(errcode_for_file_access(),

@@ -378,6 +378,8 @@ tell_of_new_pool(void)
 static bool
 open_pool(void)
 {
+	static char last_place[NVM_PLACE_LENGTH];
+	static bool last_place_known = false;
 	ControlFileData control;
 	NvmIncarnationRecord rec;
 	NvmPoolHeader header;
@@ -389,7 +391,11 @@ open_pool(void)
 	NvmDirReset reset = NVM_DIR_RESET_NONE;
 	uint64		size;
 
-	nvm_incarnation_last_place(NvmPool->last_directory);
+	/* a restart after the crash of a process is no start of the server */
+	if (!last_place_known)
+		nvm_incarnation_last_place(last_place);
+	last_place_known = true;
+	strcpy(NvmPool->last_directory, last_place);
 	if (!nvm_control_read(&control) ||
 		!nvm_incarnation_read(&rec, &known) ||
 		!check_data_directory(&rec, known) ||

@@ -168,6 +168,14 @@ $node->start;
 is($node->safe_psql('postgres', $rows), '1000|500500', 'the directory was moved out');
 is(join(' ', glob("$outside/*")), "$outside/pool", 'the pool has the other name');
 is(last_was(), $dir, 'where it was before');
+{
+	my $session = $node->session;
+	my $opened  = $node->times_opened;
+	kill('KILL', $session->pid);
+	$node->wait_reopened($opened);
+	$session->drop;
+	is(last_was(), $dir, 'a process dies: that is the same run');
+}
 $node->restart;
 is(last_was(), $outside, 'where it was in the last run');
 $node->stop;
