@@ -350,11 +350,11 @@ tap_order() {			# all TAP tests, those first
 }
 
 tier_tap() {
-	# a test that hangs does not keep the others from being reported
-	local limit=${NVM_TAP_LIMIT:-1600} provers=$jobs tests=${PROVE_TESTS:-} status
+	# a test that hangs does not keep the others from being reported; one more at a
+	# time than processors, as many of them wait now and then
+	local limit=${NVM_TAP_LIMIT:-1600} provers=$((jobs + 1)) tests=${PROVE_TESTS:-} status
 	if [ "$long" = 1 ]; then
-		# one more, as many of them wait now and then
-		limit=10800 provers=$((jobs + 1))
+		limit=10800
 		[ -n "$tests" ] || tests=$(tap_order)
 	fi
 	timeout $limit \
