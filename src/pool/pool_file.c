@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "common/file_perm.h"
+#include "common/file_utils.h"	/* PG_TEMP_FILES_DIR of 17, 18 */
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
