@@ -146,7 +146,7 @@ find_free_id(const NvmStorageKey *key)
 	if (id >= NVM_MAX_DIRS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("NVM pool \"%s\" has no room for another table or index", nvm_pool_path),
+				 errmsg("the NVM pool has no room for another table or index"),
 				 errdetail("It can hold %d of them.", NVM_MAX_DIRS - 1),
 				 errhint("Drop tables that are not needed.")));
 

@@ -177,7 +177,7 @@ grow_pool(void)
 	if (newsize > nvm_pool_max_bytes())
 		ereport(ERROR,
 				(errcode(ERRCODE_DISK_FULL),
-				 errmsg("could not extend NVM pool \"%s\": it has its maximum size", nvm_pool_path),
+				 errmsg("could not extend NVM pool: it has its maximum size"),
 				 errdetail("The pool has %llu MB, nvm.pool_max_size is %d MB.",
 						   (unsigned long long) (oldsize / (1024 * 1024)), nvm_pool_max_size),
 				 errhint("Increase nvm.pool_max_size and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
@@ -204,10 +204,14 @@ grow_pool(void)
 		ereport(ERROR,
 				(errcode(save_errno == ENOSPC || save_errno == EDQUOT || save_errno == EFBIG ?
 						 ERRCODE_DISK_FULL : ERRCODE_IO_ERROR),
-				 errmsg("could not extend NVM pool \"%s\": %m", nvm_pool_path),
+				 errmsg("could not extend NVM pool: %m"),
 				 errdetail("Step \"%s\" of growing it from %llu MB to %llu MB failed.", what,
 						   (unsigned long long) (oldsize / (1024 * 1024)),
 						   (unsigned long long) (newsize / (1024 * 1024))),
+				 errdetail_log("Step \"%s\" of growing \"%s\" from %llu MB to %llu MB failed.",
+							   what, nvm_pool_path,
+							   (unsigned long long) (oldsize / (1024 * 1024)),
+							   (unsigned long long) (newsize / (1024 * 1024))),
 				 errhint("Free space on the device that holds nvm.pool_directory, or free space in the pool by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
 	}
 

@@ -525,7 +525,7 @@ nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what)
 		int			save_errno = errno;
 
 		if (ftruncate(nvm_pool_fd, (off_t) oldsize) != 0)
-			ereport(LOG,
+			ereport(LOG_SERVER_ONLY,
 					(errcode_for_file_access(),
 					 errmsg("could not truncate NVM pool \"%s\": %m", nvm_pool_path)));
 		errno = save_errno;

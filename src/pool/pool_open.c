@@ -19,12 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/acl.h"
 
 NvmPoolShared *NvmPool = NULL;
 char	   *nvm_pool_base = NULL;
@@ -53,8 +56,8 @@ nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
 	pg_write_barrier();
 	NvmPool->status = NVM_POOL_REFUSED;
-	/* a session that finds out says so by itself */
-	ereport(IsUnderPostmaster ? LOG : WARNING,
+	/* a session that finds out says so by itself, as far as its user may see it */
+	ereport(IsUnderPostmaster ? LOG_SERVER_ONLY : WARNING,
 			(errcode(sqlerrcode),
 			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
 			 errhint("%s", NvmPool->refusal_hint)));
@@ -78,7 +81,23 @@ nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...)
 }
 
 /*
- * ERROR: the pool is not open, why, and what to do.
+ * May the user see why the pool is refused?  The reason names files of the server,
+ * so that is for those who may read the view nvm.pool.  Nobody is asked where no
+ * catalog can be read: then the server log alone has the reason.
+ */
+static bool
+may_see_refusal(void)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	return OidIsValid(user) && CritSectionCount == 0 && IsTransactionState() &&
+		has_privs_of_role(user, ROLE_PG_MONITOR);
+}
+
+/*
+ * ERROR: the pool is not open, and for those who may know, why and what to do.
  */
 void
 nvm_pool_require_slow(void)
@@ -95,6 +114,12 @@ nvm_pool_require_slow(void)
 				 errmsg("nvm tables are not available"),
 				 errdetail("This server was a standby and has been promoted. The rows of nvm tables are not replicated by physical replication."),
 				 errhint("%s", NVM_SEVERED_HINT)));
+	if (!may_see_refusal())
+		ereport(ERROR,
+				(errcode(NvmPool->refusal_errcode),
+				 errmsg("nvm tables are not available"),
+				 errdetail_log("At server start: %s.", NvmPool->refusal),
+				 errhint("Ask an administrator: the server log says why, and so does the view nvm.pool to members of pg_monitor.")));
 	ereport(ERROR,
 			(errcode(NvmPool->refusal_errcode),
 			 errmsg("nvm tables are not available"),

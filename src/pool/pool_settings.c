@@ -30,7 +30,7 @@ nvm_pool_define_settings(void)
 							   &nvm_pool_directory,
 							   NVM_POOL_DIRECTORY,
 							   PGC_POSTMASTER,
-							   0,
+							   GUC_SUPERUSER_ONLY,
 							   NULL, NULL, NULL);
 	DefineCustomIntVariable("nvm.pool_max_size",
 							"Size up to which the pool may grow.",

@@ -208,7 +208,7 @@ my $pads = int($free / 25);
 $node->psql('postgres', "INSERT INTO pad SELECT i, repeat('x', 25000000) FROM generate_series(1, $pads) i");
 $node->psql('postgres', "INSERT INTO pad SELECT i, repeat('x', 25000000) FROM generate_series(1, 1) i") for 1 .. 3;
 my $used_full = $node->safe_psql('postgres', $used);
-$node->fails_with('CREATE DATABASE copy TEMPLATE tpl', qr/could not extend NVM pool.*HINT/s, 'no room for a copy');
+$node->fails_with('CREATE DATABASE copy TEMPLATE tpl', qr/could not extend NVM pool: it has its maximum size\nDETAIL.*HINT/s, 'no room for a copy');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_database WHERE datname = 'copy'; $used"), "0\n$used_full",
 	'and nothing is left of it');
 my ($ret, $out, $err) = $node->psql('tpl', 'ALTER TABLE t SET TABLESPACE space_b', on_error_stop => 1);

@@ -3,7 +3,7 @@
 # The name of a pool inside of the data directory: base backups leave it out, and
 # nothing of PostgreSQL's removes it; a pool that has the other name is opened and
 # renamed, whatever ends the server meanwhile; of two pools none is touched.  And
-# where the pool was when it was last opened.
+# where the pool was when it was last opened; who is not told of these places.
 
 use strict;
 use warnings;
@@ -18,7 +18,11 @@ $node->append_conf('postgresql.conf', "nvm.pool_max_size = '512MB'\nautovacuum =
 $node->start;
 $node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
 	CREATE TABLE t (id int PRIMARY KEY, v text) USING nvm;
-	INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) g));
+	INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) g;
+	CREATE ROLE plain;
+	CREATE ROLE watcher IN ROLE pg_monitor;
+	CREATE ROLE admin SUPERUSER;
+	GRANT SELECT ON t TO plain, watcher));
 my $dir    = $node->data_dir . '/pg_nvm';
 my $hidden = 'pgsql_tmp.nvm_pool.do_not_delete';
 my $rows   = 'SELECT count(*), sum(id) FROM t';
@@ -162,6 +166,28 @@ $node->start;
 $node->fails_with($rows, qr/NVM pool is missing: directory "\Q$outside\E" does not exist\.\nHINT:  It was in directory "\Q$dir\E" when it was last opened\. .*nvm\.reset_pool/s,
 	'a wrong directory: the hint says where the pool was');
 is(last_was(), $dir, 'nvm.pool, too');
+
+# these places are for those who may read that view, and for the log
+foreach my $case ([ 'plain', '' ], [ 'plain', 'SET LOCAL client_min_messages = debug1;' ], [ 'watcher', '' ], [ 'admin', '' ])
+{
+	my ($role, $set) = @$case;
+	my $knows = $role ne 'plain';
+	my ($ret, undef, $err) = $node->psql('postgres', "BEGIN; SET LOCAL ROLE $role; $set $rows");
+
+	isnt($ret, 0, "$role $set: no rows");
+	if ($knows) { like($err, qr/DETAIL:  At server start: .*"\Q$outside\E".*HINT:.*"\Q$dir\E"/s, "$role sees where the pool is and was"); }
+	else
+	{
+		like($err, qr/ERROR:  nvm tables are not available\nHINT:  Ask an administrator: the server log says why/,
+			"$role $set: an administrator is to be asked");
+		unlike($err, qr/\Q$outside\E|\Q$dir\E|reset_pool/, "$role $set: and no place named");
+		like($node->log_since_start, qr/ERROR:  nvm tables are not available\n.*DETAIL:  At server start: NVM pool is missing: directory "\Q$outside\E" does not exist\.\n.*HINT:  Ask an administrator/,
+			"$role $set: the log has the reason");
+	}
+	($ret, my $shown, $err) = $node->psql('postgres',
+		"SET ROLE $role; SELECT count(*) FROM pg_settings WHERE name = 'nvm.pool_directory'; SHOW nvm.pool_directory");
+	is($shown, $knows ? "1\n$outside" : '0', "$role $set: the setting");
+}
 $node->stop;
 system_or_bail('mv', $dir, $outside);
 $node->start;
