@@ -9,6 +9,9 @@
 #  1. the fence of the abort fails: PANIC, the postmaster reinitialises
 #  2. the kernel fails to write back by itself, and the server is killed before
 #     its next sync
+#
+# And a sync of the incarnation file fails that was for something less: the pool is not
+# closed cleanly, as that may have been the last word of an older record.
 
 use strict;
 use warnings;
@@ -93,4 +96,50 @@ foreach my $way ('fence', 'write-back')
 	$_->drop foreach $session, $other;
 }
 $node->stop;
+unlink "$dir/device";
+
+# ---- the incarnation file; without fsync PostgreSQL's functions call nothing
+
+$node->set_conf(fsync => 'on');
+$node->set_conf('nvm.persist_method' => 'auto');
+sub was_clean { return $node->safe_psql('postgres', 'SELECT was_clean FROM nvm.pool'); }
+start();
+is(was_clean(), 't', 'a clean stop');
+
+my $elsewhere = $node->pool_dir . '_elsewhere';
+my $failed    = qr/LOG:  could not write file "pg_nvm_incarnation": Input\/output error/;
+# each is the second sync of a start; the first announces the new incarnation
+foreach my $what ('place', 'witness', 'bypassed')
+{
+	$node->stop;
+	if ($what eq 'place')
+	{
+		rename($node->pool_dir, $elsewhere) or die $!;
+		$node->set_conf('nvm.pool_directory' => "'$elsewhere'");
+	}
+	elsif ($what eq 'bypassed')
+	{
+		rename($elsewhere, "$elsewhere.away") or die $!;
+		start();
+		$node->fails_with('SELECT * FROM t', qr/NVM pool is missing/, 'a start without the pool');
+		$node->stop;
+		rename("$elsewhere.away", $elsewhere) or die $!;
+	}
+	append_to_file("$dir/incarnation", '2');
+	start();
+	is(rows(), '10|55', "$what: the pool is open");
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+	usleep(20_000) while -e "$dir/incarnation" && time() < $end;
+	like($node->log_since_start, $failed, "$what: the sync of its note has failed");
+	$node->stop;
+	like($node->log_since_start, qr/could not fsync file "pg_nvm_incarnation": Input\/output error/, "$what: that is not forgotten at the stop");
+	start();
+	is(was_clean(), 'f', "$what: which is none that counts as clean");
+	is(rows(), '10|55', "$what: the rows are there");
+	$node->restart;
+	is(was_clean(), 't', "$what: the next one is");
+}
+$node->check_clean('in the end');
+$node->stop;
+system_or_bail('rm', '-r', $elsewhere);
 done_testing();

@@ -27,6 +27,10 @@
  *			"pg_control"
  *	killed	and before it has done anything kills the process
  *
+ *	incarnation
+ *			holds a number n: the nth sync from now of a file whose name ends in
+ *			"/pg_nvm_incarnation" removes it, and fails with EIO
+ *
  * Each fdatasync() appends a byte to the file "calls" and lasts NVM_SYNC_USEC longer.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -75,6 +79,26 @@ static int
 is_pool(int fd)
 {
 	return has_name(fd, "/pool");
+}
+
+/*
+ * Is this the sync of the incarnation file that is to fail?  Dies if it cannot count.
+ */
+static int
+incarnation_fails(int fd)
+{
+	FILE	   *count;
+	int			n;
+
+	if (!has_name(fd, "/pg_nvm_incarnation") ||
+		(count = fopen(name_of(0, "incarnation"), "r+")) == NULL)
+		return 0;
+	if (fscanf(count, "%d", &n) != 1)
+		abort();
+	rewind(count);
+	if (fprintf(count, "%d\n", n - 1) < 0 || fclose(count) != 0)
+		abort();
+	return n == 1 && unlink(name_of(0, "incarnation")) == 0;
 }
 
 /*
@@ -181,6 +205,11 @@ fdatasync(int fd)
 	if (real == NULL)
 		real = (int (*) (int)) dlsym(RTLD_NEXT, "fdatasync");
 	dir = getenv("NVM_SYNC_DIR");
+	if (dir != NULL && incarnation_fails(fd))
+	{
+		errno = EIO;
+		return -1;
+	}
 	if (dir == NULL || !is_pool(fd))
 		return real(fd);
 
@@ -213,6 +242,11 @@ fsync(int fd)
 	if (real == NULL)
 		real = (int (*) (int)) dlsym(RTLD_NEXT, "fsync");
 	dir = getenv("NVM_SYNC_DIR");
+	if (dir != NULL && incarnation_fails(fd))
+	{
+		errno = EIO;
+		return -1;
+	}
 	if (dir != NULL && has_name(fd, "/pg_control"))
 	{
 		if (access(name_of(0, "killed"), F_OK) == 0)
