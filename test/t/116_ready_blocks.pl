@@ -10,6 +10,7 @@ use warnings;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $rows = 300_000;
 
@@ -70,6 +71,95 @@ is(blocks($node, 'x_id'), $grown, 'nor in an index');
 $node->safe_psql('postgres', "INSERT INTO t SELECT i, repeat('y', 80) FROM generate_series(1, 2000) i");
 $node->safe_psql('postgres', 'INSERT INTO x SELECT i FROM generate_series(1, 20000) i');
 $node->check_clean('after a clean stop');
+$node->stop;
+
+# ---- zeroed ahead ----
+
+# A session that finds no room waits for those that were zeroing when it came, and
+# not for those that begin later.
+$node = NvmTest->new('zeroing');
+$node->init;
+$node->append_conf('postgresql.conf', "autovacuum = off\nnvm.persist_method = msync\nnvm.pool_max_size = '512MB'");
+$node->start;
+$node->safe_psql('postgres', <<SQL);
+CREATE EXTENSION pg_nvm;
+CREATE TABLE large (id int, b text) USING nvm;
+ALTER TABLE large ALTER b SET STORAGE EXTERNAL;
+INSERT INTO large SELECT i, repeat('x', 24000000) FROM generate_series(1, 2) i;
+SQL
+# what is free then is not known to be zero
+$node->restart;
+$node->safe_psql('postgres', 'CREATE TABLE first (id int) USING nvm; CREATE TABLE second (id int) USING nvm');
+
+sub size { return $node->safe_psql('postgres', 'SELECT size / 1024 / 1024 FROM nvm.pool'); }
+
+# Sleeps that it has begun; who waits for room sleeps a millisecond at a time.
+sub sleeps
+{
+	my ($pid) = @_;
+	slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m or die "no switches of $pid";
+	return $1;
+}
+
+is(size(), 64, 'the pool has its first size');
+{
+	my ($first, $waits, $second) = map { $node->session } 1 .. 3;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+	my ($before, $steady) = (0, 0);
+
+	$first->stop_at('pool-extent-zero', 'INSERT INTO first VALUES (1)');
+	$waits->send(q{INSERT INTO large SELECT 3, repeat('x', 24000000)});
+	while ($steady < 3 && time() < $end)
+	{
+		my $now = sleeps($waits->pid);
+
+		$steady = $now > $before + 30 && $before > 0 ? $steady + 1 : 0;
+		$before = $now;
+		usleep(200_000);
+	}
+	is($steady, 3, 'a session waits for room');
+	is(size(), 64, 'instead of growing the pool');
+	$second->stop_at('pool-extent-zero', 'INSERT INTO second VALUES (1)');
+	$first->go_on;
+	my $state = 'SELECT state FROM pg_stat_activity WHERE pid = ' . $waits->pid;
+	$end = time() + 30;
+	usleep(100_000) while $node->safe_psql('postgres', $state) eq 'active' && time() < $end;
+	is($node->safe_psql('postgres', $state), 'idle', 'it does not wait for one that began to zero after it');
+	is(size(), 128, 'it has grown the pool');
+	$second->go_on;
+	$_->sql('SELECT 1') foreach $first, $waits, $second;
+	$_->drop foreach $first, $waits, $second;
+}
+is($node->safe_psql('postgres', 'SELECT count(*), sum(length(b)) FROM large; SELECT count(*) FROM first, second'),
+	"3|72000000\n1", 'all of them have their rows');
+
+# what was zeroed ahead is not zeroed again when something before it becomes free
+sub flushed
+{
+	my ($sql) = @_;
+	my $bytes = 'SELECT bytes FROM nvm.stat_wbl';
+	my $before = $node->safe_psql('postgres', $bytes);
+	$node->safe_psql('postgres', $sql);
+	return $node->safe_psql('postgres', $bytes) - $before;
+}
+my $cycle = 'CREATE TABLE z (id int) USING nvm; INSERT INTO z VALUES (1); DROP TABLE z';
+my @flushed = map { flushed($cycle) } 1 .. 5;
+note("CREATE and DROP flush @flushed bytes");
+cmp_ok($flushed[-1], '<', 2 * 65536, 'of an extent of 64 kB that is used again nothing else is zeroed');
+
+# many at once, one of whom finds no room again and again
+my @sessions = map { $node->session("CREATE TABLE z$_ (id int, b text) USING nvm") } 1 .. 6;
+$_->sql('SET client_min_messages = warning') foreach @sessions;
+foreach my $i (1 .. 6)
+{
+	$sessions[ $i - 1 ]->send($i == 6 ? q{DO $$BEGIN FOR i IN 1 .. 3 LOOP INSERT INTO large VALUES (i, repeat('y', 20000000)); COMMIT; END LOOP; END$$}
+		: "DO \$\$BEGIN FOR i IN 1 .. 40 LOOP INSERT INTO z$i SELECT g, repeat('z', 100) FROM generate_series(1, 300) g; COMMIT; TRUNCATE z$i; COMMIT; END LOOP; INSERT INTO z$i VALUES (0); END\$\$");
+}
+is(join(' ', map { $_->sql('SELECT 1') } @sessions), '1 1 1 1 1 1', 'nobody waits for ever');
+$_->drop foreach @sessions;
+is($node->safe_psql('postgres', 'SELECT count(*), sum(length(b)) FROM large; SELECT ' . join(' + ', map { "(SELECT count(*) FROM z$_)" } 1 .. 5)),
+	"6|132000000\n5", 'and nobody misses a row');
+$node->check_clean('many that zero');
 $node->stop;
 
 # ---- crashes ----
