@@ -61,6 +61,31 @@ is($node->safe_psql('postgres', 'BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FR
 is($node->safe_psql('postgres', "$NvmTest::force_parallel; SELECT count(*), sum(v) FROM t"), '3000|6000', 'nor in a parallel scan');
 $node->check_clean('barren blocks');
 
+# ---- damage in a barren block is listed ----
+
+{
+	my ($storage) = $node->safe_psql('postgres',
+		"SELECT i.id FROM nvm.relations_info() i WHERE NOT ended AND i.relfilenode = pg_relation_filenode('t')");
+	my ($block) = map { $_->[0] } grep { $_->[1] == $storage && $_->[2] == 0 }
+	  map { [ split ' ' ] } split /\n/, (run_command([ $NvmTest::patch_tool, $node->pool_file, 'blocks' ]))[0];
+
+	# the first area of block 0: its word `begin` is that of a slot that nobody has used
+	open(my $fh, '+<:raw', $node->pool_file) or die $!;
+	my $get = sub { my ($at, $n) = @_; seek($fh, $at, 0); read($fh, my $data, $n) == $n or die 'short read'; return $data; };
+	my $put = sub { my ($at, $data) = @_; seek($fh, $at, 0); print $fh $data; $fh->flush; return; };
+	my $starts = unpack('b*', $get->($block + 32, 32));
+	my $cell   = index($starts, '1');
+	cmp_ok($cell, '>=', 3, 'block 0 has an area');
+	my $begin = $get->($block + $cell * 32 + 24, 8);
+	$put->($block + $cell * 32 + 24, pack('Q', (1000 << 48) | 5));
+	my (undef, $out, $err) = $node->psql('postgres', q{SELECT * FROM nvm.check('t')});
+	is($err, '', 'nvm.check() of a damaged barren block: no error');
+	like($out, qr/^0\|$cell\|.*\bslot 1000\b/m, 'but a problem');
+	$put->($block + $cell * 32 + 24, $begin);
+	close $fh;
+	$node->check_clean('mended');
+}
+
 # ---- somebody writes there ----
 
 # a second VACUUM gives the cells back, and their blocks are barren all the same
