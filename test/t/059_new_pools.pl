@@ -94,11 +94,14 @@ $second->stop;
 		my ($quick, $slow) = @$case;
 		my $name = $slow->name . ' is slow';
 
+		# what creations under either name left when they were cut short
+		append_to_file("$_.new", 'no pool') foreach map { $_->pool_file } @$case;
+
 		# it has seen none
 		my $pid = start_until($slow, 'pool-create-lock');
 		$quick->start;
 		goes_on($slow, $pid);
-		is(join(' ', map { s,.*/,,r } glob("$shared/*")), $quick->pool_file =~ s,.*/,,r, "$name: there is one pool");
+		is(join(' ', map { s,.*/,,r } glob("$shared/*")), $quick->pool_file =~ s,.*/,,r, "$name: there is one pool, and nothing else");
 		foreach my $node ($quick, $slow)
 		{
 			$node->safe_psql('postgres', 'CREATE EXTENSION IF NOT EXISTS pg_nvm');
