@@ -28,6 +28,11 @@ shift
 
 tests=$*
 major=$("$config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+# btree of 17 takes the last entry of a page, which fails a row comparison without ending
+# the scan, for one that satisfies all conditions behind it, and no longer asks other
+# entries for these (_bt_check_compare(), prechecked): a = 5 AND (a, b) < (6, 9).  An
+# assertion of its own finds that.  15 has no such shortcut, and 18 has not either.
+[ "$major" != 17 ] || own="$own row_compare_first"
 if [ $isolation = 1 ]; then
 	[ -n "$tests" ] || { echo "which specs?" >&2; exit 2; }
 elif [ -z "$tests" ]; then
