@@ -23,16 +23,18 @@ def wanted(options, name):
     return not texts or any(text in name for text in texts)
 
 
+def one_round(turn, measures):
+    """Call each of measures once, in this turn's order; their values."""
+    values = [None] * len(measures)
+    arms = range(len(measures))
+    for arm in arms if turn % 2 == 0 else reversed(arms):
+        values[arm] = measures[arm]()
+    return values
+
+
 def rounds(count, measures):
     """Call each of measures once a round; their values, round by round."""
-    found = []
-    for turn in range(count):
-        values = [None] * len(measures)
-        arms = range(len(measures))
-        for arm in arms if turn % 2 == 0 else reversed(arms):
-            values[arm] = measures[arm]()
-        found.append(values)
-    return found
+    return [one_round(turn, measures) for turn in range(count)]
 
 
 def run_case(name, count, labels, measures):

@@ -4,6 +4,8 @@ import re
 import threading
 import time
 
+from .sandbox import Trouble
+
 SAMPLE = 0.1                # seconds between two looks
 
 
@@ -70,3 +72,18 @@ class CpuWatch(threading.Thread):
     def clients_seconds(self):
         """All that the clients' backends have spent."""
         return self.samples[-1][1] if self.samples else 0.0
+
+
+def finish_watched(server, run):
+    """What run.finish() returns, and the processor seconds of the clients' backends.
+
+    run: a pgbench that has just been started.  What a backend spends after the
+    last look at it is missing.
+    """
+    watch = CpuWatch(server, run.process.pid, " [local] ")
+    watch.start()
+    try:
+        result = run.finish()
+    finally:
+        watch.stop()
+    return result, watch.clients_seconds()

@@ -54,15 +54,25 @@ def pgbench(server, arguments, clients, seconds, **options):
     return PgbenchRun(server, arguments, clients, seconds, **options).finish()
 
 
-def pgbench_init(server, scale, fillfactor=None):
-    command = [server.sandbox.program("pgbench"), "-i", "-q", "-s", str(scale)]
-    if server.kind == "unlogged":
-        command.append("--unlogged-tables")
-    if fillfactor:
-        command.append("--fillfactor=%d" % fillfactor)
-    done = subprocess.run(command, env=server.environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Trouble("pgbench -i failed on %s:\n%s" % (server.name, done.stderr[-3000:]))
+class PgbenchInit:
+    """A pgbench -i that may still be running."""
+
+    def __init__(self, server, scale):
+        command = [server.sandbox.program("pgbench"), "-i", "-q", "-s", str(scale)]
+        if server.kind == "unlogged":
+            command.append("--unlogged-tables")
+        self.server = server
+        self.process = subprocess.Popen(command, env=server.environment, text=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def finish(self):
+        errors = self.process.communicate()[1]
+        if self.process.returncode != 0:
+            raise Trouble("pgbench -i failed on %s:\n%s" % (self.server.name, errors[-3000:]))
+
+
+def pgbench_init(server, scale):
+    PgbenchInit(server, scale).finish()
 
 
 def percentile(ordered, percent):

@@ -13,7 +13,7 @@ import time
 
 from . import load
 from .alternate import timed_rate
-from .cputime import CpuWatch
+from .cputime import finish_watched
 
 YCSB_FIELDS = 10
 YCSB_FIELD_BYTES = 100
@@ -30,15 +30,10 @@ class Case:
 def _wire(clients, arguments):
     def run(server, options):
         pgbench = load.PgbenchRun(server, arguments(server, options), clients, options.seconds)
-        watch = CpuWatch(server, pgbench.process.pid, " [local] ")
-        watch.start()
-        try:
-            result = pgbench.finish()
-        finally:
-            watch.stop()
+        result, spent = finish_watched(server, pgbench)
         return {"rate": result["tps"], "transactions": result["transactions"],
                 "latency_avg_ms": result["latency_avg_ms"],
-                "backend_us": 1e6 * watch.clients_seconds() / max(1, result["transactions"])}
+                "backend_us": 1e6 * spent / max(1, result["transactions"])}
     return Case("wire %d" % clients, run)
 
 
