@@ -5,8 +5,8 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import benchbase, bulk, clients, delay, gaps, index, libpq, load, persistence, plans, recovery
-from . import report, storage
+from . import benchbase, bulk, clients, delay, gaps, index, libpq, load, loading, persistence, plans
+from . import recovery, report, storage
 from . import restart_index, tatp
 from .sandbox import Sandbox, Trouble, filesystem_of
 from .server import Server
@@ -29,6 +29,7 @@ SPECIAL = {
     "clients": ("throughput and latency against clients, 1 to 32", clients.run),
     "delay": ("nvm with emulated flush delays of 0 to 800 ns", delay.run),
     "disk": ("the pool as a file on disk against heap's WAL there", clients.run_disk),
+    "load": ("COPY, pgbench -i and DROP TABLE, pool and WAL on one disk", loading.run),
     "restart_index": ("restart of 10 million rows with three indexes, by persistence",
                       restart_index.run),
     "bulk": ("statements of many rows, scans and lookups, one session, VACUUM after each change",
