@@ -59,7 +59,7 @@ sub crash_then_lose_power
 		  or return (@problems, 'no start: ' . $rig->log_since_start);
 		$rig->stop or return (@problems, 'the stop was not clean');
 	}
-	foreach my $round (1 .. NvmTest::is_long() ? 2 : 1)
+	foreach my $round (1 .. (NvmTest::is_long() ? 2 : 1))
 	{
 		$rig->start('nvm.simulate_settle' => 'off')
 		  or return (@problems, "round $round: no start: " . $rig->log_since_start);

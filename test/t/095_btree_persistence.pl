@@ -281,7 +281,7 @@ $sim->init(simulate => 1);
 $sim->append_conf('postgresql.conf', "autovacuum = off\nnvm.index_rebuild_workers = 2");
 $sim->start;
 $sim->safe_psql('postgres', schema() . 'CREATE TABLE ack (client int, n int) USING nvm;');
-foreach my $round (1 .. NvmTest::is_long() ? 12 : 3)
+foreach my $round (1 .. (NvmTest::is_long() ? 12 : 3))
 {
 	my $load = $sim->start_load(
 		clients => 3,
