@@ -149,7 +149,7 @@ COMMENT ON FUNCTION nvm.index_rebuilds_info() IS 'the rows of view nvm.index_reb
 CREATE VIEW nvm.index_rebuilds AS SELECT * FROM nvm.index_rebuilds_info();
 
 COMMENT ON VIEW nvm.index_rebuilds IS
-'indexes of this database that the last start did not find whole: what of them is persistent, state, progress as blocks of the table (none) or leaves (leaves) looked at, of how many, milliseconds it took';
+'indexes of this database that the last start did not find whole: what of them is persistent, state, progress as blocks of the table (none, full) or leaves (leaves) looked at, of how many, milliseconds it took; and those that a bulk load has relaxed, which a crash now would have rebuilt (full)';
 
 CREATE FUNCTION nvm.gaps_info(OUT slot int, OUT counter bigint)
 RETURNS SETOF record

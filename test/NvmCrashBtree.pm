@@ -126,7 +126,7 @@ $$
 BEGIN
 	FOR i IN 1 .. 3000
 	LOOP
-		IF NOT EXISTS (SELECT FROM nvm.index_rebuilds WHERE persistence = 'none' AND state <> 'ready') THEN
+		IF NOT EXISTS (SELECT FROM nvm.index_rebuilds WHERE persistence <> 'leaves' AND state <> 'ready') THEN
 			RETURN;
 		END IF;
 		PERFORM pg_sleep(0.01);
@@ -377,6 +377,30 @@ sub all
 			  . "ALTER INDEX counter_id SET (persistence = none);\n" . txn(1, 1, 100) . txn_delete(1, 2, 'client = 1 AND part % 3 = 0'),
 			prelude => { sessions => [ left_open(51, rows(-51, 1, 30, 3)), left_open(52, change(5)) ] },
 			wait    => "SELECT wait_rebuilt();\n",
+		},
+		{   # nothing that a bulk load stores is durable, until it is over
+			name     => 'bt-relax',
+			before   => txn(1, 1, 60),
+			sessions => sub {
+				return (
+					{   sql => "SET nvm.relax_indexes = on;\n"
+						  . $_[0]
+						  . txn(1, 2, 100)
+						  . txn_abort(1, 3, 60)
+						  . txn(1, 3, 80, 2, change(2))
+						  . "VACUUM bt;\nSELECT pg_sleep(1.5);\n"
+						  . txn(1, 4, 60) },
+					{ sql => join('', map { txn(2, $_, 10, 3, change($_)) . "SELECT pg_sleep(0.2);\n" } 1 .. 10) },);
+			},
+		},
+		{   # indexes that were relaxed are rebuilt, and durable again
+			name    => 'bt-relaxed',
+			before  => txn(1, 1, 40),
+			prelude => { sessions => [ left_open(53, "SET nvm.relax_indexes = on;\n" . rows(-51, 1, 60, 3)), {
+						sql => "SET nvm.relax_indexes = on;\n"
+						  . txn(1, 2, 100)
+						  . "SET nvm.failpoint = 'btree-split-applied:crash:2';\n" . txn(1, 3, 100), } ] },
+			wait => "SELECT wait_rebuilt();\n",
 		},
 		{   # a lane is applied by the start itself
 			name    => 'bt-recovery',

@@ -447,7 +447,7 @@ sub seal
 	{
 		my $n = $self->field($t, 'counted') & 0xFFFFFFFF;
 		$self->put($t, 'counted', $n == 0 ? 0 : $n | $self->check(pack('L<', $n), (1 << 62) | $t->{id}, 32) << 32);
-		foreach my $name (qw(begin end indexes_clean all_visible uses counted crc))
+		foreach my $name (qw(begin end relaxed all_visible uses counted crc))
 		{
 			my ($off, $size) = @{ $t->{fields}{$name} };
 			substr($bytes, $off, $size) = "\0" x $size;

@@ -197,7 +197,7 @@ check_table(Pool *pool, uint32 id, uint32 nblocks)
 static bool
 is_kept(const Pool *pool, const NvmDirEntry *entry)
 {
-	if (entry->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT))
+	if ((entry->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0 || NvmDirIsRelaxed(entry))
 		return false;
 	if ((entry->flags & NVM_DIR_UNLOGGED) && !pool->clean)
 		return false;

@@ -19,13 +19,29 @@
 StaticAssertDecl(NVM_INDEX_CHANGES <= NVM_REDO_MAX_PIECES, "a lane takes every change");
 
 /*
- * Before any page lock: takes a lane if what changes is to be durable.
+ * Before any page lock: takes a lane if what changes, the highest of it on this
+ * level, is to be durable.
  */
 void
-nvm_index_change_begin(NvmIndexChange *change, bool flushes)
+nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 level)
 {
 	change->n = 0;
-	change->redo = flushes ? nvm_redo_begin() : NULL;
+	change->redo = NvmIndexFlushes(cache, level) ? nvm_redo_begin() : NULL;
+	change->keeps = NvmIndexKeeps(cache, level);
+	change->state = cache->state;
+}
+
+/*
+ * What begins while the index is relaxed may not be made when it no longer is.
+ * Who makes it durable again waits for the lock of each page after he has said so
+ * (btree_relax.c): if the index is still relaxed, with all pages locked, he
+ * comes later and finds what is stored.
+ */
+bool
+nvm_index_change_stands(const NvmIndexChange *change)
+{
+	return change->redo != NULL || !change->keeps ||
+		nvm_index_is_relaxed(change->state);
 }
 
 /*

@@ -176,13 +176,16 @@ nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy
 					   copy->flags & ~NVM_INDEX_HAS_DEAD, all, nitems + copy->first))
 	{
 		((NvmIndexPage *) image)->safexid = copy->image.header.safexid;
-		nvm_index_change_begin(&change, NvmIndexFlushes(cache, copy->level));
+		nvm_index_change_begin(&change, cache, copy->level);
 		if (nvm_index_lock(page, copy->version))
 		{
-			nvm_index_change_page(&change, page, image);
-			nvm_index_change_apply(&change);
-			nvm_index_unlock(page, true);
-			done = true;
+			done = nvm_index_change_stands(&change);
+			if (done)
+			{
+				nvm_index_change_page(&change, page, image);
+				nvm_index_change_apply(&change);
+			}
+			nvm_index_unlock(page, done);
 		}
 		nvm_index_change_end(&change);
 		NVM_FAILPOINT("btree-rewritten");

@@ -243,10 +243,12 @@ delete_unlink(NvmIndexCache *cache, DeletePlan *plan)
 	uint64		safexid;
 	int			nlocked;
 
-	nvm_index_change_begin(&change, NvmIndexFlushes(cache, 0));
+	nvm_index_change_begin(&change, cache, 0);
 	nlocked = delete_lock(cache, plan, locked);
-	if (nlocked == 0)
+	if (nlocked == 0 || !nvm_index_change_stands(&change))
 	{
+		while (nlocked > 0)
+			nvm_index_unlock(locked[--nlocked], false);
 		nvm_index_change_end(&change);
 		return false;
 	}

@@ -428,6 +428,7 @@ insert_here(Insertion *ins)
 	uint64		version;
 	uint32		epoch;
 	uint32		tail;
+	bool		unsettled;
 
 	if (ins->first != NVM_INDEX_NONE && ins->first != ins->blkno)
 	{
@@ -442,12 +443,13 @@ insert_here(Insertion *ins)
 		return false;
 	}
 	tail = nvm_index_append(&ins->cache, page, ins->pos, ins->itup);
+	unsettled = NVM_INDEX_SETTLED(page->commit) != tail;
 	epoch = page->epoch;
 	version = nvm_index_unlock(page, true);
 	if (first != NULL)
 		nvm_index_unlock(first, true);
 	NVM_FAILPOINT("btree-inserted");
-	if (NvmIndexFlushes(&ins->cache, 0))
+	if (unsettled)
 		nvm_index_unsettled(page, version, epoch, tail);
 	return true;
 }

@@ -178,7 +178,7 @@ load_write(NvmIndexLoad *load, LoadPage *page, int n, IndexTuple highkey,
 		elog(ERROR, "entries do not fit page %u of index \"%s\"",
 			 page->blkno, RelationGetRelationName(load->index));
 	memcpy(place, load->image, NVM_INDEX_PAGE_SIZE);
-	if (NvmIndexFlushes(load->cache, page->level))
+	if (NvmIndexKeeps(load->cache, page->level))
 		nvm_flush(place, NVM_INDEX_PAGE_SIZE);
 	else if (load->cache->persistence == NVM_INDEX_LEAVES)
 		nvm_flush(place, NVM_INDEX_HEADER_SIZE);	/* what block it is */

@@ -114,7 +114,7 @@ nvm_index_lock(NvmIndexPage *page, uint64 version)
 
 	START_CRIT_SECTION();
 	if (!__atomic_compare_exchange_n(&page->lock, &version, locked, false,
-									 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+									 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 	{
 		END_CRIT_SECTION();
 		return false;
@@ -456,7 +456,7 @@ nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uin
 }
 
 void
-nvm_index_put_image(NvmIndexCache *cache, NvmIndexPage *page, const char *image)
+nvm_index_put_image(const NvmIndexChange *change, NvmIndexPage *page, const char *image)
 {
 	const NvmIndexPage *header = (const NvmIndexPage *) image;
 	Size		lower = NVM_INDEX_HEADER_SIZE + header->nbase * sizeof(uint16);
@@ -470,7 +470,7 @@ nvm_index_put_image(NvmIndexCache *cache, NvmIndexPage *page, const char *image)
 	memcpy((char *) page + behind, image + behind, lower - behind);
 	memcpy((char *) page + upper, image + upper, NVM_INDEX_PAGE_SIZE - upper);
 	page->epoch = epoch;
-	if (NvmIndexFlushes(cache, header->level))
+	if (change->redo != NULL)
 	{
 		nvm_flush(page, lower);
 		nvm_flush((char *) page + upper, NVM_INDEX_PAGE_SIZE - upper);
@@ -507,17 +507,18 @@ nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple i
 	uint16	   *base = (uint16 *) ((char *) page + NVM_INDEX_HEADER_SIZE);
 	uint16	   *order = base + page->nbase;
 	int			n = ntail > 0 ? page->norder : page->nbase;
+	bool		flushes = NvmIndexFlushes(cache, page->level);
 
 	Assert(nvm_index_has_room(page, size) && pos <= n);
 	memcpy(place, itup, size);
 	memset(place + size, 0, MAXALIGN(size) - size);
-	if (NvmIndexFlushes(cache, page->level))
+	if (flushes)
 		nvm_flush(place, MAXALIGN(size));
 	tail = NVM_INDEX_TAIL(upper, ntail + 1);
-	if (page->level > 0 || !NvmIndexFlushes(cache, 0))
+	if (page->level > 0 || !flushes)
 	{
-		/* not settled later: all before it are */
-		if (NvmIndexFlushes(cache, page->level))
+		/* not settled later: all before it are, or the index is not kept */
+		if (flushes)
 			nvm_drain("btree-entry");
 		settled = tail;
 	}

@@ -47,6 +47,8 @@ nvm_btree_shmem_startup(void)
 	ConditionVariableInit(&NvmIndexes->rebuilt);
 	/* the rebuilder counts them */
 	pg_atomic_init_u32(&NvmIndexes->nabsent, PG_UINT32_MAX);
+	pg_atomic_init_u32(&NvmIndexes->relaxed, 1);
+	NvmIndexes->rebuilder = NULL;
 }
 
 /* ---- claims ---- */

@@ -52,6 +52,13 @@ PG_FUNCTION_INFO_V1(nvm_index_rebuilds);
 
 int			nvm_index_rebuild_workers = 2;
 
+static const struct config_enum_entry relax_options[] = {
+	{"auto", NVM_RELAX_AUTO, false},
+	{"on", NVM_RELAX_ON, false},
+	{"off", NVM_RELAX_OFF, false},
+	{NULL, 0, false}
+};
+
 void
 nvm_btree_define_settings(void)
 {
@@ -63,6 +70,13 @@ nvm_btree_define_settings(void)
 							PGC_SIGHUP,
 							0,
 							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("nvm.relax_indexes",
+							 "Whether an index is not kept durable while a transaction splits it again and again.",
+							 "A crash meanwhile has it rebuilt from its table. auto: where the pool is made durable by msync.",
+							 &nvm_index_relax_setting,
+							 NVM_RELAX_AUTO, relax_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
 }
 
 void
@@ -115,7 +129,7 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 	NvmRelState *state = &nvm_relstates[id];
 	uint32		index_state = pg_atomic_read_u32(&state->index_state);
 
-	if ((entry->flags & NVM_DIR_REBUILT) == 0 ||
+	if (!nvm_index_restarts_empty(id, entry) ||
 		(index_state != NVM_INDEXSTATE_ABSENT && index_state != NVM_INDEXSTATE_BUILDING) ||
 		(OidIsValid(search->database) && entry->database != search->database))
 		return;
@@ -160,7 +174,7 @@ find_absent_in(Oid database, const uint32 *locked, int nlocked)
 static void
 forgive_failure(uint32 id, NvmDirEntry *entry, void *arg)
 {
-	if ((entry->flags & NVM_DIR_REBUILT) != 0)
+	if (nvm_index_restarts_empty(id, entry))
 		pg_atomic_write_u32(&nvm_relstates[id].index_failed, NVM_INDEXFAILED_NOT);
 }
 
@@ -252,8 +266,11 @@ nvm_rebuilder_main(Datum main_arg)
 	TimestampTz last_retry = GetCurrentTimestamp();
 	uint32		nabsent = 0;	/* at the last start */
 	int			pause = 0;		/* seconds after it */
+	int			tries = 0;
 
 	nvm_worker_start();
+	NvmIndexes->rebuilder = MyLatch;
+	pg_memory_barrier();
 	for (;;)
 	{
 		int			running = count_workers(handles);
@@ -268,7 +285,7 @@ nvm_rebuilder_main(Datum main_arg)
 			 * postmaster start the server anew after a crash, it would not
 			 * start a worker that had ended for good.
 			 */
-			if (!nvm_worker_sleep(IDLE_SECONDS * 1000))
+			if (!nvm_worker_sleep((nvm_index_end_relaxed(false) ? 1 : IDLE_SECONDS) * 1000))
 				break;
 			continue;
 		}
@@ -290,9 +307,15 @@ nvm_rebuilder_main(Datum main_arg)
 			nvm_dir_walk(forgive_failure, NULL);
 			last_retry = now;
 		}
+		(void) nvm_index_end_relaxed(false);
 		if (!nvm_worker_sleep(1000))
 			break;
 	}
+	/* the next start need not rebuild what is whole */
+	NvmIndexes->rebuilder = NULL;
+	pg_memory_barrier();
+	while (nvm_index_end_relaxed(true) && tries++ == 0)
+		 /* somebody may have been about to relax one */ ;
 	nvm_worker_end();
 }
 
@@ -493,23 +516,30 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 	uint32		index_state = pg_atomic_read_u32(&state->index_state);
 	uint32		total = pg_atomic_read_u32(&state->index_total);
 	bool		none = (entry->flags & NVM_DIR_REBUILT) != 0;
+	bool		relaxed = NvmDirIsRelaxed(entry) ||
+		pg_atomic_read_u32(&state->index_relaxed) != 0;
 	Datum		values[6];
 	bool		nulls[6] = {false};
 
 	if (entry->kind != NVM_DIR_KIND_INDEX || entry->database != MyDatabaseId ||
-		entry->end != 0 || index_state == NVM_INDEXSTATE_NEW ||
-		(index_state == NVM_INDEXSTATE_READY && pg_atomic_read_u64(&state->index_usec) == 0))
+		entry->end != 0 || (index_state == NVM_INDEXSTATE_NEW && !relaxed) ||
+		(index_state == NVM_INDEXSTATE_READY && pg_atomic_read_u64(&state->index_usec) == 0 && !relaxed))
 		return;
 	values[0] = ObjectIdGetDatum(entry->relation);
-	values[1] = CStringGetTextDatum(none ? "none" : "leaves");
-	values[2] = CStringGetTextDatum(index_state == NVM_INDEXSTATE_READY ? "ready" :
+	values[1] = CStringGetTextDatum(none ? "none" :
+									relaxed || pg_atomic_read_u64(&state->index_xid) != 0 ? "full" :
+									"leaves");
+	values[2] = CStringGetTextDatum(relaxed && (index_state == NVM_INDEXSTATE_NEW ||
+											   index_state == NVM_INDEXSTATE_READY) ? "relaxed" :
+									index_state == NVM_INDEXSTATE_READY ? "ready" :
 									index_state == NVM_INDEXSTATE_UNUSED ? "unused" :
 									index_state == NVM_INDEXSTATE_BUILDING ? "rebuilding" :
 									pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR ?
 									"failed" : "waiting");
 	values[3] = Int64GetDatum(pg_atomic_read_u32(&state->index_done));
 	values[4] = Int64GetDatum(total);
-	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_UNUSED;
+	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_UNUSED ||
+		index_state == NVM_INDEXSTATE_NEW;
 	values[5] = Float8GetDatum(pg_atomic_read_u64(&state->index_usec) / 1000.0);
 	nulls[5] = index_state != NVM_INDEXSTATE_READY;
 	tuplestore_putvalues(list->store, list->desc, values, nulls);

@@ -123,6 +123,9 @@ nvm_index_cache_slow(Relation index)
 	cache->meta = meta;
 	cache->dir = dir;
 	cache->persistence = persistence_of(meta);
+	cache->rebuilt = cache->persistence == NVM_INDEX_NOTHING ||
+		(cache->persistence == NVM_INDEX_FULL &&
+		 pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_NEW);
 	cache->allequalimage = (meta->flags & NVM_INDEX_META_EQUALIMAGE) != 0;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 		cache->fast[i] = fast_kind(index_getprocid(index, i + 1, BTORDER_PROC));

@@ -192,7 +192,8 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 	}
 	if (blkno == NVM_INDEX_NONE)
 		return extend_index(index, cache, make_ready);
-	if (cache->persistence != NVM_INDEX_NOTHING)
+	if (cache->persistence != NVM_INDEX_NOTHING &&
+		!nvm_index_is_relaxed(cache->state))
 		drain_alloc();
 	return blkno;
 }

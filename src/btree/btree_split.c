@@ -17,6 +17,7 @@
 
 #include "btree/nvm_btree_change.h"
 #include "btree/nvm_btree_page.h"
+#include "btree/nvm_btree_persist.h"
 #include "miscadmin.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
@@ -131,19 +132,23 @@ nvm_index_make_root(Relation index, NvmIndexCache *cache)
 	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, 0,
 						  NVM_INDEX_LEAF | NVM_INDEX_ROOT, NULL, 0);
 	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
-	nvm_index_put_image(cache, page, image);
+	nvm_index_change_begin(&change, cache, 0);
+	nvm_index_put_image(&change, page, image);
 	pfree(image);
 	NVM_FAILPOINT("btree-root-written");
 
-	nvm_index_change_begin(&change, NvmIndexFlushes(cache, 0));
 	LWLockAcquire(nvm_rel_extend_lock(state), LW_EXCLUSIVE);
 	mine = cache->meta->root == 0;
 	if (mine)
 	{
 		nvm_index_lock_wait(page);
-		nvm_index_change_add(&change, &page->flags, &flags, sizeof(flags));
-		nvm_index_change_add(&change, &cache->meta->root, &root, sizeof(root));
-		nvm_index_change_apply(&change);
+		mine = nvm_index_change_stands(&change);
+		if (mine)
+		{
+			nvm_index_change_add(&change, &page->flags, &flags, sizeof(flags));
+			nvm_index_change_add(&change, &cache->meta->root, &root, sizeof(root));
+			nvm_index_change_apply(&change);
+		}
 		nvm_index_unlock(page, true);
 	}
 	LWLockRelease(nvm_rel_extend_lock(state));
@@ -178,10 +183,10 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, level,
 						  NVM_INDEX_ROOT, items, 2);
 	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
-	nvm_index_put_image(cache, page, image);
+	nvm_index_change_begin(&change, cache, 0);
+	nvm_index_put_image(&change, page, image);
 	NVM_FAILPOINT("btree-newroot-written");
 
-	nvm_index_change_begin(&change, cache->persistence != NVM_INDEX_NOTHING);
 	if (!nvm_index_lock(left, copy->version))
 	{
 		nvm_index_change_end(&change);
@@ -189,6 +194,14 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 		return false;
 	}
 	nvm_index_lock_wait(page);
+	if (!nvm_index_change_stands(&change))
+	{
+		nvm_index_unlock(page, false);
+		nvm_index_unlock(left, false);
+		nvm_index_change_end(&change);
+		nvm_index_free(cache, blkno);
+		return false;
+	}
 	nvm_index_change_add(&change, &page->flags, &flags, sizeof(flags));
 	nvm_index_change_add(&change, &left->flags, &left_flags, sizeof(left_flags));
 	nvm_index_change_add(&change, &cache->meta->root, &root, sizeof(root));
@@ -463,7 +476,8 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 
 /*
  * Make the split that was planned.  False, and nothing done, if the page has
- * changed since, or what it is for is no longer wanted.
+ * changed since, or what it is for is no longer wanted, or the index is no longer
+ * relaxed.
  */
 static bool
 apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
@@ -473,11 +487,12 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
 	NvmIndexPage *right = nvm_index_page(cache->state, plan->right);
 	NvmIndexPage *sibling = NULL;
 	NvmIndexChange change;
+	bool		stands;
 
-	nvm_index_put_image(cache, right, plan->right_image.data);
+	nvm_index_change_begin(&change, cache, copy->level);
+	nvm_index_put_image(&change, right, plan->right_image.data);
 	NVM_FAILPOINT("btree-split-written");
 
-	nvm_index_change_begin(&change, NvmIndexFlushes(cache, copy->level));
 	if (guard != NULL && !lock_incomplete(guard))
 	{
 		nvm_index_change_end(&change);
@@ -497,22 +512,27 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
 		nvm_index_lock_wait(sibling);
 	}
 
-	nvm_index_change_add(&change, &right->flags, &plan->right_flags,
-						 sizeof(plan->right_flags));
-	nvm_index_change_page(&change, left, plan->left_image.data);
-	if (sibling != NULL)
-		nvm_index_change_add(&change, &sibling->left, &plan->right, sizeof(plan->right));
-	nvm_index_change_apply(&change);
+	stands = nvm_index_change_stands(&change);
+	if (stands)
+	{
+		nvm_index_change_add(&change, &right->flags, &plan->right_flags,
+							 sizeof(plan->right_flags));
+		nvm_index_change_page(&change, left, plan->left_image.data);
+		if (sibling != NULL)
+			nvm_index_change_add(&change, &sibling->left, &plan->right, sizeof(plan->right));
+		nvm_index_change_apply(&change);
+	}
 
 	if (sibling != NULL)
-		nvm_index_unlock(sibling, true);
-	nvm_index_unlock(right, true);
-	nvm_index_unlock(left, true);
+		nvm_index_unlock(sibling, stands);
+	nvm_index_unlock(right, stands);
+	nvm_index_unlock(left, stands);
 	if (guard != NULL)
 		nvm_index_unlock(guard->left, false);
 	nvm_index_change_end(&change);
-	NVM_FAILPOINT("btree-split-applied");
-	return true;
+	if (stands)
+		NVM_FAILPOINT("btree-split-applied");
+	return stands;
 }
 
 /*
@@ -567,5 +587,6 @@ bool
 nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 				IndexTuple *items, int nitems, IndexTuple newitem, int newpos)
 {
+	nvm_index_relax_by_split(cache);
 	return split_page(index, cache, copy, items, nitems, newitem, newpos, NULL);
 }

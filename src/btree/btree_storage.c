@@ -19,6 +19,7 @@
 
 #include "access/table.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_persist.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "xact/nvm_storage.h"
@@ -269,7 +270,7 @@ nvm_index_copy_storage(uint32 from, uint32 to)
 	uint32		index_state = pg_atomic_read_u32(&source->index_state);
 	uint32		first;
 
-	if ((nvm_dir_entry(from)->flags & NVM_DIR_REBUILT) != 0 &&
+	if (nvm_index_restarts_empty(from, nvm_dir_entry(from)) &&
 		(index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_BUILDING))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),

@@ -55,6 +55,7 @@ typedef struct NvmIndexCache
 	NvmIndexMeta *meta;
 	uint32		dir;
 	NvmIndexPersistence persistence;
+	bool		rebuilt;		/* the start has emptied it */
 	bool		allequalimage;
 	bool		ascending;		/* of a private copy: entries come in order */
 	uint32		uses;			/* scans, where they are counted */
@@ -303,12 +304,6 @@ extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint
 #define NVM_INDEX_MAX_ENTRY		2704
 
 /*
- * Store an image in a page that nobody can reach but by an old link: all but
- * the lock word, of which the version is raised; flushed if it is to be.
- */
-extern void nvm_index_put_image(NvmIndexCache *cache, NvmIndexPage *page, const char *image);
-
-/*
  * Places of locked pages that change together: by a redo lane, or where the
  * pages do not outlive a restart, simply.  begin takes the lane (an LWLock, may
  * ERROR) and so precedes the page locks; end follows them.
@@ -317,6 +312,8 @@ extern void nvm_index_put_image(NvmIndexCache *cache, NvmIndexPage *page, const 
 typedef struct NvmIndexChange
 {
 	struct NvmRedo *redo;		/* NULL: needs none */
+	NvmRelState *state;
+	bool		keeps;			/* is it to outlive a restart? */
 	int			n;
 	struct
 	{
@@ -326,7 +323,16 @@ typedef struct NvmIndexChange
 	}			piece[NVM_INDEX_CHANGES];
 } NvmIndexChange;
 
-extern void nvm_index_change_begin(NvmIndexChange *change, bool flushes);
+extern void nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 level);
+/*
+ * Store an image in a page that nobody can reach but by an old link, and that the
+ * change is to link: all but the lock word, of which the version is raised; flushed
+ * if it is to be.
+ */
+extern void nvm_index_put_image(const NvmIndexChange *change, NvmIndexPage *page,
+								const char *image);
+/* under the locks of all its pages; false: nothing may be changed, begin again */
+extern bool nvm_index_change_stands(const NvmIndexChange *change);
 extern void nvm_index_change_add(NvmIndexChange *change, void *place, const void *data, Size len);
 /* the whole page, but for the lock word; image gets the next epoch */
 extern void nvm_index_change_page(NvmIndexChange *change, NvmIndexPage *page, char *image);
@@ -334,12 +340,33 @@ extern void nvm_index_change_apply(NvmIndexChange *change);
 extern void nvm_index_change_end(NvmIndexChange *change);
 
 /*
- * Is the memory behind this page to be flushed?  By the index's persistence
- * and the level.
+ * Is a page of this level to outlive a restart, by the index's persistence?
  */
-#define NvmIndexFlushes(cache, level) \
+#define NvmIndexKeeps(cache, level) \
 	((cache)->persistence == NVM_INDEX_FULL || \
 	 ((cache)->persistence == NVM_INDEX_LEAVES && (level) == 0))
+
+/*
+ * Is the index relaxed (btree_relax.c)?  The answer is not older than the lock of a
+ * page that the caller holds: both are sequentially consistent, which costs a load
+ * nothing.
+ */
+static inline bool
+nvm_index_is_relaxed(NvmRelState *state)
+{
+	return __atomic_load_n(&state->index_relaxed.value, __ATOMIC_SEQ_CST) != 0;
+}
+
+/*
+ * Is the memory behind this page to be flushed?  As above, but while the index is
+ * relaxed.  Who asks once for several stores, and does not hold
+ * the lock of each page from then on, asks nvm_index_change_stands.
+ */
+static inline bool
+NvmIndexFlushes(const NvmIndexCache *cache, uint32 level)
+{
+	return NvmIndexKeeps(cache, level) && likely(!nvm_index_is_relaxed(cache->state));
+}
 
 /*
  * Append an entry to a locked page at place `pos` of its order (high key

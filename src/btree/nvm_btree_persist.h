@@ -19,9 +19,19 @@ typedef struct NvmIndexShared
 {
 	ConditionVariable rebuilt;	/* some index has left state BUILDING */
 	pg_atomic_uint32 nabsent;	/* at most so many are not READY: a hint */
+	pg_atomic_uint32 relaxed;	/* some index may be relaxed: a hint */
+	struct Latch *rebuilder;	/* of the rebuilder; valid as long as the memory is */
 } NvmIndexShared;
 
 extern NvmIndexShared *NvmIndexes;
+
+/* does the start empty the index, so that it has to be rebuilt? */
+static inline bool
+nvm_index_restarts_empty(uint32 dir, const NvmDirEntry *entry)
+{
+	return (entry->flags & NVM_DIR_REBUILT) != 0 ||
+		pg_atomic_read_u32(&nvm_relstates[dir].index_relaxed) != 0;
+}
 
 /* how many scans are counted at once in NvmDirEntry.uses */
 #define NVM_INDEX_USES		16
@@ -55,7 +65,7 @@ nvm_index_is_absent(const NvmIndexCache *cache)
 {
 	uint32		state;
 
-	if (likely(cache->persistence != NVM_INDEX_NOTHING))
+	if (likely(!cache->rebuilt))
 		return false;
 	state = pg_atomic_read_u32(&cache->state->index_state);
 	pg_read_barrier();
@@ -98,7 +108,7 @@ nvm_index_is_set(const NvmIndexCache *cache)
 {
 	uint32		state;
 
-	if (likely(cache->persistence != NVM_INDEX_NOTHING))
+	if (likely(!cache->rebuilt))
 		return false;
 	state = pg_atomic_read_u32(&cache->state->index_state);
 	pg_read_barrier();
@@ -111,6 +121,29 @@ nvm_index_is_set(const NvmIndexCache *cache)
 
 /* one scan more */
 extern void nvm_index_count_use(NvmIndexCache *cache);
+
+/* ---- btree_relax.c ---- */
+
+typedef enum NvmIndexRelax
+{
+	NVM_RELAX_AUTO,				/* where a fence is a sync */
+	NVM_RELAX_ON,
+	NVM_RELAX_OFF
+} NvmIndexRelax;
+
+extern int	nvm_index_relax_setting;
+
+/*
+ * The current transaction is about to split a leaf: relax the index if it has
+ * done so often enough.  No lock is held but the relation's.
+ */
+extern void nvm_index_relax_by_split(NvmIndexCache *cache);
+
+/*
+ * For the rebuilder: have indexes durable again of which the transaction has
+ * ended that had relaxed them.  True if some are left.  all: do not ask for that.
+ */
+extern bool nvm_index_end_relaxed(bool all);
 
 /* ---- btree_rebuild_worker.c ---- */
 

@@ -225,8 +225,8 @@ typedef struct NvmDirEntry
 	uint64_t	creation_id;		/* (i) distinguishes uses of one relnumber */
 	uint32_t	kind;				/* (i) */
 	uint32_t	flags;				/* (i) NVM_DIR_* */
-	uint32_t	indexes_clean;		/* incarnation in which VACUUM last cleaned all
-									 * indexes of suspect entries */
+	uint32_t	relaxed;			/* of an index: not 0 if what it holds may not be
+									 * durable, so that the next start empties it */
 	uint32_t	crc;				/* CRC-32C over the (i) fields, id and uuid */
 	uint32_t	temp_owner;			/* (i) backend id of a temporary table */
 	uint32_t	all_visible;		/* blocks in which VACUUM last found nothing but
@@ -242,6 +242,8 @@ typedef struct NvmDirEntry
 #define NVM_DIR_ENTRY_SIZE		128
 
 #define NVM_DIR_COUNT(w)		((uint32_t) (w))	/* of counted */
+#define NvmDirIsRelaxed(entry) \
+	((entry)->kind == NVM_DIR_KIND_INDEX && (entry)->relaxed != 0)
 
 /*
  * A redo lane: NVM_REDO_LANE_UNITS units of the extent of kind NVM_EXT_REDO.

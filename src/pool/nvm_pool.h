@@ -201,6 +201,8 @@ struct NvmRelState
 	uint32		dir;			/* own id; 0 = unused */
 	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
 	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
+	pg_atomic_uint32 index_relaxed; /* btree/btree_relax.c: of an index, nobody sees
+									 * to it that what he stores is durable */
 	pg_atomic_uint32 nlarge;	/* NVM_EXT_LARGE extents it owns */
 	pg_atomic_uint64 large_units;	/* and their units */
 	uint32		dir_next;		/* next id in the hash chain; dir_lock */
@@ -226,6 +228,7 @@ struct NvmRelState
 	pg_atomic_uint64 index_usec;	/* what it took */
 	pg_atomic_uint64 index_xid; /* older transactions' rows may have their entries
 								 * by the rebuild */
+	pg_atomic_uint64 index_relaxer; /* who has relaxed it: btree/btree_relax.c */
 	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 
@@ -383,6 +386,8 @@ extern void nvm_dir_walk(NvmDirCallback fn, void *arg);
 /* store the end stamp, durable on return; undo of that */
 extern void nvm_dir_set_end(uint32 id, uint64 stamp);
 extern void nvm_dir_clear_end(uint32 id, uint64 stamp);
+/* store NvmDirEntry.relaxed, flushed */
+extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
 
 /*
  * Free everything the entry owns, then the entry.  Idempotent across crashes:

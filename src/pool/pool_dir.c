@@ -264,6 +264,20 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 	}
 }
 
+/*
+ * Say of an index that the next start is to empty it, or not any more; flushed,
+ * not fenced.  The caller sees to it that the storage stays what it is.
+ */
+void
+nvm_dir_set_relaxed(uint32 id, bool relaxed)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+
+	Assert(entry->kind == NVM_DIR_KIND_INDEX);
+	__atomic_store_n(&entry->relaxed, relaxed ? 1 : 0, __ATOMIC_RELEASE);
+	nvm_flush(&entry->relaxed, sizeof(entry->relaxed));
+}
+
 /* ---- how many extents there are at least ---- */
 
 /*
@@ -617,6 +631,25 @@ nvm_dir_scan(uint64 nowned)
 }
 
 /*
+ * Empty an index that is to be rebuilt from its table, and any storage that is to
+ * be empty.
+ */
+static void
+empty_after_start(uint32 id, bool always)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+	bool		relaxed = NvmDirIsRelaxed(entry);
+
+	if (relaxed)
+		pg_atomic_write_u32(&nvm_relstates[id].index_relaxed, 1);
+	if ((entry->flags & NVM_DIR_REBUILT) != 0 || relaxed)
+		pg_atomic_write_u32(&nvm_relstates[id].index_state, NVM_INDEXSTATE_ABSENT);
+	else if (!always)
+		return;
+	nvm_dir_empty(id);
+}
+
+/*
  * What no restart keeps: temporary tables, whose sessions are gone, and after
  * a crash the contents of UNLOGGED tables, as PostgreSQL empties their
  * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
@@ -647,11 +680,7 @@ nvm_dir_reset_after_start(NvmDirReset reset)
 			what = NVM_DIR_RESET_EMPTY;
 		if ((flags & NVM_DIR_TEMP) || what > NVM_DIR_RESET_EMPTY)
 			nvm_dir_reclaim(id);
-		else if (what == NVM_DIR_RESET_EMPTY || (flags & NVM_DIR_REBUILT))
-		{
-			nvm_dir_empty(id);
-			if (flags & NVM_DIR_REBUILT)
-				pg_atomic_write_u32(&nvm_relstates[id].index_state, NVM_INDEXSTATE_ABSENT);
-		}
+		else
+			empty_after_start(id, what == NVM_DIR_RESET_EMPTY);
 	}
 }

@@ -187,7 +187,7 @@ nvm_dir_entry_crc(uint32 id, const NvmDirEntry *entry)
 
 	copy.begin = 0;
 	copy.end = 0;
-	copy.indexes_clean = 0;
+	copy.relaxed = 0;
 	copy.all_visible = 0;
 	copy.uses = 0;
 	copy.counted = 0;

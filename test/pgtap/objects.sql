@@ -107,6 +107,7 @@ SELECT results_eq(
 	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
 	  ('nvm.pool_max_size', 'postmaster', 'MB', '64', '16777216', '65536'),
 	  ('nvm.redo_limit', 'sighup', 'kB', '0', '2147483647', '16384'),
+	  ('nvm.relax_indexes', 'superuser', NULL, NULL, NULL, 'auto'),
 	  ('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on')$$,
 	'the settings');
 SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'nvm.%' AND short_desc IS NULL$$, 'every setting is described');

@@ -28,12 +28,12 @@ my @workloads = (
 	'savepoints' => [qw(savepoint abandoned-undo long-undo)],
 	'large'      => [qw(large)],
 	'vacuum'     => [qw(vacuum reuse larger)],
-	'index'      => [qw(bt-insert bt-first bt-same bt-concurrent bt-update bt-abort bt-vacuum bt-neighbours)],
+	'index'      => [qw(bt-insert bt-first bt-same bt-concurrent bt-update bt-abort bt-vacuum bt-neighbours bt-relax)],
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
 	(map { $_ => [ NvmCrashKinds::of($_) ] } qw(built-in online-ddl notify)),
 	'recovery'   => [qw(after-crash recovery old-marks uncounted in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
-		  bt-empty-leaves bt-leaves bt-none bt-recovery)],);
+		  bt-empty-leaves bt-leaves bt-none bt-relaxed bt-recovery)],);
 
 # Fences that cannot be crashed at here, and why.
 my %never = %NvmCrashScenarios::unreachable;
