@@ -68,7 +68,7 @@ $node->check_clean('after the loss of power');
 # whose order is another than before
 $node->safe_psql('postgres', <<SQL);
 CREATE FUNCTION shift() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 0';
-CREATE FUNCTION shifted(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN \$1 + shift(); END';
+CREATE FUNCTION shifted(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN \$1 + public.shift(); END';
 CREATE TABLE lie (a int, n int) USING nvm;
 INSERT INTO lie SELECT i FROM generate_series(1, 100) i;
 CREATE INDEX lie_brin ON lie USING brin (shifted(a)) WHERE a % 2 = 0;
