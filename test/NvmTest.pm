@@ -616,12 +616,29 @@ sub wait_reopened
 sub poll_query_until
 {
 	my ($self, @query) = @_;
+	return _unless_broken_pipe(sub { scalar $self->SUPER::poll_query_until(@query) });
+}
+
+# The same.  psql has read nothing of a query that fits into one write, so asking
+# again asks once.
+sub psql
+{
+	my ($self, $dbname, $sql, @params) = @_;
+	my $list = wantarray;
+	my $ask = sub { $list ? $self->SUPER::psql($dbname, $sql, @params) : scalar $self->SUPER::psql($dbname, $sql, @params) };
+	my @answer = length($sql) > 4096 ? $ask->() : _unless_broken_pipe($ask);
+	return $list ? @answer : $answer[0];
+}
+
+sub _unless_broken_pipe
+{
+	my ($ask) = @_;
 	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
 
 	while (1)
 	{
-		my $result = eval { $self->SUPER::poll_query_until(@query); };
-		return $result unless $@;
+		my @answer = eval { $ask->(); };
+		return wantarray ? @answer : $answer[0] unless $@;
 		die $@ if $@ !~ /Broken pipe/ || time() >= $end;
 		usleep(20_000);
 	}
