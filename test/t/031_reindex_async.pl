@@ -89,11 +89,16 @@ sub wait_phase
 	return;
 }
 
-# is the last commit record of what is done flushed?
+# Is the last commit record of what is done flushed?  A session asks that has read all
+# that it needs of the catalogs: it may prune a page when it reads them, or set hint
+# bits, and that is WAL which nobody has flushed.
 sub flushed_after
 {
 	my ($do) = @_;
+	my $question = 'SELECT CASE WHEN pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() THEN 1 ELSE 0 END';
+	my $asks = $node->session($question);
 	$do->();
-	return $node->safe_psql('postgres',
-		"SELECT CASE WHEN pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() THEN 1 ELSE 0 END");
+	my $flushed = $asks->sql($question);
+	$asks->drop;
+	return $flushed;
 }
