@@ -34,6 +34,9 @@
 #define APPEND_AREAS		64
 /* free cells that make a block worth a note by VACUUM */
 #define NOTE_CELLS			8
+/* where a fence is a sync: blocks freed with one, and how far they are looked for */
+#define RECLAIM_NEIGHBOURS	48
+#define RECLAIM_LOOKS		64
 
 static inline void
 clear_bits(uint64 *bits, uint32 cell, uint32 n)
@@ -204,29 +207,36 @@ not_handed_out(NvmBlock *block, uint32 alloc_inc)
 	}
 }
 
-/*
- * Free the retired areas and stub tails of a block that nobody can be standing
- * on.  One fence for all of them: before their cells count as free, they are
- * zeroed durably, and durably no area starts in them.  Otherwise a crash could
- * show, as a version, the middle of a row that is being written over them.
- * Returns the number of free cells.
- *
- * Caller holds the block's allocation lock, and possibly its row lock.
- */
-uint32
-nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
+/* a block of which areas are being freed */
+typedef struct Reclaiming
 {
-	struct GlobalVisState *vistest = GlobalVisTestFor(NULL);
+	NvmBlock   *block;
+	LWLock	   *lock;			/* allocation lock to be released, or NULL */
+	LWLock	   *rowlock;		/* the same of row locks */
+	uint32		alloc_inc;		/* as it was found */
+	int			n;				/* areas: where each begins, how many cells */
 	uint8		area[NVM_CELLS];
 	uint8		ncells[NVM_CELLS];
-	int			n = 0;
+} Reclaiming;
+
+/*
+ * First half of nvm_space_reclaim: zero what can be freed, flush that and the
+ * header.  Stores to durable memory end here.
+ */
+static void
+reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest,
+			 Reclaiming *r)
+{
 	uint32		off = NVM_FIRST_CELL - 1;
 	LWLock	   *rowlock = nvm_row_lock(state->dir, block->blkno);
 	bool		mine = LWLockHeldByMe(rowlock);
 	bool		locked = mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE);
-	uint32		alloc_inc = block->alloc_inc;
 
-	if (alloc_inc != NvmPool->incarnation)
+	r->block = block;
+	r->rowlock = locked && !mine ? rowlock : NULL;
+	r->alloc_inc = block->alloc_inc;
+	r->n = 0;
+	if (r->alloc_inc != NvmPool->incarnation)
 		nvm_block_sanitize(block);
 
 	memset(block->retired, 0, sizeof(block->retired));
@@ -268,24 +278,94 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 		zero_cells(block, from, to);
 		if (from == off)
 			nvm_start_clear(block, off);
-		area[n] = from;
-		ncells[n++] = to - from;
+		r->area[r->n] = from;
+		r->ncells[r->n++] = to - from;
 	}
-	if (n > 0)
-	{
+	if (r->n > 0)
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
-		nvm_drain("space-reclaim");
-		for (int i = 0; i < n; i++)
-		{
-			nvm_poison_cells(block, area[i], area[i] + ncells[i]);
-			clear_bits(block->used, area[i], ncells[i]);
-		}
-		nvm_freemap_promising(state, block->blkno);
+}
+
+/*
+ * Second half, after a fence: the cells may be handed out.
+ */
+static void
+reclaim_free(NvmRelState *state, Reclaiming *r)
+{
+	NvmBlock   *block = r->block;
+
+	for (int i = 0; i < r->n; i++)
+	{
+		nvm_poison_cells(block, r->area[i], r->area[i] + r->ncells[i]);
+		clear_bits(block->used, r->area[i], r->ncells[i]);
 	}
-	if (locked && !mine)
-		LWLockRelease(rowlock);
-	if (alloc_inc != NvmPool->incarnation)
-		not_handed_out(block, alloc_inc);
+	if (r->n > 0)
+		nvm_freemap_promising(state, block->blkno);
+	if (r->rowlock != NULL)
+		LWLockRelease(r->rowlock);
+	if (r->alloc_inc != NvmPool->incarnation)
+		not_handed_out(block, r->alloc_inc);
+	if (r->lock != NULL)
+		LWLockRelease(r->lock);
+}
+
+/*
+ * Where a fence is a sync: zero in the next blocks, too, what can be freed there, so
+ * that one fence does for all.  Waits for no lock.  Returns how many there are.
+ */
+static int
+reclaim_neighbours(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest,
+				   Reclaiming *list)
+{
+	uint32		end = Min(blk + 1 + RECLAIM_LOOKS, pg_atomic_read_u32(&state->nblocks));
+	int			n = 0;
+
+	for (blk++; blk < end && n < RECLAIM_NEIGHBOURS; blk++)
+	{
+		NvmBlock   *block = nvm_block(state, blk);
+		LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
+
+		/* what has to be verified or sanitized first costs more than this fence */
+		if (!nvm_unit_is_sound(block) || !nvm_block_has_retired(block) ||
+			LWLockHeldByMe(lock) || !LWLockConditionalAcquire(lock, LW_EXCLUSIVE))
+			continue;
+		if (nvm_block_is_initialised(state, block, blk) &&
+			block->alloc_inc == NvmPool->incarnation)
+		{
+			reclaim_zero(state, block, vistest, &list[n]);
+			list[n++].lock = lock;
+		}
+		else
+			LWLockRelease(lock);
+	}
+	return n;
+}
+
+/*
+ * Free the retired areas and stub tails of a block that nobody can be standing
+ * on.  One fence for all of them: before their cells count as free, they are
+ * zeroed durably, and durably no area starts in them.  Otherwise a crash could
+ * show, as a version, the middle of a row that is being written over them.
+ * Returns the number of free cells.
+ *
+ * Caller holds the block's allocation lock, and possibly its row lock.
+ */
+uint32
+nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
+{
+	static Reclaiming list[1 + RECLAIM_NEIGHBOURS];
+	struct GlobalVisState *vistest = GlobalVisTestFor(NULL);
+	int			n = 1;
+
+	reclaim_zero(state, block, vistest, &list[0]);
+	list[0].lock = NULL;
+	if (list[0].n > 0)
+	{
+		if (nvm_persist_in_force != NVM_PERSIST_PMEM)
+			n += reclaim_neighbours(state, block->blkno, vistest, &list[1]);
+		nvm_drain("space-reclaim");
+	}
+	while (n > 0)
+		reclaim_free(state, &list[--n]);
 	return free_cells(block);
 }
 
