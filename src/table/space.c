@@ -222,15 +222,20 @@ typedef struct Reclaiming
 /*
  * First half of nvm_space_reclaim: zero what can be freed, flush that and the
  * header.  Stores to durable memory end here.
+ *
+ * In a neighbour no row lock is taken, and so no stub cut, as others would wait for
+ * the lock until the fence is over; nor are large values given back, for each of
+ * which we would wait.
  */
 static void
 reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest,
-			 Reclaiming *r)
+			 bool neighbour, Reclaiming *r)
 {
 	uint32		off = NVM_FIRST_CELL - 1;
 	LWLock	   *rowlock = nvm_row_lock(state->dir, block->blkno);
 	bool		mine = LWLockHeldByMe(rowlock);
-	bool		locked = mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE);
+	bool		locked = !neighbour &&
+		(mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE));
 
 	r->block = block;
 	r->rowlock = locked && !mine ? rowlock : NULL;
@@ -249,11 +254,13 @@ reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest
 
 		if (nvm_begin_is(begin, NVM_STAMP_RETIRED))
 			from = off;
-		else if (nvm_begin_is(begin, NVM_STAMP_STUB) && to > off + 1 && locked)
+		else if (nvm_begin_is(begin, NVM_STAMP_STUB) && to > off + 1)
 			from = off + 1;
 		else
 			continue;
-		if (!retired_is_free(v, begin, vistest))
+		if ((from > off && !locked) ||
+			(neighbour && to > off + 1 && (v->flags & NVM_VF_LARGE) != 0) ||
+			!retired_is_free(v, begin, vistest))
 		{
 			/* later, then: the hint keeps the block in the search */
 			if (from == off)
@@ -310,7 +317,7 @@ reclaim_free(NvmRelState *state, Reclaiming *r)
 
 /*
  * Where a fence is a sync: zero in the next blocks, too, what can be freed there, so
- * that one fence does for all.  Waits for no lock.  Returns how many there are.
+ * that one fence does for all.  Waits for nothing.  Returns how many there are.
  */
 static int
 reclaim_neighbours(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest,
@@ -331,8 +338,12 @@ reclaim_neighbours(NvmRelState *state, uint32 blk, struct GlobalVisState *vistes
 		if (nvm_block_is_initialised(state, block, blk) &&
 			block->alloc_inc == NvmPool->incarnation)
 		{
-			reclaim_zero(state, block, vistest, &list[n]);
-			list[n++].lock = lock;
+			reclaim_zero(state, block, vistest, true, &list[n]);
+			list[n].lock = lock;
+			if (list[n].n > 0)
+				n++;
+			else
+				reclaim_free(state, &list[n]);
 		}
 		else
 			LWLockRelease(lock);
@@ -356,7 +367,7 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	struct GlobalVisState *vistest = GlobalVisTestFor(NULL);
 	int			n = 1;
 
-	reclaim_zero(state, block, vistest, &list[0]);
+	reclaim_zero(state, block, vistest, false, &list[0]);
 	list[0].lock = NULL;
 	if (list[0].n > 0)
 	{
@@ -364,8 +375,12 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 			n += reclaim_neighbours(state, block->blkno, vistest, &list[1]);
 		nvm_drain("space-reclaim");
 	}
-	while (n > 0)
-		reclaim_free(state, &list[--n]);
+	for (int i = n - 1; i >= 0; i--)
+		reclaim_free(state, &list[i]);
+
+	/* meanwhile the neighbours looked full, and others may have passed them by */
+	if (n > 1 && pg_atomic_read_u32(&state->hint_next) > block->blkno + 1)
+		pg_atomic_write_u32(&state->hint_next, block->blkno + 1);
 	return free_cells(block);
 }
 
