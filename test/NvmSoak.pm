@@ -570,7 +570,7 @@ sub _look_at_log
 		next if $line =~ /FATAL: .*canceling authentication due to timeout/ &&
 		  $log =~ /received fast shutdown request.*\Q$line\E/s;
 		# of REINDEX CONCURRENTLY that a crash has ended
-		next if $line =~ /WARNING: .*cannot reindex invalid index/;
+		next if $line =~ /WARNING: .*(?:cannot reindex|skipping reindex of) invalid index/;
 		# with autovacuum_naptime of a second that is after one second
 		next if $line =~ /WARNING: .*autovacuum worker took too long to start; canceled/;
 		# on tmpfs; the header was being written when the power failed
