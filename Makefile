@@ -131,7 +131,7 @@ ISOLATION = $(filter-out $(TOO_NEW),$(patsubst test/specs/%.spec,%,$(sort $(wild
 ISOLATION_OPTS = --inputdir=test --temp-instance=tmp_check_iso \
 	--temp-config=test/regress/nvm.conf
 TAP_TESTS = 1
-PROVE_TESTS ?= test/t/*.pl
+PROVE_TESTS ?= test/t/*/*.pl
 
 EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso \
 	$(POOLCHECK) $(POOLCHECK_OBJS)

@@ -335,16 +335,22 @@ tier_pgtap() {
 	cp "$work/tmp/pgtap.log" "$work/log/pgtap.d/" 2>/dev/null
 }
 
-# The TAP tests that take longest in their long form, by their numbers; t/072,
-# t/074 and t/036 have pools of gigabytes and wait for each other
-longest="011 092 086 085 010 099 095 074 021 054 080 070 012 036 020 046 076 043 072"
+# The TAP tests that take longest come first, so that none of them runs alone at the end.
+# size/wide_and_large, size/bulk and recovery/restart_time have pools of gigabytes and wait
+# for each other.
+longest="power/power_failure recovery/crash_fences btree/index_crash space/update_churn
+	stress/mixed_soak ddl/index_ddl ddl/alter_forms btree/settle btree/model btree/persistence
+	size/bulk stress/clients ddl/ddl_crash basic/differential_kinds xid/xid_promise
+	recovery/concurrent_crash recovery/restart_time basic/differential pool/bad_input
+	commit/not_resurrected recovery/vacuum_index_wal power/any_moment stress/interrupts
+	space/leaks prepared/prepared_stress size/wide_and_large"
 
 tap_order() {			# all TAP tests, those first
-	local n t first=
-	for n in $longest; do
-		first="$first $(echo test/t/"${n}"_*.pl)"
+	local name t first=
+	for name in $longest; do
+		first="$first $(echo test/t/"${name%/*}"/[0-9][0-9]_"${name#*/}".pl)"
 	done
-	for t in $first test/t/*.pl; do
+	for t in $first test/t/*/*.pl; do
 		[ -f "$t" ] && echo "$t"
 	done | awk '!seen[$0]++' | tr '\n' ' '
 }
@@ -355,11 +361,11 @@ tier_tap() {
 	local limit=${NVM_TAP_LIMIT:-1600} provers=$((jobs + 1)) tests=${PROVE_TESTS:-} status
 	if [ "$long" = 1 ]; then
 		limit=10800
-		[ -n "$tests" ] || tests=$(tap_order)
 	fi
+	[ -n "$tests" ] || tests=$(tap_order)
 	timeout $limit \
 		make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$provers --timer" \
-		${tests:+PROVE_TESTS="$tests"} 2>&1 3>&- | tee "$log" | tap_progress
+		PROVE_TESTS="$tests" 2>&1 3>&- | tee "$log" | tap_progress
 	status=${PIPESTATUS[0]}
 	# shellcheck disable=SC2046
 	calm $(count_prove "$status") tmp_check/log/*.log
@@ -397,19 +403,19 @@ powerfail_progress() {	# each crash as it is explored
 tier_soak() {
 	local minutes=${NVM_SOAK_MINUTES:-60} out=${NVM_SOAK_OUT:-$work/log/soak.d} status
 	NVM_SOAK_MINUTES=$minutes NVM_SOAK_OUT=$out timeout $((minutes * 120 + 1800)) \
-		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=--timer PROVE_TESTS=test/t/106_soak.pl 2>&1 3>&- |
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=--timer PROVE_TESTS=test/t/stress/04_soak.pl 2>&1 3>&- |
 		tee "$log" | sed -un '/^# \[[0-9:]*\] /s/^# //p;/^# .*, crash [0-9]/p' >&3
 	status=${PIPESTATUS[0]}
 	python3 test/soak/plot.py "$out" >>"$log" 2>&1
 	# shellcheck disable=SC2046
-	calm $(count_prove "$status") tmp_check/log/106*.log
+	calm $(count_prove "$status") tmp_check/log/04_soak*.log
 }
 
 # how many images and for how long, test/fuzz/run says
 tier_fuzz() {
 	local minutes=${NVM_FUZZ_MINUTES:-20} status
 	NVM_FUZZ_IMAGES=${NVM_FUZZ_IMAGES:-600} NVM_FUZZ_MINUTES=$minutes timeout $((minutes * 120 + 1800)) \
-		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=-v PROVE_TESTS=test/t/101_fuzz.pl 2>&1 3>&- |
+		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=-v PROVE_TESTS=test/t/damage/07_fuzz.pl 2>&1 3>&- |
 		tee "$log" | fuzz_progress
 	status=${PIPESTATUS[0]}
 	# shellcheck disable=SC2046

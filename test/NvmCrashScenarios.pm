@@ -84,33 +84,33 @@ our %unreachable = ();
 
 # Names that another test crashes at.
 our %elsewhere = (
-	'orphan-candidates' => '052_orphans',
-	'orphan-ended'      => '052_orphans',
-	'reset-request'     => '053_reset_pool',
-	'reset-requested'   => '053_reset_pool',
-	'reset-moved'       => '053_reset_pool',
-	'reset-unbound'     => '053_reset_pool',
-	'reset-forgotten'   => '053_reset_pool',
-	'bypass-note'       => '055_bypassed',
-	'bypass-noted'      => '055_bypassed',
-	'place-note'        => '061_pool_name',
-	'place-noted'       => '061_pool_name',
-	'witness-note'      => '055_bypassed',
-	'witness-noted'     => '055_bypassed',
-	'pool-create'       => '059_new_pools',
-	'pool-create-lock'  => '059_new_pools',
-	'pool-hide'         => '061_pool_name',
-	'pool-hidden'       => '061_pool_name',
-	'old-marks'         => '059_new_pools',
-	'old-marks-gone'    => '059_new_pools',
-	'pool-redo-make'    => '094_redo_lanes',
-	'ddl-convert-index' => '093_btree_ddl',
-	'ddl-swapped-table' => '093_btree_ddl',
-	'ddl-settle-index'  => '095_btree_ddl_crash',
-	'copy-index-block'  => '095_btree_ddl_crash',
-	'gap-undecided'     => '083_aborted_takeover',
-	'rowlock-elsewhere' => '110_asked_while_it_ends',
-	'gap-end-seen'      => '083_rolled_back_reindex',);
+	'orphan-candidates' => 'ddl/12_orphans',
+	'orphan-ended'      => 'ddl/12_orphans',
+	'reset-request'     => 'pool/04_reset_pool',
+	'reset-requested'   => 'pool/04_reset_pool',
+	'reset-moved'       => 'pool/04_reset_pool',
+	'reset-unbound'     => 'pool/04_reset_pool',
+	'reset-forgotten'   => 'pool/04_reset_pool',
+	'bypass-note'       => 'recovery/07_bypassed',
+	'bypass-noted'      => 'recovery/07_bypassed',
+	'place-note'        => 'pool/03_pool_name',
+	'place-noted'       => 'pool/03_pool_name',
+	'witness-note'      => 'recovery/07_bypassed',
+	'witness-noted'     => 'recovery/07_bypassed',
+	'pool-create'       => 'pool/02_new_pools',
+	'pool-create-lock'  => 'pool/02_new_pools',
+	'pool-hide'         => 'pool/03_pool_name',
+	'pool-hidden'       => 'pool/03_pool_name',
+	'old-marks'         => 'pool/02_new_pools',
+	'old-marks-gone'    => 'pool/02_new_pools',
+	'pool-redo-make'    => 'recovery/05_redo_lanes',
+	'ddl-convert-index' => 'ddl/01_index_ddl',
+	'ddl-swapped-table' => 'ddl/01_index_ddl',
+	'ddl-settle-index'  => 'ddl/04_index_ddl_crash',
+	'copy-index-block'  => 'ddl/04_index_ddl_crash',
+	'gap-undecided'     => 'gap/04_aborted_takeover',
+	'rowlock-elsewhere' => 'commit/12_asked_while_it_ends',
+	'gap-end-seen'      => 'prepared/05_rolled_back_reindex',);
 
 sub one
 {
@@ -767,7 +767,7 @@ sub choose
 
 	foreach my $name (sort keys %$names)
 	{
-		my $test = NvmCrashBtree::is_ours($name) ? '092_btree_crash' : $elsewhere{$name};
+		my $test = NvmCrashBtree::is_ours($name) ? 'btree/09_index_crash' : $elsewhere{$name};
 
 		$here{$name} = $names->{$name};
 		next unless $test;

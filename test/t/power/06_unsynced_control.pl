@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $dir     = PostgreSQL::Test::Utils::tempdir();
-my $library = "$FindBin::RealBin/../tools/nvm_sync.so";
+my $library = "$FindBin::RealBin/../../tools/nvm_sync.so";
 die "$library is missing" unless -e $library;
 $ENV{NVM_SYNC_DIR} = $dir;
 

@@ -16,7 +16,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $module = dirname(abs_path($0)) . '/../tools/nvm_xids';
+my $module = dirname(abs_path($0)) . '/../../tools/nvm_xids';
 my $segment = 1 << 20;
 
 my $node = NvmTest->new('wrap');

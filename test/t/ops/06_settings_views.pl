@@ -17,7 +17,7 @@ $node->init;
 $node->append_conf('postgresql.conf', 'autovacuum = off');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
-my $readme = slurp_file("$FindBin::RealBin/../../README.md");
+my $readme = slurp_file("$FindBin::RealBin/../../../README.md");
 
 # ---- settings
 my %takes_effect = (postmaster => 'restart', sighup => 'reload', superuser => 'at once, superusers', user => 'at once');

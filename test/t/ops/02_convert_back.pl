@@ -20,7 +20,7 @@ $node->start;
 local $ENV{PGHOST} = $node->host;
 local $ENV{PGPORT} = $node->port;
 my $file   = PostgreSQL::Test::Utils::tempdir() . '/dump';
-my $readme = slurp_file("$FindBin::RealBin/../../README.md");
+my $readme = slurp_file("$FindBin::RealBin/../../../README.md");
 my $major  = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int / 10000");
 
 # ---- the queries

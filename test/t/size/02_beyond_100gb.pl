@@ -21,7 +21,7 @@ my $gb = 152;      # a seventh is lost where extents of 8 MB do not fill chunks
 my $node = NvmTest->new('huge');
 
 # the server would have the holes in the pool allocated, or refuse it
-my $library = "$FindBin::RealBin/../tools/nvm_room.so";
+my $library = "$FindBin::RealBin/../../tools/nvm_room.so";
 die "$library is missing" unless -e $library;
 
 sub start

@@ -23,7 +23,7 @@ use Time::HiRes qw(usleep);
 
 my $clients = 16;
 my $dir     = PostgreSQL::Test::Utils::tempdir();
-my $library = "$FindBin::RealBin/../tools/nvm_sync.so";
+my $library = "$FindBin::RealBin/../../tools/nvm_sync.so";
 die "$library is missing" unless -e $library;
 
 my $node = NvmTest->new('group');

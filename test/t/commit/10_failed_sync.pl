@@ -23,7 +23,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my $dir     = PostgreSQL::Test::Utils::tempdir();
-my $library = "$FindBin::RealBin/../tools/nvm_sync.so";
+my $library = "$FindBin::RealBin/../../tools/nvm_sync.so";
 die "$library is missing" unless -e $library;
 $ENV{NVM_SYNC_DIR} = $dir;
 
