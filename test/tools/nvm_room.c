@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_room.c
- *	  Preloaded library (LD_PRELOAD) for t/073_beyond_100gb.pl, whose pool is
+ *	  Preloaded library (LD_PRELOAD) for t/size/02_beyond_100gb.pl, whose pool is
  *	  larger than the device that it lies on: pretends that there is room for
  *	  all of it, and that the file system has allocated it.
  *

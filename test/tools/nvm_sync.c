@@ -2,8 +2,8 @@
  *
  * nvm_sync.c
  *	  Preloaded library (LD_PRELOAD) that stands between a server and the
- *	  fdatasync() and fsync() of its pool, for t/057_group_commit.pl,
- *	  t/083_failed_sync.pl and t/083_unsynced_control.pl.
+ *	  fdatasync() and fsync() of its pool, for t/commit/09_group_commit.pl,
+ *	  t/commit/10_failed_sync.pl and t/power/06_unsynced_control.pl.
  *
  * Files in directory $NVM_SYNC_DIR say what happens to a sync of a file whose
  * name ends in "/pool":

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# As 020, with every kind of statement: schemas h and n hold the same tables of
+# As 02_differential, with every kind of statement: schemas h and n hold the same tables of
 # many column types, with foreign keys, triggers, partitions, a materialized
 # view; h's tables are heap, n's are nvm but for one partition.  The server
 # itself makes up each statement from what the catalog says there is at that

@@ -1,4 +1,4 @@
--- Objects of 080_differential_kinds.pl.
+-- Objects of basic/03_differential_kinds.pl.
 CREATE EXTENSION pg_nvm;
 CREATE EXTENSION bloom;
 CREATE EXTENSION btree_gist;

@@ -2,7 +2,7 @@
 
 # An index that a transaction splits again and again is relaxed (src/btree/README.md,
 # "Relaxed"): nothing that is stored there waits for a fence, a crash has it rebuilt, and
-# when the transaction is over it is made durable at once.  t/092 crashes at each step.
+# when the transaction is over it is made durable at once.  t/btree/09_index_crash crashes at each step.
 
 use strict;
 use warnings;

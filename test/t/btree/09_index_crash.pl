@@ -25,8 +25,8 @@ my $only = $ENV{NVM_CRASH_ONLY};
 
 # Names that nothing reaches, and why.
 my %unreachable = (
-	'btree-scan-left' => 'stores nothing; t/090 stops scans there',
-	'pool-redo-make'  => 'the first split of a pool; t/094');
+	'btree-scan-left' => 'stores nothing; t/btree/01_scan stops scans there',
+	'pool-redo-make'  => 'the first split of a pool; t/recovery/05_redo_lanes');
 
 note("seed $NvmCrash::seed");
 my %all   = NvmCrash::failpoint_names();

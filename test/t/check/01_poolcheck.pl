@@ -4,7 +4,7 @@
 # after a shutdown, a crash, a loss of power; every kind of damage is named, in
 # the words and at the place of nvm.check_pool() and nvm.check(); no damage makes
 # it crash or hang; it changes nothing, and refuses what a server holds.  The
-# images of t/011 and t/092 are checked by it, too.
+# images of t/power/01_power_failure and t/btree/09_index_crash are checked by it, too.
 #
 # Long form: 3000 pools damaged by chance, here 60.
 

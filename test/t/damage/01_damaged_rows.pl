@@ -2,7 +2,7 @@
 
 # Bits that flip in the blocks of a table: what depends on them says so, names
 # the place, and the server and the other rows live on.  Mostly with nvm.ignore_damage, which
-# keeps the first look at a block from finding them (t/102 is about that): what is left
+# keeps the first look at a block from finding them (t/damage/02_first_look is about that): what is left
 # is saved in this way.
 
 use strict;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # The first who comes to a block of a table, a page of an index or a large value after a start
-# verifies it: one kind of damage at a time, most of which t/101 has found in the form of a crash
+# verifies it: one kind of damage at a time, most of which t/damage/07_fuzz has found in the form of a crash
 # of the server, a statement without end, or an answer that was wrong without a word.
 # Each statement that meets it is an error that names the place, others are served, and
 # nvm.check() finds it.

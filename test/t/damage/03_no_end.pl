@@ -15,7 +15,7 @@ use Test::More;
 my $node = NvmTest->new('no_end');
 $node->init;
 $node->append_conf('postgresql.conf', 'autovacuum = off');
-# t/102 is about the first look at a block, which finds these: here about what guards who is beyond it
+# t/damage/02_first_look is about the first look at a block, which finds these: here about what guards who is beyond it
 $node->append_conf('postgresql.conf', 'nvm.ignore_damage = on');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# What t/093 leaves out of ALTER TABLE: the other forms of its grammar, on tables
+# What t/ddl/01_index_ddl leaves out of ALTER TABLE: the other forms of its grammar, on tables
 # with every kind of index; typed tables, inheritance, partitions; several
 # forms in one command; event triggers that look at the table meanwhile.
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # DDL of tables whose indexes are nvm_btree, and of these indexes, and the death
-# of the server at the fences and failpoints that it comes to (t/054 has the
+# of the server at the fences and failpoints that it comes to (t/ddl/03_ddl_crash has the
 # same for tables with built-in indexes).
 
 use strict;

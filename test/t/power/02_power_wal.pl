@@ -2,7 +2,7 @@
 
 # Loss of power around PostgreSQL's own writes of WAL, in transactions of both worlds,
 # and WAL that goes on beyond what had been flushed: to the end of any record, or
-# not quite.  t/011 has the WAL as far as it was flushed, and more places.
+# not quite.  t/power/01_power_failure has the WAL as far as it was flushed, and more places.
 #
 # Long form: more writes of more scenarios, three images of each kind; here two writes
 # of some, and one image.

@@ -6,7 +6,7 @@
 # transaction leaves the same traces in nvm tables and in a heap table; whatever
 # was cut off left none, whatever committed left all.
 #
-# NVM_STRESS_SECONDS, NVM_STRESS_SEED, NVM_STRESS_AM: as in 021_stress.pl
+# NVM_STRESS_SECONDS, NVM_STRESS_SEED, NVM_STRESS_AM: as in stress/01_clients.pl
 #
 # Long form: two minutes, here 12 seconds.
 
