@@ -164,8 +164,6 @@ nvm_bitmap_iterate(TableScanDesc scan, OffsetNumber *offsets, NvmBitmapPage *pag
 	return true;
 }
 
-#define NVM_BITMAP_CALLBACKS \
-	.scan_bitmap_next_tuple = nvm_scan_bitmap_next
 #define NVM_BITMAP_IS_STREAM	1
 #define NvmBitmapNoPrefetch(node)	((void) 0)
 #else
@@ -181,9 +179,6 @@ nvm_bitmap_page(const TBMIterateResult *tbmres, NvmBitmapPage *page)
 	page->offsets = tbmres->offsets;
 }
 
-#define NVM_BITMAP_CALLBACKS \
-	.scan_bitmap_next_block = nvm_scan_bitmap_next_block, \
-	.scan_bitmap_next_tuple = nvm_scan_bitmap_next_tuple
 #define NVM_BITMAP_IS_STREAM	0
 #define NvmBitmapNoPrefetch(node)	((node)->prefetch_maximum = 0)
 #endif

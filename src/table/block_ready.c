@@ -119,7 +119,7 @@ keep_lost_areas(NvmBlock *block, uint64 *used)
 		for (; cell < end && nvm_block_lost_area(block, cell); cell = stop)
 		{
 			stop = Min(cell + Max(NvmVersionCells(nvm_block_cell(block, cell)), 1), end);
-			nvm_bits_set(used, cell, stop - cell);
+			nvm_cells_set(used, cell, stop - cell);
 			if (n++ == 0)
 				first = cell;
 		}
@@ -163,7 +163,7 @@ nvm_block_sanitize(NvmBlock *block)
 		if (nvm_load(&v->begin) == 0)
 			nvm_start_clear(block, off);
 		else
-			nvm_bits_set(used, off, ncells);
+			nvm_cells_set(used, off, ncells);
 		if (nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_RETIRED) ||
 			(nvm_begin_is(nvm_load(&v->begin), NVM_STAMP_STUB) && ncells > 1))
 			more = true;

@@ -104,7 +104,7 @@ nvm_bit_is_set(const uint64 *bits, uint32 cell)
 }
 
 static inline void
-nvm_bits_set(uint64 *bits, uint32 cell, uint32 n)
+nvm_cells_set(uint64 *bits, uint32 cell, uint32 n)
 {
 	for (uint32 i = cell; i < cell + n; i++)
 		bits[i / 64] |= UINT64CONST(1) << (i % 64);

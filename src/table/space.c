@@ -494,7 +494,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		}
 		v = nvm_block_cell(block, cell);
 		nvm_poison_check_cells(block, cell, cell + cells);
-		nvm_bits_set(block->used, cell, cells);
+		nvm_cells_set(block->used, cell, cells);
 		set_start(block, cell);
 	}
 	if (root)

@@ -127,7 +127,12 @@ const TableAmRoutine nvm_tableam_routine = {
 
 	.relation_estimate_size = nvm_relation_estimate_size,
 
-	NVM_BITMAP_CALLBACKS,
+#if NVM_BITMAP_IS_STREAM
+	.scan_bitmap_next_tuple = nvm_scan_bitmap_next,
+#else
+	.scan_bitmap_next_block = nvm_scan_bitmap_next_block,
+	.scan_bitmap_next_tuple = nvm_scan_bitmap_next_tuple,
+#endif
 	.scan_sample_next_block = nvm_scan_sample_next_block,
 	.scan_sample_next_tuple = nvm_scan_sample_next_tuple
 };
