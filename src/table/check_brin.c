@@ -25,7 +25,7 @@
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "compat/nvm_compat_brin.h"
-#include "table/nvm_check.h"
+#include "table/nvm_check_brin.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 

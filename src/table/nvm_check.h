@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_check.h
- *	  What the files of nvm.check() share.
+ *	  A block and its tuples are verified: for nvm.check() and for sound.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -46,7 +46,7 @@ typedef struct NvmCheckProblem
 	char	   *text;
 } NvmCheckProblem;
 
-/* check.c */
+/* check_block.c */
 
 /* set up, for blocks; lists of large values are the caller's to make */
 extern void nvm_check_begin(NvmCheck *check, Relation rel, NvmRelState *state,
@@ -64,10 +64,5 @@ extern void nvm_check_listed_large(NvmCheck *check, NvmVersion *v, uint64 begin,
 extern void nvm_check_large_units(NvmCheck *check);
 extern void nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes);
 extern void nvm_check_large_orphans(NvmCheck *check);
-
-/* check_brin.c: range is the first block of the range that the finding is about */
-typedef void (*NvmBrinCheckEmit) (void *arg, BlockNumber range, const char *problem);
-
-extern void nvm_check_brin(Relation index, Relation heap, NvmBrinCheckEmit emit, void *arg);
 
 #endif							/* NVM_CHECK_H */

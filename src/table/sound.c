@@ -3,7 +3,7 @@
  * sound.c
  *	  The first reader of a block after a start verifies it.
  *
- * What nvm.check() looks for in a block (verify_block.c, check_tuple.c) is looked
+ * What nvm.check() looks for in a block (verify_block.c, check_block.c, check_tuple.c) is looked
  * for once in each run of the server, by whoever comes to the block first, and not at the
  * start, which takes no longer for that.  From then on it is one bit in DRAM.
  * README.md, "Blocks are verified by their first reader", has the rules.
