@@ -17,8 +17,10 @@
 #include "pool/nvm_pool.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "table/nvm_table.h"
 #include "utils/guc.h"
 #include "wbl/nvm_snapshot.h"
@@ -81,7 +83,7 @@ _PG_init(void)
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 	{
-		nvm_ddl_refuse_upgrade();
+		nvm_storage_refuse_upgrade();
 		return;
 	}
 

@@ -9,10 +9,14 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "btree/nvm_btree_persist.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
 #include "storage/predicate.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "xact/nvm_storage.h"
 
 StaticAssertDecl(sizeof(NvmIndexPage) == NVM_INDEX_HEADER_SIZE,
@@ -26,6 +30,25 @@ bool
 nvm_relation_is_btree(Relation index)
 {
 	return index->rd_indam != NULL && index->rd_indam->ambuild == nvm_btree_build;
+}
+
+/*
+ * Is it an index of ours?  It is not locked yet.
+ */
+bool
+nvm_index_is_ours(Oid indexid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(indexid));
+	Form_pg_class form;
+	bool		ours;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	ours = form->relkind == RELKIND_INDEX &&
+		form->relam == get_index_am_oid(NVM_BTREE_NAME, true);
+	ReleaseSysCache(tuple);
+	return ours;
 }
 
 /*

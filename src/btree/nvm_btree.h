@@ -99,8 +99,13 @@ extern uint32 nvm_index_meta_check(const NvmIndexMeta *meta);
 /* the same of a page: magic, dir, blkno, uuid */
 extern uint32 nvm_index_page_check(const NvmIndexPage *page);
 
+#define NVM_BTREE_NAME			"nvm_btree"
+
 /* the handler's address, to tell our indexes */
 extern bool nvm_relation_is_btree(Relation index);
+
+/* the same by its number */
+extern bool nvm_index_is_ours(Oid indexid);
 
 /* ---- pg_class.relpages (btree_relpages.c) ---- */
 

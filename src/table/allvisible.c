@@ -22,7 +22,6 @@
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "table/nvm_allvisible_set.h"
-#include "table/nvm_am.h"
 #include "table/nvm_slot.h"
 #include "table/nvm_space.h"
 #include "utils/snapmgr.h"

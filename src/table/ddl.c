@@ -23,15 +23,37 @@
 #include "btree/nvm_btree.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
-#include "catalog/toasting.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "storage/smgr.h"
-#include "table/nvm_am.h"
-#include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
+
+/* what ddl/ registered */
+static NvmMovedFunction tell_moved = NULL;
+
+void
+nvm_storage_register_moved(NvmMovedFunction moved)
+{
+	tell_moved = moved;
+}
+
+/*
+ * See nvm_storage_relation.h.  The old cluster's pool is of no use to the new one: relation
+ * files are all that pg_upgrade carries over.
+ */
+void
+nvm_storage_refuse_upgrade(void)
+{
+	if (IsBinaryUpgrade)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pg_upgrade does not carry nvm tables over"),
+				 errdetail("Their rows are in the persistent-memory pool, not in files of the old cluster."),
+				 errhint("Save the nvm tables with pg_dump, DROP EXTENSION pg_nvm in each database of the old cluster, and restore the tables after the upgrade.")));
+}
 
 /*
  * Make a storage for rel at *newlocator, with its empty main fork.
@@ -65,7 +87,7 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 	NvmStorageKey key;
 	uint32		dir;
 
-	nvm_ddl_refuse_upgrade();
+	nvm_storage_refuse_upgrade();
 	nvm_table_require();
 
 	/* as heap does: nobody older can put rows in here */
@@ -124,7 +146,7 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 	nvm_storage_end(from);
 	RelationDropStorage(rel);
 	nvm_rel_cache_drop(rel);
-	nvm_ddl_watch_move(RelationGetRelid(rel));
+	tell_moved(RelationGetRelid(rel));
 
 	ereport(NOTICE,
 			(errmsg("rows of nvm table \"%s\" stay in the persistent-memory pool",
@@ -140,7 +162,7 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
  * pool would leave tables that nobody can get rid of.
  */
 uint32
-nvm_ddl_storage(Oid relid)
+nvm_storage_of(Oid relid)
 {
 	char		relkind = get_rel_relkind(relid);
 	Relation	rel;
@@ -180,46 +202,4 @@ nvm_ddl_storage(Oid relid)
 	}
 	relation_close(rel, NoLock);
 	return dir;
-}
-
-/*
- * Relation relid was created (OAT_POST_CREATE).  When SET ACCESS METHOD moves
- * rows from nvm to an access method that keeps wide values in a TOAST table,
- * the transient table needs one; core makes it only where the old table has
- * one.
- */
-void
-nvm_ddl_created_relation(Oid relid)
-{
-	Relation	rel;
-	Relation	oldrel;
-	Oid			rewritten = InvalidOid;
-	bool		from_nvm;
-
-	/*
-	 * Nothing but the transient table of a rewrite is of interest.  The
-	 * catalogs do not show the new relation yet, the relcache has it.
-	 */
-	rel = RelationIdGetRelation(relid);
-	if (rel == NULL)
-		return;
-	if (rel->rd_tableam != NULL && !nvm_relation_is_nvm(rel) &&
-		rel->rd_rel->relkind == RELKIND_RELATION)
-		rewritten = rel->rd_rel->relrewrite;
-	RelationClose(rel);
-	if (!OidIsValid(rewritten))
-		return;
-
-	oldrel = try_relation_open(rewritten, NoLock);
-	if (oldrel == NULL)
-		return;
-	from_nvm = nvm_relation_is_nvm(oldrel);
-	relation_close(oldrel, NoLock);
-
-	if (from_nvm)
-	{
-		CommandCounterIncrement();
-		AlterTableCreateToastTable(relid, (Datum) 0, AccessExclusiveLock);
-		CommandCounterIncrement();
-	}
 }

@@ -23,16 +23,18 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "catalog/toasting.h"
 #include "commands/defrem.h"
 #include "compat/nvm_compat_am.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 
@@ -84,7 +86,7 @@ change_index(Oid indexid, bool to_ours)
 		nvm_ddl_set_index_method(indexid, get_index_am_oid(NVM_BTREE_NAME, false), false);
 		return;
 	}
-	dir = nvm_ddl_storage(indexid);
+	dir = nvm_storage_of(indexid);
 	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
 	if (dir != 0)
 		nvm_storage_end(dir);
@@ -147,4 +149,46 @@ nvm_ddl_swapped_table(Oid relid)
 	list_free(indexes);
 	table_close(rel, NoLock);
 	NVM_FAILPOINT("ddl-swapped-table");
+}
+
+/*
+ * Relation relid was created (OAT_POST_CREATE).  When SET ACCESS METHOD moves
+ * rows from nvm to an access method that keeps wide values in a TOAST table,
+ * the transient table needs one; core makes it only where the old table has
+ * one.
+ */
+void
+nvm_ddl_created_relation(Oid relid)
+{
+	Relation	rel;
+	Relation	oldrel;
+	Oid			rewritten = InvalidOid;
+	bool		from_nvm;
+
+	/*
+	 * Nothing but the transient table of a rewrite is of interest.  The
+	 * catalogs do not show the new relation yet, the relcache has it.
+	 */
+	rel = RelationIdGetRelation(relid);
+	if (rel == NULL)
+		return;
+	if (rel->rd_tableam != NULL && !nvm_relation_is_nvm(rel) &&
+		rel->rd_rel->relkind == RELKIND_RELATION)
+		rewritten = rel->rd_rel->relrewrite;
+	RelationClose(rel);
+	if (!OidIsValid(rewritten))
+		return;
+
+	oldrel = try_relation_open(rewritten, NoLock);
+	if (oldrel == NULL)
+		return;
+	from_nvm = nvm_relation_is_nvm(oldrel);
+	relation_close(oldrel, NoLock);
+
+	if (from_nvm)
+	{
+		CommandCounterIncrement();
+		AlterTableCreateToastTable(relid, (Datum) 0, AccessExclusiveLock);
+		CommandCounterIncrement();
+	}
 }

@@ -23,8 +23,8 @@
 
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 
 /*
  * For nvm_dir_walk: the live storages of a database, but those of temporary

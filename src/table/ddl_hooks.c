@@ -25,8 +25,8 @@
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "tcop/tcopprot.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -99,7 +99,7 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (access == OAT_DROP)
 	{
 		/* also the transient table of a rewrite: it has the old storage */
-		uint32		dir = nvm_ddl_storage(objectId);
+		uint32		dir = nvm_storage_of(objectId);
 
 		if (get_rel_relkind(objectId) == RELKIND_INDEX)
 			nvm_ddl_drop_index(objectId, dir,
@@ -148,21 +148,6 @@ ddl_option(List *options, const char *name)
 }
 
 /*
- * See nvm_ddl.h.  The old cluster's pool is of no use to the new one: relation
- * files are all that pg_upgrade carries over.
- */
-void
-nvm_ddl_refuse_upgrade(void)
-{
-	if (IsBinaryUpgrade)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("pg_upgrade does not carry nvm tables over"),
-				 errdetail("Their rows are in the persistent-memory pool, not in files of the old cluster."),
-				 errhint("Save the nvm tables with pg_dump, DROP EXTENSION pg_nvm in each database of the old cluster, and restore the tables after the upgrade.")));
-}
-
-/*
  * LOAD: pg_upgrade --check tries all libraries of the old cluster that way.
  */
 static void
@@ -172,7 +157,7 @@ ddl_load(const char *filename)
 
 	base = base ? base + 1 : filename;
 	if (strcmp(base, "pg_nvm") == 0 || strcmp(base, "pg_nvm.so") == 0)
-		nvm_ddl_refuse_upgrade();
+		nvm_storage_refuse_upgrade();
 }
 
 /*
@@ -238,7 +223,7 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 		relid = RangeVarGetRelid(((RuleStmt *) stmt)->relation,
 								 AccessExclusiveLock, true);
 		if (OidIsValid(relid))
-			dir = nvm_ddl_storage(relid);
+			dir = nvm_storage_of(relid);
 	}
 
 	else if (IsA(stmt, TransactionStmt))

@@ -63,8 +63,8 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -135,8 +135,8 @@ nvm_ddl_watch_relation(Oid relid)
 /*
  * SET TABLESPACE has given table relid a copy of its storage.
  */
-void
-nvm_ddl_watch_move(Oid relid)
+static void
+watch_move(Oid relid)
 {
 	MemoryContext oldcontext;
 
@@ -378,7 +378,7 @@ nvm_ddl_convert_index(Oid indexid)
 	uint32		dir;
 
 	index_close(index, NoLock);
-	dir = nvm_ddl_storage(indexid);
+	dir = nvm_storage_of(indexid);
 	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
 	NVM_FAILPOINT("ddl-convert-index");
 	if (ready)
@@ -554,7 +554,7 @@ nvm_ddl_lock_tables(Node *stmt)
 	if (!rebuilds)
 		return;
 	indexid = RangeVarGetRelid(((AlterTableStmt *) stmt)->relation, NoLock, true);
-	if (!OidIsValid(indexid) || !nvm_ddl_is_index_of_ours(indexid) || !NvmOwnsRelation(indexid))
+	if (!OidIsValid(indexid) || !nvm_index_is_ours(indexid) || !NvmOwnsRelation(indexid))
 		return;
 	table = IndexGetRelation(indexid, true);
 	if (OidIsValid(table))
@@ -758,4 +758,5 @@ nvm_ddl_register_index_callbacks(void)
 {
 	RegisterXactCallback(replaced_xact, NULL);
 	RegisterSubXactCallback(replaced_subxact, NULL);
+	nvm_storage_register_moved(watch_move);
 }

@@ -48,7 +48,6 @@
 #include "parser/parser.h"
 #include "parser/scanner.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"

@@ -44,7 +44,6 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"

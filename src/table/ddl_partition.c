@@ -48,7 +48,6 @@
 #include "compat/nvm_compat_index.h"
 #include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -141,25 +140,6 @@ convert_match(Relation ptable, Oid parentid, Relation table, List *taken)
 }
 
 /*
- * Is it an index of ours?  It is not locked yet.
- */
-bool
-nvm_ddl_is_index_of_ours(Oid indexid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(indexid));
-	Form_pg_class form;
-	bool		ours;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	ours = form->relkind == RELKIND_INDEX &&
-		form->relam == get_index_am_oid(NVM_BTREE_NAME, true);
-	ReleaseSysCache(tuple);
-	return ours;
-}
-
-/*
  * Before ALTER INDEX ... ATTACH PARTITION.  Whether it may is not decided yet;
  * if not, it raises an ERROR.
  */
@@ -183,7 +163,7 @@ nvm_ddl_attach_index(AlterTableStmt *stmt)
 	indexid = RangeVarGetRelid(castNode(PartitionCmd, cmd->def)->name, NoLock, true);
 	if (!OidIsValid(parentid) || !OidIsValid(indexid) ||
 		get_rel_relkind(parentid) != RELKIND_PARTITIONED_INDEX ||
-		!nvm_ddl_is_index_of_ours(indexid) ||
+		!nvm_index_is_ours(indexid) ||
 		!NvmOwnsRelation(parentid) || !NvmOwnsRelation(indexid))
 		return;
 	ptableid = IndexGetRelation(parentid, true);

@@ -51,7 +51,6 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "storage/lmgr.h"
-#include "table/nvm_am.h"
 #include "table/nvm_ddl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"

@@ -24,8 +24,6 @@
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
 #include "optimizer/plancat.h"
-#include "table/nvm_am.h"
-#include "table/nvm_ddl.h"
 #include "table/nvm_modify.h"
 #include "utils/rel.h"
 #include "xact/nvm_storage.h"

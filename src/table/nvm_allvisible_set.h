@@ -37,4 +37,7 @@ nvm_allvisible_consider(NvmRelState *state, uint32 blk)
 		nvm_allvisible_consider_slow(state, blk);
 }
 
+extern void nvm_allvisible_slot_wanted(void);
+extern void nvm_allvisible_register_hook(void); /* in _PG_init */
+
 #endif							/* NVM_ALLVISIBLE_SET_H */

@@ -38,10 +38,6 @@ extern bool nvm_scan_getnextslot_tidrange(TableScanDesc sscan,
 										  ScanDirection direction,
 										  TupleTableSlot *slot);
 
-/* ---- serializable.c ---- */
-
-extern Size nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan);
-
 /* ---- sample.c, analyze_scan.c ---- */
 
 extern bool nvm_scan_sample_next_block(TableScanDesc sscan,
@@ -61,8 +57,6 @@ extern bool nvm_scan_analyze_next_tuple(TableScanDesc sscan,
 extern void nvm_bitmap_scan_begin(struct NvmScanDescData *scan);
 extern void nvm_bitmap_slot_wanted(void);
 extern void nvm_bitmap_register_hook(void); /* in _PG_init */
-extern void nvm_allvisible_slot_wanted(void);
-extern void nvm_allvisible_register_hook(void); /* in _PG_init */
 #if NVM_BITMAP_IS_STREAM
 extern bool nvm_scan_bitmap_next(TableScanDesc sscan, TupleTableSlot *slot,
 								 bool *recheck, uint64 *lossy_pages,
@@ -107,18 +101,8 @@ extern void nvm_index_validate_scan(Relation rel, Relation index,
 									struct IndexInfo *info, Snapshot snapshot,
 									struct ValidateIndexState *state);
 
-/* ---- relation.c, ddl.c, estimate.c, rewrite.c, vacuum.c ---- */
+/* ---- estimate.c, rewrite.c, vacuum.c ---- */
 
-extern bool nvm_relation_is_nvm(Relation rel);
-extern void nvm_rel_cache_drop(Relation rel);
-
-extern void nvm_relation_set_new_filelocator(Relation rel,
-											 const NvmLocator *newlocator,
-											 char persistence,
-											 TransactionId *freezeXid,
-											 MultiXactId *minmulti);
-extern void nvm_relation_nontransactional_truncate(Relation rel);
-extern void nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator);
 extern void nvm_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 										  Relation OldIndex, bool use_sort,
 										  TransactionId OldestXmin,
@@ -147,5 +131,10 @@ extern void nvm_plan_register_hooks(void);	/* after nvm_btree's */
 /* ---- block_readers.c ---- */
 
 extern void nvm_block_readers_refuse(Relation rel);
+extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */
+
+/* ---- speculative.c ---- */
+
+extern void nvm_speculative_register_hook(void);
 
 #endif							/* NVM_AM_H */

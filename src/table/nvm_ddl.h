@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_ddl.h
- *	  DDL: what ddl*.c and storage_copy.c share.
+ *	  DDL: what ddl*.c share.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -15,15 +15,9 @@
 #include "nodes/plannodes.h"
 #include "table/nvm_table.h"
 
-/* ---- ddl.c ---- */
-
-extern uint32 nvm_ddl_storage(Oid relid);
-extern void nvm_ddl_created_relation(Oid relid);
-
 /* ---- ddl_hooks.c ---- */
 
-/* ERROR in a server that pg_upgrade has started */
-extern void nvm_ddl_refuse_upgrade(void);
+extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
 
 /* ---- ddl_database.c ---- */
 
@@ -36,8 +30,6 @@ extern void nvm_ddl_drop_database(Oid database);
 extern void nvm_ddl_check_publication(Node *stmt);
 
 /* ---- ddl_index_method.c ---- */
-
-#define NVM_BTREE_NAME			"nvm_btree"
 
 /* nvm.default_index_method */
 #define NVM_INDEX_METHOD_BTREE	0
@@ -80,7 +72,6 @@ extern void nvm_ddl_watch_end(NvmIndexWatch *w);
 extern NvmIndexWatch *nvm_ddl_current_watch(void);
 extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
-extern void nvm_ddl_watch_move(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
 extern void nvm_ddl_lock_tables(Node *stmt);
 extern void nvm_ddl_convert_index(Oid indexid);
@@ -94,10 +85,10 @@ extern void nvm_ddl_register_index_callbacks(void);
 /* ---- ddl_access_method.c ---- */
 
 extern void nvm_ddl_swapped_table(Oid relid);
+extern void nvm_ddl_created_relation(Oid relid);
 
 /* ---- ddl_partition.c ---- */
 
-extern bool nvm_ddl_is_index_of_ours(Oid indexid);
 extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
 extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
 extern void nvm_ddl_created_partitioned_index(Oid indexid);
@@ -109,17 +100,5 @@ extern void nvm_ddl_set_persistence(Oid indexid, const char *value);
 extern void nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern void nvm_ddl_put_back(NvmIndexWatch *w);
 extern void nvm_ddl_recreated_index(NvmIndexWatch *w, Oid indexid);
-
-/* ---- index_identity.c ---- */
-
-extern void nvm_index_identity_register_hook(void);
-
-/* ---- speculative.c ---- */
-
-extern void nvm_speculative_register_hook(void);
-
-/* ---- storage_copy.c ---- */
-
-extern void nvm_storage_copy(uint32 from, uint32 to);
 
 #endif							/* NVM_DDL_H */

@@ -12,8 +12,11 @@
 #ifndef NVM_SERIALIZABLE_H
 #define NVM_SERIALIZABLE_H
 
+#include "access/relscan.h"
 #include "access/xact.h"
 #include "table/nvm_table.h"
+
+extern Size nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan);
 
 extern void nvm_ssi_version_slow(Relation rel, NvmVersion *v, bool visible,
 								 ItemPointer tid, Snapshot snapshot);

@@ -45,10 +45,7 @@ extern NvmTableShared *NvmTable;
 extern Size nvm_table_shmem_size(void);
 extern int	nvm_table_num_lwlocks(void);
 extern void nvm_table_shmem_startup(void);
-extern void nvm_table_forget_old_marks(void);	/* old_marks.c */
 extern void nvm_table_register(void);	/* table ops for wbl, hooks; in _PG_init */
-extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
-extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */
 
 static inline LWLock *
 nvm_row_lock(uint32 dir, uint32 blkno)
@@ -91,6 +88,9 @@ typedef struct NvmRelCache
 } NvmRelCache;
 
 extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
+extern void nvm_rel_cache_drop(Relation rel);
+
+extern bool nvm_relation_is_nvm(Relation rel);
 
 /*
  * For who is about to do anything but read with one MVCC snapshot: he may keep
@@ -124,6 +124,7 @@ nvm_note_entries(Relation rel)
  * it is (index_identity.c).  May invalidate the relation's NvmRelCache.
  */
 extern void nvm_indexes_prove_slow(Relation rel);
+extern void nvm_index_identity_register_hook(void);	/* in _PG_init */
 
 static inline void
 nvm_indexes_prove(Relation rel)

@@ -18,6 +18,7 @@
 #include "btree/nvm_btree.h"
 #include "pmem/nvm_pmem.h"
 #include "table/nvm_space.h"
+#include "table/nvm_storage_relation.h"
 #include "table/nvm_table.h"
 
 /*

@@ -13,9 +13,8 @@
  */
 #include "postgres.h"
 
+#include "btree/nvm_btree.h"
 #include "compat/nvm_compat.h"
-#include "table/nvm_am.h"
-#include "table/nvm_ddl.h"
 #include "table/nvm_table.h"
 #include "utils/memutils.h"
 
@@ -26,7 +25,7 @@ bool
 nvm_relation_is_nvm(Relation rel)
 {
 	return rel->rd_tableam != NULL &&
-		rel->rd_tableam->relation_size == nvm_relation_size;
+		rel->rd_tableam->tuple_insert == nvm_tuple_insert;
 }
 
 /*
@@ -81,7 +80,7 @@ relation_has_others_index(Relation rel)
 	bool		others = false;
 
 	foreach(lc, indexes)
-		others |= !nvm_ddl_is_index_of_ours(lfirst_oid(lc));
+		others |= !nvm_index_is_ours(lfirst_oid(lc));
 	list_free(indexes);
 	return others;
 }

@@ -26,7 +26,6 @@
 #include "access/xact.h"
 #include "compat/nvm_compat_am.h"
 #include "storage/predicate.h"
-#include "table/nvm_am.h"
 #include "table/nvm_serializable.h"
 #include "utils/snapmgr.h"
 

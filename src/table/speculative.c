@@ -28,7 +28,6 @@
 #include "compat/nvm_compat_am.h"
 #include "executor/executor.h"
 #include "table/nvm_am.h"
-#include "table/nvm_ddl.h"
 #include "utils/lsyscache.h"
 
 #if NVM_SPECULATIVE_WANTS_BTREE

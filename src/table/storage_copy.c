@@ -31,7 +31,7 @@
 #include "btree/nvm_btree.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
-#include "table/nvm_ddl.h"
+#include "table/nvm_storage_relation.h"
 #include "table/nvm_large.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"

@@ -21,7 +21,6 @@
 #include "postgres.h"
 
 #include "compat/nvm_compat_pgstat.h"
-#include "table/nvm_am.h"
 #include "table/nvm_space.h"
 #include "table/nvm_table.h"
 

@@ -14,8 +14,11 @@
 #include "fmgr.h"
 #include "replication/logicalworker.h"
 #include "storage/lockdefs.h"
+#include "table/nvm_allvisible_set.h"
 #include "table/nvm_am.h"
+#include "table/nvm_serializable.h"
 #include "table/nvm_slot.h"
+#include "table/nvm_storage_relation.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 

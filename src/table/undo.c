@@ -15,7 +15,6 @@
 
 #include "pmem/nvm_pmem.h"
 #include "table/nvm_modify.h"
-#include "table/nvm_am.h"
 #include "table/nvm_table.h"
 
 /*
