@@ -25,7 +25,7 @@ from source_index import Index
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'archive',
-          'command', 'btree', 'table', '']
+          'command', 'btree', 'row', 'storage', 'am', 'ddl', 'func', '']
 
 # (file, name of a function or header): why it may stand
 WAITS = 'moves to a header of xact/ with the other declarations'

@@ -8,7 +8,7 @@
  * btree's OID as its access method when the catalogs have been read.  Of that
  * copy the planner asks it for row comparisons (indxpath.c), for equivalence
  * classes, where the operator families must be btree's, as ours are
- * (table/ddl_index_method.c), and to look up the ends of an index for an
+ * (ddl/ddl_index_method.c), and to look up the ends of an index for an
  * estimate (selfuncs.c), which goes through the index's own routine.  How an
  * index is scanned, and for what costs, is in other fields.
  *

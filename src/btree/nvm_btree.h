@@ -170,7 +170,7 @@ extern Oid	nvm_btree_opclass_model(Oid image);
 /* ---- start (btree_persist.c, btree_rebuild.c, btree_rebuild_worker.c) ---- */
 
 extern Size nvm_btree_shmem_size(void);
-extern void nvm_index_forget_marks(void *block);	/* see table/old_marks.c */
+extern void nvm_index_forget_marks(void *block);	/* see storage/old_marks.c */
 extern void nvm_btree_shmem_startup(void);	/* after nvm_pool_shmem_startup */
 extern void nvm_btree_define_settings(void);
 extern void nvm_btree_register_hooks(void);
@@ -585,7 +585,7 @@ extern Relation nvm_index_sort_relation(Relation index);
 /* btree_scan.c */
 /*
  * What index_fetch_begin of an nvm table returns begins like this
- * (table/indexfetch.c): a scan brings in rows before they are asked for.
+ * (am/indexfetch.c): a scan brings in rows before they are asked for.
  */
 typedef struct NvmIndexFetchBase
 {

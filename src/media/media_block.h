@@ -32,7 +32,7 @@
  * belongs to no area, so
  * that a starts bit that reaches the media before its version shows "free".
  * The first allocation in a block in a later incarnation re-establishes this
- * ("sanitize", table/README.md).
+ * ("sanitize", row/README.md).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -125,7 +125,7 @@ typedef struct NvmBlock
  * The tuple as PostgreSQL's heap_form_tuple makes it, whose header fields of
  * transaction ids are used thus.  xmin, xmax and cid mean something only in
  * the incarnation that wrote them (which the stamps tell).  Its layout is
- * HeapTupleHeaderData's; table/ asserts that.
+ * HeapTupleHeaderData's; row/ asserts that.
  */
 typedef struct NvmTupleHeader
 {
@@ -158,7 +158,7 @@ typedef struct NvmVersion
 	uint16_t	len;			/* bytes of the tuple */
 	uint16_t	flags;			/* NVM_VF_* */
 	uint32_t	crc;			/* CRC-32C over len, flags, and of the tuple what
-								 * never changes: see table/README.md */
+								 * never changes: see row/README.md */
 	NvmTupleHeader tuple;
 } NvmVersion;
 

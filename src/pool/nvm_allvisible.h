@@ -6,10 +6,10 @@
  *
  * "Visible to all": whatever TID an index entry has led any scan to in this
  * block, the row that it is the root of is visible to every snapshot.  What
- * makes that so, and who may set a bit, is table/allvisible.c's; indexes look.
+ * makes that so, and who may set a bit, is storage/allvisible.c's; indexes look.
  *
  * "Barren": no version in this block is visible to any MVCC snapshot.  VACUUM
- * finds that out (table/README.md, "Barren blocks"), sequential scans look.
+ * finds that out (storage/README.md, "Barren blocks"), sequential scans look.
  *
  * Segments are made when the first bit in them is to be set, and go with the
  * storage.  All bits are 0 after a start.

@@ -211,7 +211,7 @@ struct NvmRelState
 	 * once, under extend_lock; read without lock below nextents */
 	uint32	   *map[NVM_RELMAP_SEGS];
 
-	/* free space hints, table/space.c; all advisory */
+	/* free space hints, row/space.c; all advisory */
 	pg_atomic_uint32 target[NVM_INSERT_TARGETS];	/* block + 1 that backends
 													 * insert into, by process number */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
@@ -229,14 +229,14 @@ struct NvmRelState
 	pg_atomic_uint64 index_xid; /* older transactions' rows may have their entries
 								 * by the rebuild */
 	pg_atomic_uint64 index_relaxer; /* who has relaxed it: btree/btree_relax.c */
-	uint8	   *fsm[NVM_RELMAP_SEGS];	/* table/freemap.c: a byte per block; segment
+	uint8	   *fsm[NVM_RELMAP_SEGS];	/* row/freemap.c: a byte per block; segment
 										 * k covers 8192 << k blocks */
 
 	/* pool/nvm_allvisible.h: two bits per block; segment k covers
 	 * NVM_ALLVISIBLE_BLOCKS << k of them */
 	uint64	   *allvisible[NVM_ALLVISIBLE_SEGS];
 	pg_atomic_uint64 allvisible_after;	/* full xid; while a snapshot is as old
-										 * no bit is set: table/allvisible.c */
+										 * no bit is set: storage/allvisible.c */
 };
 
 static inline uint32

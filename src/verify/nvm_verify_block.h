@@ -70,7 +70,7 @@ extern uint32 nvm_block_check_word(uint32 dir, uint32 blkno, uint64 offset);
 extern uint32 nvm_version_crc(const NvmVersion *v);
 
 /* infomask bits that are part of the stored tuple; the others are run-time.
- * Their values are HeapTupleHeaderData's; table/ asserts that */
+ * Their values are HeapTupleHeaderData's; row/ asserts that */
 #define NVM_TUPLE_HASNULL		0x0001
 #define NVM_TUPLE_HASVARWIDTH	0x0002
 #define NVM_TUPLE_HASEXTERNAL	0x0004
@@ -93,7 +93,7 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
 
 /*
  * Does `cell`, which is marked used although no area covers it, hold what
- * looks like a version or a stub?  table/space.c says what else it takes to be
+ * looks like a version or a stub?  row/space.c says what else it takes to be
  * sure that a starts bit was lost.
  */
 static inline bool

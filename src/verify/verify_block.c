@@ -120,7 +120,7 @@ begin_at(NvmBlockCheck *check, uint32 blk, uint32 off)
 /* ---- blocks ---- */
 
 /*
- * Was a starts bit lost?  table/space.c, nvm_block_lost_area.
+ * Was a starts bit lost?  row/space.c, nvm_block_lost_area.
  */
 static bool
 lost_area(NvmBlockCheck *check, const NvmBlock *block, uint32 cell)

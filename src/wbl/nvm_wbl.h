@@ -332,7 +332,7 @@ extern void nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off);
 extern void nvm_undo_reserve(void);
 
 /*
- * How the upper layer undoes and collects; registered by table/ at load.
+ * How the upper layer undoes and collects; registered by row/ at load.
  *
  * undo_range: take back what subtransaction `xid` with stamp `stamp` did to
  * cells off_first..off_last of a block; flush, do not fence; cannot ERROR.

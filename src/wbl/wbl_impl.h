@@ -29,7 +29,7 @@ extern int	nvm_collector_delay;
 extern int	nvm_redo_limit;
 extern int	nvm_horizon_naptime;
 
-/* what table/ registered */
+/* what row/ registered */
 extern const NvmTableOps *nvm_table_ops;
 extern NvmSettleFunction nvm_settle_indexes;
 

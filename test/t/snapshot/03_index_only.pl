@@ -1,6 +1,6 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# Index-only scans that do not look at rows (table/allvisible.c), where somebody
+# Index-only scans that do not look at rows (storage/allvisible.c), where somebody
 # or something comes in between: restarts, crashes, a loss of power that leaves
 # index entries without rows, processes that end, prepared transactions, entries
 # that a scan has read long before it follows them, and many writers at once,

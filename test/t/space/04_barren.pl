@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # Blocks in which VACUUM has found nothing that anybody sees: sequential scans pass
-# them over (table/README.md, "Barren blocks"), until somebody writes there.
+# them over (storage/README.md, "Barren blocks"), until somebody writes there.
 
 use strict;
 use warnings;

@@ -1,0 +1,666 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_index_method.c
+ *	  nvm.default_index_method: which index an nvm table gets when nobody
+ *	  names an access method.
+ *
+ * PostgreSQL's default is a constant of its grammar, so a statement that says
+ * nothing cannot be told from one that says USING btree: the text of the
+ * statement decides.  What comes from a constraint, or is cloned by LIKE, has
+ * no text of its own and takes the default.
+ *
+ * Foreign keys, merge joins, min() and max(), and equivalence classes want
+ * operator classes of btree.  nvm_btree has some of the same names, so that
+ * PostgreSQL finds them when it makes an index; then pg_index.indclass gets
+ * btree's in their place (indclass says how keys compare, relam who keeps
+ * them).  Since btree's support functions have the same numbers, nothing else
+ * differs.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_am.h"
+#include "catalog/dependency.h"
+#include "catalog/index.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_opclass.h"
+#include "commands/defrem.h"
+#include "compat/nvm_compat_am.h"
+#include "ddl/nvm_ddl.h"
+#include "nodes/parsenodes.h"
+#include "nodes/value.h"
+#include "optimizer/planner.h"
+#include "parser/parser.h"
+#include "parser/scanner.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/syscache.h"
+
+int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
+
+/* an index that poses as btree's, open */
+typedef struct Pose
+{
+	Relation	index;
+	ResourceOwner owner;
+} Pose;
+
+/* they, and what they really have */
+static List *posing = NIL;		/* in TopMemoryContext */
+static Oid	posing_method = InvalidOid;
+static planner_hook_type prev_planner_hook = NULL;
+
+/* what nvm_default_index_method may be */
+static const struct config_enum_entry index_methods[] = {
+	{NVM_BTREE_NAME, NVM_INDEX_METHOD_NVM, false},
+	{"btree", NVM_INDEX_METHOD_BTREE, false},
+	{NULL, 0, false}
+};
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_define_settings(void)
+{
+	DefineCustomEnumVariable("nvm.default_index_method",
+							 "Index access method of indexes on nvm tables for which none is named.",
+							 "PRIMARY KEY, UNIQUE and CREATE INDEX without USING take it.",
+							 &nvm_default_index_method,
+							 NVM_DEFAULT_INDEX_METHOD,
+							 index_methods,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+}
+
+/*
+ * Is it a table whose indexes we choose?  Before 18 unique indexes must be
+ * btree's for REFRESH MATERIALIZED VIEW CONCURRENTLY, and for ON CONFLICT where
+ * rows are routed to a partition (speculative.c).
+ */
+bool
+nvm_ddl_takes_ours(Form_pg_class table, bool unique)
+{
+	if ((table->relkind == RELKIND_RELATION &&
+		 !(table->relispartition && unique && NVM_SPECULATIVE_WANTS_BTREE)) ||
+		(table->relkind == RELKIND_MATVIEW &&
+		 !(unique && NVM_MATVIEW_WANTS_BTREE)))
+		return table->relam == get_table_am_oid("nvm", true);
+	return false;
+}
+
+/*
+ * The same of one that need not exist.
+ */
+static bool
+method_is_ours(RangeVar *name, bool unique)
+{
+	Oid			relid = RangeVarGetRelid(name, NoLock, true);
+	HeapTuple	tuple;
+	bool		ours;
+
+	if (!OidIsValid(relid))
+		return false;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	ours = nvm_ddl_takes_ours((Form_pg_class) GETSTRUCT(tuple), unique);
+	ReleaseSysCache(tuple);
+	return ours;
+}
+
+/* the scanner's token of a keyword */
+static int
+keyword_token(const char *word)
+{
+	int			n = ScanKeywordLookup(word, &ScanKeywords);
+
+	return n >= 0 ? (int) ScanKeywordTokens[n] : -1;
+}
+
+/*
+ * Does the text of CREATE INDEX name an access method?  Between ON and the
+ * list of columns there are a name, perhaps qualified, and USING.  (Of several
+ * CREATE INDEX in one CREATE SCHEMA one that does speaks for all.)
+ */
+static bool
+text_has_using(PlannedStmt *pstmt, const char *queryString)
+{
+	char	   *text;
+	core_yyscan_t scanner;
+	core_yy_extra_type extra;
+	core_YYSTYPE value;
+	YYLTYPE		location;
+	int			token;
+	int			token_index = keyword_token("index");
+	int			token_on = keyword_token("on");
+	int			token_using = keyword_token("using");
+	enum
+	{
+		OUTSIDE, AFTER_INDEX, AFTER_ON
+	}			state = OUTSIDE;
+	bool		found = false;
+
+	if (queryString == NULL)
+		return true;
+	if (pstmt->stmt_location >= 0 && pstmt->stmt_len > 0)
+		text = pnstrdup(queryString + pstmt->stmt_location, pstmt->stmt_len);
+	else
+		text = pstrdup(queryString + Max(pstmt->stmt_location, 0));
+
+	scanner = scanner_init(text, &extra, &ScanKeywords, ScanKeywordTokens);
+	while (!found && (token = core_yylex(&value, &location, scanner)) != 0)
+	{
+		if (token == token_index)
+			state = AFTER_INDEX;
+		else if (state == AFTER_INDEX && token == token_on)
+			state = AFTER_ON;
+		else if (state == AFTER_ON && token == token_using)
+			found = true;
+		else if (state == AFTER_ON && token == '(')
+			state = OUTSIDE;
+	}
+	scanner_finish(scanner);
+	pfree(text);
+	return found;
+}
+
+/*
+ * Let the PRIMARY KEYs and UNIQUEs in a list of constraints take ours.
+ */
+static bool
+constraint_take_ours(Constraint *con)
+{
+	if ((con->contype != CONSTR_PRIMARY && con->contype != CONSTR_UNIQUE) ||
+		con->access_method != NULL)
+		return false;
+	if (con->indexname != NULL)
+		return false;			/* USING INDEX */
+	con->access_method = pstrdup(NVM_BTREE_NAME);
+	return true;
+}
+
+/*
+ * ALTER TABLE ... ADD PRIMARY KEY and the like never come by as statements of
+ * their own.
+ */
+static bool
+alter_table_take_ours(AlterTableStmt *stmt)
+{
+	bool		changed = false;
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		ListCell   *lc2;
+
+		if (cmd->def == NULL)
+			continue;
+		if (IsA(cmd->def, Constraint))
+			changed |= constraint_take_ours((Constraint *) cmd->def);
+		else if (IsA(cmd->def, ColumnDef))
+		{
+			foreach(lc2, ((ColumnDef *) cmd->def)->constraints)
+			{
+				if (IsA(lfirst(lc2), Constraint))
+					changed |= constraint_take_ours((Constraint *) lfirst(lc2));
+			}
+		}
+	}
+	return changed;
+}
+
+/*
+ * ProcessUtility_hook, before the statement: if an index of ours may come of
+ * it, see to the operator classes.
+ */
+void
+nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
+{
+	Node	   *node = pstmt->utilityStmt;
+
+	if (!IsA(node, AlterTableStmt) &&
+		!(IsA(node, IndexStmt) &&
+		  strcmp(((IndexStmt *) node)->accessMethod, NVM_BTREE_NAME) == 0))
+		return;
+	if (IsTransactionState() && !RecoveryInProgress() && !XactReadOnly)
+		nvm_btree_complete_opclasses();
+}
+
+/*
+ * Does a statement do nothing but add index constraints, and drop others?  Then
+ * nobody reads an index meanwhile, and no table waits to be rewritten.
+ */
+bool
+nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_DropConstraint)
+			continue;
+		if (cmd->subtype != AT_AddConstraint ||
+			(castNode(Constraint, cmd->def)->contype != CONSTR_PRIMARY &&
+			 castNode(Constraint, cmd->def)->contype != CONSTR_UNIQUE))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
+ * access method is btree, though nothing else that it does with it depends on
+ * that.  So let the relcache entries of such indexes of ours say so until the
+ * statement is over, but to the planner, whom an event trigger may call
+ * meanwhile.  Should an invalidation set an entry right before PostgreSQL has
+ * looked at it, there is the ERROR that there would be without us.
+ *
+ * An event trigger at the end may also make the index anew: when it executes a
+ * command, a constraint that has been made has no use for the pose any more.
+ *
+ * Along with other commands, which may read, drop or build the index, it is
+ * made one of btree until the end (ddl_index.c).
+ */
+void
+nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
+{
+	Oid			relid;
+	ListCell   *lc;
+
+	if (stmt->objtype != OBJECT_TABLE)
+		return;
+	foreach(lc, stmt->cmds)
+	{
+		Constraint *con = (Constraint *) lfirst_node(AlterTableCmd, lc)->def;
+		Oid			indexid;
+		Relation	index;
+
+		if (con == NULL || !IsA(con, Constraint) || con->indexname == NULL)
+			continue;
+		relid = RangeVarGetRelid(stmt->relation, AccessShareLock, true);
+		if (!OidIsValid(relid))
+			break;
+		indexid = get_relname_relid(con->indexname, get_rel_namespace(relid));
+		if (!OidIsValid(indexid) || get_rel_relkind(indexid) != RELKIND_INDEX)
+			continue;
+		index = index_open(indexid, AccessShareLock);
+		if (!nvm_relation_is_btree(index))
+			index_close(index, NoLock);
+		else if (nvm_ddl_only_index_constraints(stmt))
+		{
+			MemoryContext oldcontext;
+			Pose	   *pose;
+
+			posing_method = get_index_am_oid(NVM_BTREE_NAME, false);
+			oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+			pose = palloc(sizeof(Pose));
+			pose->index = index;
+			pose->owner = CurrentResourceOwner;
+			posing = lappend(posing, pose);
+			MemoryContextSwitchTo(oldcontext);
+			index->rd_rel->relam = BTREE_AM_OID;
+		}
+		else
+		{
+			bool		lend = index->rd_index->indrelid == relid &&
+				index->rd_index->indisvalid && NvmOwnsRelation(relid);
+
+			index_close(index, NoLock);
+			if (lend)
+			{
+				LockRelationOid(relid, AccessExclusiveLock);
+				nvm_ddl_lend_index(indexid, con->conname);
+			}
+		}
+	}
+}
+
+/*
+ * How many indexes pose, before a statement begins.
+ */
+int
+nvm_ddl_posing(void)
+{
+	return list_length(posing);
+}
+
+/*
+ * One is what it is again.  No catalog is looked at here.
+ */
+static void
+end_pose(Pose *pose)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	pose->index->rd_rel->relam = posing_method;
+	CurrentResourceOwner = pose->owner;
+	index_close(pose->index, NoLock);
+	CurrentResourceOwner = owner;
+	pfree(pose);
+}
+
+/*
+ * A command begins, within the statement perhaps.
+ */
+void
+nvm_ddl_pose_settled(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, posing)
+	{
+		Pose	   *pose = lfirst(lc);
+
+		if (IsTransactionState() &&
+			OidIsValid(get_index_constraint(RelationGetRelid(pose->index))))
+		{
+			posing = foreach_delete_current(posing, lc);
+			end_pose(pose);
+		}
+	}
+}
+
+/*
+ * The statement is over, perhaps by an ERROR.
+ */
+void
+nvm_ddl_pose_end(int outer)
+{
+	while (list_length(posing) > outer)
+	{
+		Pose	   *pose = llast(posing);
+
+		posing = list_delete_last(posing);
+		end_pose(pose);
+	}
+}
+
+static void
+set_posing_method(Oid am)
+{
+	ListCell   *lc;
+
+	foreach(lc, posing)
+		((Pose *) lfirst(lc))->index->rd_rel->relam = am;
+}
+
+/*
+ * planner_hook: of an index of btree the planner reads the meta page.
+ */
+static PlannedStmt *
+plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
+				  ParamListInfo boundParams)
+{
+	planner_hook_type next = prev_planner_hook ? prev_planner_hook : standard_planner;
+	PlannedStmt *volatile result = NULL;
+
+	if (posing == NIL)
+		return next(parse, query_string, cursorOptions, boundParams);
+	set_posing_method(posing_method);
+	PG_TRY();
+	{
+		result = next(parse, query_string, cursorOptions, boundParams);
+	}
+	PG_FINALLY();
+	{
+		set_posing_method(BTREE_AM_OID);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_register_pose(void)
+{
+	prev_planner_hook = planner_hook;
+	planner_hook = plan_without_pose;
+}
+
+/*
+ * ProcessUtility_hook, before the statement: returns it, or a copy with the
+ * access method that it did not name.
+ */
+PlannedStmt *
+nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
+{
+	Node	   *node = pstmt->utilityStmt;
+
+	if (nvm_default_index_method != NVM_INDEX_METHOD_NVM)
+		return pstmt;
+
+	if (IsA(node, IndexStmt))
+	{
+		IndexStmt  *stmt = (IndexStmt *) node;
+
+		if (strcmp(stmt->accessMethod, DEFAULT_INDEX_TYPE) != 0 ||
+			stmt->excludeOpNames != NIL || stmt->relation == NULL ||
+			OidIsValid(stmt->indexOid) ||
+			!method_is_ours(stmt->relation, stmt->unique))
+			return pstmt;
+		if (!stmt->isconstraint && !stmt->transformed &&
+			text_has_using(pstmt, queryString))
+			return pstmt;
+		pstmt = copyObject(pstmt);
+		((IndexStmt *) pstmt->utilityStmt)->accessMethod = pstrdup(NVM_BTREE_NAME);
+	}
+	else if (IsA(node, AlterTableStmt) &&
+			 ((AlterTableStmt *) node)->objtype == OBJECT_TABLE &&
+			 method_is_ours(((AlterTableStmt *) node)->relation, true))
+	{
+		PlannedStmt *copy = copyObject(pstmt);
+
+		if (alter_table_take_ours((AlterTableStmt *) copy->utilityStmt))
+			pstmt = copy;
+	}
+	return pstmt;
+}
+
+/*
+ * ProcessUtility_hook, with the operator classes made: CREATE INDEX names
+ * those of btree, and ours that stands for one may have another name or schema.
+ * Returns the statement or a changed copy.
+ */
+PlannedStmt *
+nvm_ddl_name_opclasses(PlannedStmt *pstmt)
+{
+	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
+	ListCell   *lc;
+
+	if (!IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0 ||
+		!OidIsValid(get_index_am_oid(NVM_BTREE_NAME, true)))
+		return pstmt;
+	pstmt = copyObject(pstmt);
+	stmt = (IndexStmt *) pstmt->utilityStmt;
+	foreach(lc, stmt->indexParams)
+	{
+		IndexElem  *elem = lfirst_node(IndexElem, lc);
+		Oid			model = InvalidOid;
+		Oid			image;
+
+		if (list_length(elem->opclass) == 2)
+			model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+									ObjectIdGetDatum(BTREE_AM_OID),
+									CStringGetDatum(strVal(lsecond(elem->opclass))),
+									ObjectIdGetDatum(get_namespace_oid(strVal(linitial(elem->opclass)), true)));
+		else if (list_length(elem->opclass) == 1)
+			model = OpclassnameGetOpcid(BTREE_AM_OID, strVal(linitial(elem->opclass)));
+		/* those of PostgreSQL itself have the same names */
+		if (!OidIsValid(model) || model < FirstNormalObjectId)
+			continue;
+		image = nvm_btree_opclass_image(model);
+		if (OidIsValid(image))
+			elem->opclass = nvm_btree_opclass_name(image);
+	}
+	return pstmt;
+}
+
+/*
+ * The operator class of key column i of an index.  The relcache's copy of the
+ * row in pg_index may be older.
+ */
+Oid
+nvm_ddl_index_opclass(Oid indexid, int i)
+{
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
+	Datum		datum;
+	bool		isnull;
+	Oid			result;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull);
+	Assert(!isnull);
+	result = ((oidvector *) DatumGetPointer(datum))->values[i];
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * Let the relcache entry of an index that was just made, and is not built yet,
+ * have the operator classes, and their families, that pg_index has got after the
+ * entry was built.  An entry of the current transaction is never read anew; an
+ * abort of what made the index takes it away, so there is nothing to undo.
+ */
+static void
+renew_entry(Oid indexid, const oidvector *classes)
+{
+	Relation	index = index_open(indexid, NoLock);
+	Datum		datum;
+	bool		isnull;
+
+	datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
+							Anum_pg_index_indclass, &isnull);
+	Assert(!isnull);
+	for (int i = 0; i < classes->dim1; i++)
+	{
+		((oidvector *) DatumGetPointer(datum))->values[i] = classes->values[i];
+		index->rd_opfamily[i] = get_opclass_family(classes->values[i]);
+	}
+	index_close(index, NoLock);
+}
+
+/*
+ * The pattern operator classes compare bytes, and so know of no strings that
+ * differ in them and are equal by a collation.  PostgreSQL refuses them there
+ * by their numbers, which ours have not.
+ */
+static void
+check_pattern_opclass(Oid opclass, Oid collation)
+{
+	HeapTuple	tuple;
+
+	if ((opclass != TEXT_BTREE_PATTERN_OPS_OID &&
+		 opclass != VARCHAR_BTREE_PATTERN_OPS_OID &&
+		 opclass != BPCHAR_BTREE_PATTERN_OPS_OID) ||
+		!OidIsValid(collation) || get_collation_isdeterministic(collation))
+		return;
+	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclass));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", opclass);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("nondeterministic collations are not supported for operator class \"%s\"",
+					NameStr(((Form_pg_opclass) GETSTRUCT(tuple))->opcname))));
+}
+
+/*
+ * Let pg_index.indclass of an index be what is given.  Relcache entries of the
+ * current transaction, or that are open, do not show it (renew_entry).
+ */
+void
+nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes)
+{
+	Relation	pg_index = table_open(IndexRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(indexid));
+	Datum		values[Natts_pg_index] = {0};
+	bool		nulls[Natts_pg_index] = {0};
+	bool		replace[Natts_pg_index] = {0};
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	values[Anum_pg_index_indclass - 1] = PointerGetDatum(classes);
+	replace[Anum_pg_index_indclass - 1] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(pg_index), values, nulls, replace);
+	CatalogTupleUpdate(pg_index, &tuple->t_self, tuple);
+	CommandCounterIncrement();
+	table_close(pg_index, RowExclusiveLock);
+}
+
+/*
+ * Index indexid was made, and is not built yet (OAT_POST_CREATE): it is ours,
+ * and gets the operator classes of btree.
+ */
+void
+nvm_ddl_created_index(Oid indexid)
+{
+	HeapTuple	tuple;
+	Datum		datum;
+	bool		isnull;
+	oidvector  *classes;
+	oidvector  *collations;
+	ObjectAddress index;
+	bool		changed = false;
+
+	/* the index's rows in the catalogs are of this command */
+	CommandCounterIncrement();
+
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull);
+	Assert(!isnull);
+	classes = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
+	datum = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indcollation, &isnull);
+	Assert(!isnull);
+	collations = (oidvector *) PG_DETOAST_DATUM_COPY(datum);
+	ReleaseSysCache(tuple);
+
+	ObjectAddressSet(index, RelationRelationId, indexid);
+	for (int i = 0; i < classes->dim1; i++)
+	{
+		Oid			theirs = nvm_btree_opclass_model(classes->values[i]);
+		ObjectAddress opclass;
+
+		if (theirs == classes->values[i])
+			continue;
+		check_pattern_opclass(theirs, collations->values[i]);
+		classes->values[i] = theirs;
+		ObjectAddressSet(opclass, OperatorClassRelationId, theirs);
+		recordDependencyOn(&index, &opclass, DEPENDENCY_NORMAL);
+		changed = true;
+	}
+	if (changed)
+	{
+		nvm_ddl_set_index_opclasses(indexid, classes);
+		renew_entry(indexid, classes);
+	}
+}

@@ -1,0 +1,104 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_ddl.h
+ *	  DDL: what ddl*.c share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_DDL_H
+#define NVM_DDL_H
+
+#include "catalog/pg_class.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "row/nvm_table.h"
+
+/* ---- ddl_hooks.c ---- */
+
+extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
+
+/* ---- ddl_database.c ---- */
+
+extern void nvm_ddl_copy_database(const char *template_name, Oid template, Oid database);
+extern void nvm_ddl_before_drop_database(void);
+extern void nvm_ddl_drop_database(Oid database);
+
+/* ---- ddl_publication.c ---- */
+
+extern void nvm_ddl_check_publication(Node *stmt);
+
+/* ---- ddl_index_method.c ---- */
+
+/* nvm.default_index_method */
+#define NVM_INDEX_METHOD_BTREE	0
+#define NVM_INDEX_METHOD_NVM	1
+#define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_NVM
+
+extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
+
+extern void nvm_ddl_define_settings(void);
+extern bool nvm_ddl_takes_ours(Form_pg_class table, bool unique);
+extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
+extern void nvm_ddl_prepare_index_method(PlannedStmt *pstmt);
+extern PlannedStmt *nvm_ddl_name_opclasses(PlannedStmt *pstmt);
+extern bool nvm_ddl_only_index_constraints(AlterTableStmt *stmt);
+extern void nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
+extern int	nvm_ddl_posing(void);
+extern void nvm_ddl_pose_settled(void);
+extern void nvm_ddl_pose_end(int outer);
+extern void nvm_ddl_register_pose(void);
+extern void nvm_ddl_created_index(Oid indexid);
+extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
+extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);
+
+/* ---- ddl_index.c ---- */
+
+/* what is noted of the indexes that a command makes, alters and drops */
+typedef struct NvmIndexWatch
+{
+	struct NvmIndexWatch *outer;
+	MemoryContext context;
+	List	   *touched;		/* Oids of relations */
+	List	   *dropped;
+	List	   *moved;			/* Oids of tables, by SET TABLESPACE */
+	List	   *storages;		/* to be ended when it is over */
+	List	   *aside;			/* ddl_recreate.c */
+} NvmIndexWatch;
+
+extern void nvm_ddl_watch_begin(NvmIndexWatch *w);
+extern void nvm_ddl_watch_end(NvmIndexWatch *w);
+extern NvmIndexWatch *nvm_ddl_current_watch(void);
+extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
+extern void nvm_ddl_watch_relation(Oid relid);
+extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
+extern void nvm_ddl_lock_tables(Node *stmt);
+extern void nvm_ddl_convert_index(Oid indexid);
+extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
+extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
+extern void nvm_ddl_created_btree(Oid indexid);
+extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
+extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
+extern void nvm_ddl_register_index_callbacks(void);
+
+/* ---- ddl_access_method.c ---- */
+
+extern void nvm_ddl_swapped_table(Oid relid);
+extern void nvm_ddl_created_relation(Oid relid);
+
+/* ---- ddl_partition.c ---- */
+
+extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
+extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
+extern void nvm_ddl_created_partitioned_index(Oid indexid);
+
+/* ---- ddl_recreate.c ---- */
+
+extern char *nvm_ddl_get_persistence(Oid indexid);
+extern void nvm_ddl_set_persistence(Oid indexid, const char *value);
+extern void nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w);
+extern void nvm_ddl_put_back(NvmIndexWatch *w);
+extern void nvm_ddl_recreated_index(NvmIndexWatch *w, Oid indexid);
+
+#endif							/* NVM_DDL_H */

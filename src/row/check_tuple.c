@@ -1,0 +1,251 @@
+/*-------------------------------------------------------------------------
+ *
+ * check_tuple.c
+ *	  nvm.check(): the tuple of a version, and values outside of it.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tupmacs.h"
+#include "row/nvm_check.h"
+#include "row/nvm_large.h"
+#include "row/nvm_table.h"
+#include "utils/memutils.h"
+
+/*
+ * Remember a large value for later: reading it may take long.
+ */
+static void
+check_note_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+				 uint32 off, int attnum, uint64 offset)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(check->cxt);
+	NvmCheckLarge *large = (NvmCheckLarge *) palloc(sizeof(NvmCheckLarge));
+
+	large->offset = offset;
+	large->v = v;
+	large->begin = begin;
+	large->blk = blk;
+	large->off = (uint16) off;
+	large->attnum = attnum;
+	check->large = lappend(check->large, large);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * One attribute at data + *pos of at most limit bytes.  Advances *pos;
+ * returns false if the next one cannot be found.
+ */
+static bool
+check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+				uint32 off, int attnum, const char *data, uint32 *pos,
+				uint32 limit, int *nlarge)
+{
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(check->rel), attnum - 1);
+	uint32		at = *pos;
+	uint32		size;
+	uint64		offset;
+
+	if (att->attlen == -1)
+	{
+		if (at >= limit)
+			goto beyond;
+		at = att_align_pointer(at, att->attalign, -1, data + at);
+		if (at >= limit)
+			goto beyond;
+		if (VARATT_IS_EXTERNAL(data + at))
+		{
+			size = VARHDRSZ_EXTERNAL + sizeof(uint64);
+			if (at + size > limit)
+				goto beyond;
+			if (VARTAG_EXTERNAL(data + at) != VARTAG_INDIRECT)
+			{
+				nvm_check_report(check, blk, off, "attribute %d is external in an unknown way", attnum);
+				return false;
+			}
+			memcpy(&offset, VARDATA_EXTERNAL(data + at), sizeof(offset));
+			check_note_large(check, v, begin, blk, off, attnum, offset);
+			(*nlarge)++;
+		}
+		else
+		{
+			if (!VARATT_IS_1B(data + at) && at + VARHDRSZ > limit)
+				goto beyond;
+			size = VARSIZE_ANY(data + at);
+			if (size < (VARATT_IS_1B(data + at) ? VARHDRSZ_SHORT : VARHDRSZ))
+			{
+				nvm_check_report(check, blk, off, "attribute %d has an impossible length", attnum);
+				return false;
+			}
+		}
+	}
+	else
+	{
+		at = att_align_nominal(at, att->attalign);
+		if (att->attlen > 0)
+			size = att->attlen;
+		else
+		{
+			if (at >= limit)
+				goto beyond;
+			for (size = 1; at + size <= limit && data[at + size - 1] != '\0'; size++)
+				;
+		}
+	}
+	if (at + size > limit)
+		goto beyond;
+	*pos = at + size;
+	return true;
+
+beyond:
+	nvm_check_report(check, blk, off, "attribute %d ends beyond the tuple's length", attnum);
+	return false;
+}
+
+/*
+ * The tuple of a version whose length and checksum are right.
+ */
+void
+nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+				uint32 off)
+{
+	HeapTupleHeader th = NvmVersionTuple(v);
+	int			natts = HeapTupleHeaderGetNatts(th);
+	bool		hasnull = (th->t_infomask & HEAP_HASNULL) != 0;
+	uint32		limit;
+	uint32		pos = 0;
+	int			nlarge = 0;
+	uint16		count;
+
+	if (natts > RelationGetDescr(check->rel)->natts)
+	{
+		nvm_check_report(check, blk, off, "%d attributes, but the table has %d",
+						 natts, RelationGetDescr(check->rel)->natts);
+		return;
+	}
+	if (!nvm_verify_tuple(&check->block, v, blk, off, &limit, &count))
+		return;
+
+	for (int i = 0; i < natts; i++)
+	{
+		if (hasnull && att_isnull(i, th->t_bits))
+			continue;
+		if (!check_attribute(check, v, begin, blk, off, i + 1,
+							 (char *) th + th->t_hoff, &pos, limit - th->t_hoff, &nlarge))
+			return;
+	}
+	if (nlarge != count)
+		nvm_check_report(check, blk, off, "%d large values, but %u listed",
+						 nlarge, count);
+}
+
+/*
+ * The same where columns are not looked at: its large values are listed.
+ */
+void
+nvm_check_listed_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
+					   uint32 off)
+{
+	uint64		offset;
+
+	for (int i = 0; (offset = nvm_large_head(v, i)) != 0; i++)
+		check_note_large(check, v, begin, blk, off, 0, offset);
+}
+
+/* ---- values outside the blocks ---- */
+
+static void
+check_large_extent(uint64 unit, uint64 word, void *arg)
+{
+	NvmCheck   *check = (NvmCheck *) arg;
+
+	if (check->nlarge_units == check->large_size)
+	{
+		check->large_size *= 2;
+		check->large_units = (uint64 *)
+			repalloc_huge(check->large_units, check->large_size * sizeof(uint64));
+	}
+	check->large_units[check->nlarge_units++] = unit;
+}
+
+/*
+ * List the extents of large values that the table owns now.
+ */
+void
+nvm_check_large_units(NvmCheck *check)
+{
+	if (check->large_units == NULL)
+	{
+		check->large_size = 256;
+		check->large_units = (uint64 *)
+			MemoryContextAllocHuge(CurrentMemoryContext,
+								   check->large_size * sizeof(uint64));
+	}
+	check->nlarge_units = 0;
+	if (pg_atomic_read_u32(&check->state->nlarge) == 0)
+		return;
+	nvm_extents_walk(NVM_EXT_LARGE, check->block.dir, check_large_extent, check);
+}
+
+/*
+ * Look for a large value, and read it if `bytes`.  No locks: our snapshot keeps
+ * what it could see, and what was rolled back meanwhile, or is dead to all, shows
+ * that in its begin before its values go.
+ */
+void
+nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes)
+{
+	const char *problem = nvm_large_problem(&check->block, large->offset, large->blk,
+											large->off, bytes);
+
+	if (problem == NULL)
+		return;
+	pg_read_barrier();
+	if (nvm_load(&large->v->begin) != large->begin)
+		return;
+	if (large->attnum == 0)
+		nvm_check_report(check, large->blk, large->off,
+						 "large value at pool offset " UINT64_FORMAT " %s",
+						 large->offset, problem);
+	else
+		nvm_check_report(check, large->blk, large->off,
+						 "large value of attribute %d at pool offset " UINT64_FORMAT " %s",
+						 large->attnum, large->offset, problem);
+}
+
+/*
+ * Extents of large values that no version can lead to.
+ */
+void
+nvm_check_large_orphans(NvmCheck *check)
+{
+	nvm_check_large_units(check);	/* those freed meanwhile are gone */
+	for (int64 i = 0; i < check->nlarge_units; i++)
+	{
+		NvmLargeHeader *head = (NvmLargeHeader *)
+			NvmPoolPtr(check->large_units[i] * NVM_UNIT_SIZE);
+		uint64		stamp = nvm_load(&head->stamp);
+		NvmVersion *v;
+
+		/* running transactions and gaps have their own ways */
+		if (stamp == 0 || NVM_STAMP_SLOT(stamp) >= NVM_MAX_SLOTS ||
+			!nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
+			continue;
+		if (nvm_tid_exists(check->state, head->owner_block, head->owner_offset))
+		{
+			v = nvm_cell(check->state, head->owner_block, head->owner_offset);
+			if (nvm_load(&v->begin) == 0 || NvmVersionCells(v) < 2 ||
+				(v->flags & NVM_VF_LARGE) != 0)
+				continue;
+		}
+		if (nvm_load(&head->stamp) != stamp)
+			continue;
+		nvm_check_report(check, head->owner_block, head->owner_offset,
+						 "large value at pool offset " UINT64_FORMAT " has no version",
+						 check->large_units[i] * NVM_UNIT_SIZE);
+	}
+}

@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_identity.c
+ *	  A backstop: an index in a file is not one whose entries lie in the pool.
+ *
+ * The catalog says of what method an index is, the pool which file numbers
+ * have an index storage.  When the two disagree (a catalog that a crash has set
+ * back, or that somebody has changed by hand), the file holds what it held
+ * before the index moved into the pool: entries of rows since are missing, and
+ * queries would give wrong answers without a word.
+ *
+ * Looked at when a statement that may read a built-in index of an nvm table is
+ * planned, and before a row is written, once for each life of the table's
+ * NvmRelCache.  REINDEX, DROP and the reading of rows by a sequential scan do
+ * not ask, so that the index can be built anew.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_am.h"
+#include "optimizer/plancat.h"
+#include "row/nvm_modify.h"
+#include "utils/rel.h"
+#include "xact/nvm_storage.h"
+
+static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
+
+/*
+ * Does an index storage of the pool have the file number of `index`?  One that
+ * is dropped, or whose maker a crash has lost, waits for nothing but the
+ * collector.
+ */
+static bool
+owns_storage(Relation index)
+{
+	NvmLocator	locator = NvmRelLocator(index);
+	NvmStorageKey key;
+	NvmDirEntry *entry;
+	uint32		dir;
+
+	nvm_storage_key(index, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir == 0)
+		return false;
+	entry = nvm_dir_entry(dir);
+	return entry->kind == NVM_DIR_KIND_INDEX && nvm_load(&entry->end) == 0 &&
+		!nvm_stamp_in_gap(nvm_load(&entry->begin));
+}
+
+/*
+ * ERROR if index indexid, of an nvm table that the caller has locked, says to be
+ * in a file and has a storage in the pool.
+ */
+static void
+check_identity(Oid indexid)
+{
+	Relation	index = RelationIdGetRelation(indexid);
+
+	if (index == NULL)
+		return;
+	if (index->rd_rel->relkind == RELKIND_INDEX && !nvm_relation_is_btree(index) &&
+		owns_storage(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" is no nvm_btree index, but the NVM pool has its entries",
+						RelationGetRelationName(index)),
+				 errdetail("Catalog and pool disagree about file number %u of database %u. Rows may be missing in the file.",
+						   (unsigned) NvmLocatorRel(NvmRelLocator(index)), MyDatabaseId),
+				 errhint("REINDEX the index.")));
+	RelationClose(index);
+}
+
+/*
+ * Rows of rel are about to be written, whose entries the executor then inserts.
+ * See nvm_indexes_prove.  May invalidate the relation's NvmRelCache.
+ */
+void
+nvm_indexes_prove_slow(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+		check_identity(lfirst_oid(lc));
+	list_free(indexes);
+	nvm_rel_cache(rel)->indexes_proven = true;
+}
+
+/*
+ * get_relation_info_hook: of what is planned.
+ */
+static void
+check_planned_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+{
+	Relation	table = NULL;
+	ListCell   *lc;
+
+	if (prev_get_relation_info_hook)
+		prev_get_relation_info_hook(root, relid, inhparent, rel);
+	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
+		return;
+	foreach(lc, rel->indexlist)
+	{
+		IndexOptInfo *info = lfirst_node(IndexOptInfo, lc);
+
+		if (info->hypothetical ||
+			(void *) info->amcostestimate == (void *) nvm_btree_costestimate)
+			continue;
+		if (table == NULL)
+			table = RelationIdGetRelation(relid);
+		if (table == NULL || !nvm_relation_is_nvm(table))
+			break;
+		check_identity(info->indexoid);
+	}
+	if (table != NULL)
+		RelationClose(table);
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_index_identity_register_hook(void)
+{
+	prev_get_relation_info_hook = get_relation_info_hook;
+	get_relation_info_hook = check_planned_indexes;
+}

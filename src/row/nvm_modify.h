@@ -1,0 +1,109 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_modify.h
+ *	  Shared by the files that write rows: insert.c, update.c, delete.c,
+ *	  rowlock.c.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_MODIFY_H
+#define NVM_MODIFY_H
+
+#include "access/multixact.h"
+#include "nodes/lockoptions.h"
+#include "row/nvm_space.h"
+#include "row/nvm_visibility.h"
+#include "storage/lmgr.h"
+
+/* what a new version is made of */
+typedef struct NvmNewVersion
+{
+	HeapTuple	tuple;
+	bool		free_tuple;
+	NvmLargeSet *large;
+	uint32		cells;
+	NvmVersion *v;				/* set by nvm_new_place */
+	uint32		blk;
+	uint32		off;
+} NvmNewVersion;
+
+extern void nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv);
+extern void nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv,
+						  bool root, BlockNumber near);
+extern void nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root,
+						 uint64 link, uint64 lock, uint16 flags, CommandId cid,
+						 TransactionId xid, NvmStamp stamp);
+extern void nvm_new_discard(NvmNewVersion *nv);
+
+/* the block may be the first of a BRIN range: brin_request.c */
+extern void nvm_brin_request(Relation rel, uint32 blk);
+
+static inline void
+nvm_new_announce(Relation rel, const NvmNewVersion *nv)
+{
+	if (unlikely(nv->off == NVM_FIRST_CELL))
+		nvm_brin_request(rel, nv->blk);
+}
+
+/*
+ * Mark version v ended by us.  Caller holds the row lock, has found TM_Ok, and
+ * computed cmax and iscombo by HeapTupleHeaderAdjustCmax beforehand.
+ */
+extern void nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next,
+							NvmStamp stamp, TransactionId xid, CommandId cmax,
+							bool iscombo, bool key_changed);
+
+/* the version at tid, or NULL; ERROR if it is damaged */
+extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,
+										 ItemPointer tid);
+
+extern void nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid,
+							bool *iscombo);
+extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
+							 TM_FailureData *tmfd);
+
+extern TM_Result nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid,
+								  NvmVersion *rootv, ItemPointer roottid,
+								  LWLock *rlock, CommandId cid, LockTupleMode mode,
+								  bool wait, XLTW_Oper oper, bool *have_tuplock);
+
+/* row locks: rowlock.c */
+extern bool nvm_row_locked_against(NvmVersion *root, LockTupleMode mode,
+								   TransactionId *xwait, bool *is_multi);
+extern bool nvm_row_locked_by_me(NvmVersion *root);
+extern void nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
+							  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper);
+extern bool nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+								LockWaitPolicy wait_policy, bool *have);
+extern void nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+								bool *have);
+
+/*
+ * Does the transaction that ended v exclude KEY SHARE lockers?  As next says,
+ * which is as durable as end: the infomask, which says the same, may be lost.
+ */
+static inline LockTupleMode
+nvm_version_end_mode(const NvmVersion *v)
+{
+	return (NVM_REF_HI(v->next) & NVM_NEXT_KEYS) ? LockTupleExclusive :
+		LockTupleNoKeyExclusive;
+}
+
+/* the lock word if it means anything in this incarnation, else 0 */
+extern uint64 nvm_row_lock_word(NvmVersion *root);
+extern MultiXactStatus nvm_lock_status(LockTupleMode mode);
+
+static inline LockTupleMode
+nvm_lock_word_mode(uint64 lock)
+{
+	return (LockTupleMode) ((NVM_LOCK_BITS(lock) & NVM_LOCK_MODE_MASK) - 1);
+}
+
+/* rowlock_prepared.c, for NvmTableOps */
+extern int	nvm_locks_held(uint32 dir, uint32 blk, uint16 off_first,
+						   uint16 off_last, NvmLockItem *items);
+extern void nvm_restore_lock(const NvmLockItem *item, TransactionId xid);
+
+#endif							/* NVM_MODIFY_H */

@@ -1,0 +1,124 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *	  From a Relation to its storage in the pool.
+ *
+ * The one entry to nvm data: whoever touches a table's rows first goes through
+ * nvm_rel_cache_slow, which refuses what cannot be served and settles what the
+ * last crash left in doubt.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "btree/nvm_btree.h"
+#include "compat/nvm_compat.h"
+#include "row/nvm_table.h"
+#include "utils/memutils.h"
+
+/*
+ * Is rel a relation with rows of the nvm access method?
+ */
+bool
+nvm_relation_is_nvm(Relation rel)
+{
+	return rel->rd_tableam != NULL &&
+		rel->rd_tableam->tuple_insert == nvm_tuple_insert;
+}
+
+/*
+ * Find rel's storage and remember it in rd_amcache, which the relcache frees
+ * as one chunk at any invalidation.  See nvm_rel_cache.
+ */
+NvmRelCache *
+nvm_rel_cache_slow(Relation rel)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey key;
+	NvmRelState *state;
+	NvmRelCache *cache;
+	uint32		dir;
+
+	nvm_table_require();
+
+	nvm_storage_key(rel, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("rows of nvm table \"%s\" are lost",
+						RelationGetRelationName(rel)),
+				 errdetail("The persistent-memory pool has no storage for database %u, tablespace %u, file number %u: it was made anew, or is not the one that the table was made in%s.",
+						   key.database, NvmLocatorSpc(locator), (unsigned) key.relnumber,
+						   rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED ?
+						   ", or the server has run without it, which may have emptied the indexes of UNLOGGED tables" : ""),
+				 errhint("TRUNCATE the table to use it again, empty, or DROP it; or restore the pool and the data directory together from a backup taken while the server was stopped.")));
+
+	state = nvm_rel_open(dir);
+
+	cache = (NvmRelCache *) MemoryContextAllocZero(CacheMemoryContext,
+												   sizeof(NvmRelCache));
+	cache->state = state;
+	cache->dir = dir;
+	nvm_rel_cache_drop(rel);
+	rel->rd_amcache = cache;
+	nvm_storage_tell_stats(rel, state);
+	return cache;
+}
+
+/*
+ * Has rel an index of another method than nvm_btree?  Also one that is not ready
+ * yet, or not any more, to be on the safe side.
+ */
+static bool
+relation_has_others_index(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	bool		others = false;
+
+	foreach(lc, indexes)
+		others |= !nvm_index_is_ours(lfirst_oid(lc));
+	list_free(indexes);
+	return others;
+}
+
+/*
+ * See nvm_table.h.
+ *
+ * What is learnt is kept only if no invalidation has come by meanwhile, which would
+ * have taken BEING_LEARNT away.  A statement has listed the indexes that it adds
+ * entries to before it comes here, and nobody drops one that it holds a lock on.
+ */
+void
+nvm_note_entries_slow(Relation rel)
+{
+	bool		others;
+
+	if (nvm_rel_cache(rel)->entries != NVM_ENTRIES_OTHERS)
+	{
+		nvm_rel_cache(rel)->entries = NVM_ENTRIES_BEING_LEARNT;
+		/* indexes of other tables are emptied by a crash, as these tables are */
+		others = RelationIsPermanent(rel) && relation_has_others_index(rel);
+		if (nvm_rel_cache(rel)->entries == NVM_ENTRIES_BEING_LEARNT)
+			nvm_rel_cache(rel)->entries = others ? NVM_ENTRIES_OTHERS : NVM_ENTRIES_OURS;
+		if (!others)
+			return;
+	}
+	nvm_xact_rests_on_wal();
+}
+
+/*
+ * Forget what rd_amcache says about rel's storage.
+ */
+void
+nvm_rel_cache_drop(Relation rel)
+{
+	if (rel->rd_amcache != NULL)
+	{
+		pfree(rel->rd_amcache);
+		rel->rd_amcache = NULL;
+	}
+}

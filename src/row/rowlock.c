@@ -1,0 +1,686 @@
+/*-------------------------------------------------------------------------
+ *
+ * rowlock.c
+ *	  Row locks: the lock word, waiting, and SELECT FOR UPDATE and its kin.
+ *
+ * Lockers of a row are noted in its root, whatever version they locked, so a
+ * lock follows the row through updates by itself.  Only an update that makes a
+ * new root (an indexed column changed) has to carry the lock word over, and a
+ * locker that meets one in progress locks the new root too.
+ *
+ * A lock word names one (sub)transaction and its mode, or a multixact of
+ * lockers.  Updaters and deleters are never in it: their mark is the version's
+ * end.  Waiting goes through heavyweight tuple locks as in heap, so that
+ * waiters queue and deadlocks are found.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/multixact.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "compat/nvm_compat.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_table.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+
+/* the heavyweight lock that waiters for a row take, by strength */
+static const LOCKMODE tuplock_mode[] = {
+	AccessShareLock,			/* LockTupleKeyShare */
+	RowShareLock,				/* LockTupleShare */
+	ExclusiveLock,				/* LockTupleNoKeyExclusive */
+	AccessExclusiveLock			/* LockTupleExclusive */
+};
+
+static inline bool
+modes_conflict(LockTupleMode a, LockTupleMode b)
+{
+	return DoLockModesConflict(tuplock_mode[a], tuplock_mode[b]);
+}
+
+MultiXactStatus
+nvm_lock_status(LockTupleMode mode)
+{
+	switch (mode)
+	{
+		case LockTupleKeyShare:
+			return MultiXactStatusForKeyShare;
+		case LockTupleShare:
+			return MultiXactStatusForShare;
+		case LockTupleNoKeyExclusive:
+			return MultiXactStatusForNoKeyUpdate;
+		case LockTupleExclusive:
+			return MultiXactStatusForUpdate;
+	}
+	return MultiXactStatusForUpdate;	/* keep compiler quiet */
+}
+
+/*
+ * The lock word if it means anything, else 0.
+ */
+uint64
+nvm_row_lock_word(NvmVersion *root)
+{
+	uint64		lock = *nvm_lock_word(root);
+	uint16		inc = (uint16) NvmPool->incarnation;
+
+	if (lock == 0 || inc == 0 || NVM_LOCK_INC(lock) != inc)
+		return 0;
+	if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
+	{
+		/* all members of a multixact that old are gone */
+		if (MultiXactIdPrecedes(NVM_LOCK_XID(lock), GetOldestMultiXactId()))
+			return 0;
+	}
+	return lock;
+}
+
+/*
+ * Does a locker other than ourselves keep us from taking `mode`?  Then *xwait
+ * is its xid, or the multixact.
+ *
+ * Caller holds the row lock.
+ */
+bool
+nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwait,
+					   bool *is_multi)
+{
+	uint64		lock = nvm_row_lock_word(root);
+	TransactionId xid = NVM_LOCK_XID(lock);
+	MultiXactMember *members;
+	int			n;
+	bool		conflict = false;
+
+	*is_multi = false;
+	if (lock == 0)
+		return false;
+	*xwait = xid;
+	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
+		return modes_conflict(nvm_lock_word_mode(lock), mode) &&
+			!TransactionIdIsCurrentTransactionId(xid) &&
+			TransactionIdIsInProgress(xid);
+
+	*is_multi = true;
+	if (!modes_conflict(nvm_lock_word_mode(lock), mode))
+		return false;
+	n = GetMultiXactIdMembers(xid, &members, false, true);
+	for (int i = 0; i < n && !conflict; i++)
+	{
+		conflict = modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid) &&
+			TransactionIdIsInProgress(members[i].xid);
+	}
+	if (n > 0)
+		pfree(members);
+	return conflict;
+}
+
+/*
+ * Do we hold a lock of any strength on the row already?  Who upgrades his lock
+ * must not queue for the tuple lock behind one who waits for him.  Caller
+ * holds the row lock.
+ */
+bool
+nvm_row_locked_by_me(NvmVersion *root)
+{
+	uint64		lock = nvm_row_lock_word(root);
+	MultiXactMember *members;
+	int			n;
+	bool		mine = false;
+
+	if (lock == 0)
+		return false;
+	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
+		return TransactionIdIsCurrentTransactionId(NVM_LOCK_XID(lock));
+
+	n = GetMultiXactIdMembers(NVM_LOCK_XID(lock), &members, false, true);
+	for (int i = 0; i < n && !mine; i++)
+		mine = TransactionIdIsCurrentTransactionId(members[i].xid);
+	if (n > 0)
+		pfree(members);
+	return mine;
+}
+
+/*
+ * Wait for the locker(s) found by nvm_row_locked_against.
+ */
+void
+nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
+				  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper)
+{
+	MultiXactMember *members;
+	int			n;
+
+	if (!is_multi)
+	{
+		XactLockTableWait(xwait, rel, tid, oper);
+		return;
+	}
+	n = GetMultiXactIdMembers(xwait, &members, false, true);
+	for (int i = 0; i < n; i++)
+	{
+		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid))
+			XactLockTableWait(members[i].xid, rel, tid, oper);
+	}
+	if (n > 0)
+		pfree(members);
+}
+
+/*
+ * Can all conflicting lockers be had without waiting?
+ */
+static bool
+conditional_wait(TransactionId xwait, bool is_multi, LockTupleMode mode)
+{
+	MultiXactMember *members;
+	int			n;
+	bool		ok = true;
+
+	if (!is_multi)
+		return NvmConditionalXactWait(xwait);
+	n = GetMultiXactIdMembers(xwait, &members, false, true);
+	for (int i = 0; i < n && ok; i++)
+	{
+		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
+			!TransactionIdIsCurrentTransactionId(members[i].xid))
+			ok = NvmConditionalXactWait(members[i].xid);
+	}
+	if (n > 0)
+		pfree(members);
+	return ok;
+}
+
+static void
+lock_not_available(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not obtain lock on row in relation \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+/*
+ * Queue for a row: take its heavyweight lock, once.  Returns false if the
+ * policy is to skip and somebody else has it.
+ */
+bool
+nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
+					LockWaitPolicy wait_policy, bool *have)
+{
+	if (*have)
+		return true;
+	switch (wait_policy)
+	{
+		case LockWaitBlock:
+			LockTuple(rel, tid, tuplock_mode[mode]);
+			break;
+		case LockWaitSkip:
+			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+				return false;
+			break;
+		case LockWaitError:
+			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
+				lock_not_available(rel);
+			break;
+	}
+	*have = true;
+	return true;
+}
+
+void
+nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode, bool *have)
+{
+	if (*have)
+		UnlockTuple(rel, tid, tuplock_mode[mode]);
+	*have = false;
+}
+
+/*
+ * Change the lock word for a lock of the current transaction, which is noted
+ * for PREPARE TRANSACTION.  May ERROR before the change.
+ */
+static void
+set_lock_word(NvmRelState *state, uint64 root, uint64 *word, uint64 lock)
+{
+	if (nvm_xact_notes_row_locks())
+		nvm_undo_add(NVM_UNDO_LOCK, state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	*word = lock;
+}
+
+/*
+ * Add ourselves to the lock word of a root, unless we already hold as much.
+ *
+ * Caller holds the row lock and has found no conflict.
+ */
+static void
+add_locker(NvmRelState *state, uint64 rootref, LockTupleMode mode, TransactionId xid)
+{
+	NvmVersion *root = nvm_cell(state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref));
+	uint64	   *word = nvm_lock_word(root);
+	uint64		lock = nvm_row_lock_word(root);
+	TransactionId old = NVM_LOCK_XID(lock);
+	LockTupleMode strongest = mode;
+	uint16		inc = (uint16) NvmPool->incarnation;
+	MultiXactId multi;
+
+	if (lock == 0)
+		;
+	else if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
+	{
+		MultiXactMember *members;
+		int			n = GetMultiXactIdMembers(old, &members, false, true);
+		bool		held = false;
+		bool		alive = false;
+
+		for (int i = 0; i < n; i++)
+		{
+			if (TransactionIdIsCurrentTransactionId(members[i].xid))
+			{
+				alive = true;
+				held |= (LockTupleMode) members[i].status >= mode;
+			}
+			else if (TransactionIdIsInProgress(members[i].xid))
+			{
+				alive = true;
+				strongest = Max(strongest, (LockTupleMode) members[i].status);
+			}
+		}
+		if (n > 0)
+			pfree(members);
+		if (held)
+			return;
+		if (alive)
+		{
+			strongest = Max(strongest, nvm_lock_word_mode(lock));
+			multi = MultiXactIdExpand(old, xid, nvm_lock_status(mode));
+			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
+			return;
+		}
+	}
+	else if (TransactionIdIsCurrentTransactionId(old) || TransactionIdIsInProgress(old))
+	{
+		LockTupleMode oldmode = nvm_lock_word_mode(lock);
+
+		if (TransactionIdIsCurrentTransactionId(old) && oldmode >= mode)
+			return;
+		if (old != xid)
+		{
+			/* another locker, or a parent whose weaker lock outlives us */
+			multi = MultiXactIdCreate(old, nvm_lock_status(oldmode), xid, nvm_lock_status(mode));
+			strongest = Max(mode, oldmode);
+			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
+			return;
+		}
+	}
+	set_lock_word(state, rootref, word, NVM_LOCK_MAKE(xid, inc, mode + 1));
+}
+
+/*
+ * May a row whose version v is the one to lock be locked as far as its newer
+ * versions are concerned?  A transaction that updated v without excluding us
+ * may have gone on to delete the row, or another after it.  As heap's
+ * heap_lock_updated_tuple: TM_Ok, TM_BeingModified (wait for *xwait), or
+ * TM_Updated (there is no such row any more).  *elsewhere is the root under
+ * which the row goes on, or 0.
+ *
+ * Caller holds the row lock of v's root.
+ */
+static TM_Result
+check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
+			TransactionId *xwait, uint64 *elsewhere)
+{
+	NvmChainGuard guard = {0};
+	bool		first = true;
+
+	*elsewhere = 0;
+	for (;; first = false)
+	{
+		TransactionId xend;
+		NvmEndState es = nvm_version_end_state(v, &xend);
+		uint64		next = nvm_load(&v->next);
+
+		if (es == NVM_END_NONE)
+			return TM_Ok;
+		if (!first && es != NVM_END_OWN &&
+			modes_conflict(nvm_version_end_mode(v), mode))
+		{
+			*xwait = xend;
+			return es == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
+		}
+		if (!NVM_REF_IS_VALID(next))
+			return TM_Ok;
+		if (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT)
+		{
+			*elsewhere = NVM_REF_TID(next);
+			return TM_Ok;
+		}
+		nvm_chain_guard(state, &guard, next);
+		v = nvm_ref_version(state, next);
+	}
+}
+
+/*
+ * Wait for who keeps us from locking, as the policy says.  False: skip.
+ */
+static bool
+wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
+			   LockTupleMode mode, ItemPointer tid, XLTW_Oper oper,
+			   LockWaitPolicy wait_policy)
+{
+	if (wait_policy == LockWaitBlock)
+		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
+	else if (!conditional_wait(xwait, is_multi, mode))
+	{
+		if (wait_policy == LockWaitError)
+			lock_not_available(rel);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Lock the row of version tid, as heap_lock_tuple does.  *elsewhere: the root
+ * under which the row goes on and that must be locked too, or 0.
+ */
+static TM_Result
+lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
+		 LockWaitPolicy wait_policy, TM_FailureData *tmfd, uint64 *elsewhere)
+{
+	NvmRelState *state = nvm_rel(rel);
+	TransactionId xid = nvm_xact_current_xid();
+	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+							 ItemPointerGetOffsetNumber(tid));
+	uint64		root = nvm_version_root(v);
+	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+	ItemPointerData roottid;
+	bool		have_tuplock = false;
+	TM_Result	result;
+
+	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	MultiXactIdSetOldestMember();
+	*elsewhere = 0;
+
+	for (;;)
+	{
+		TransactionId xwait;
+		bool		is_multi = false;
+		bool		mine;
+
+		if (nvm_xact_notes_row_locks())
+			nvm_undo_reserve();
+		LWLockAcquire(rlock, LW_EXCLUSIVE);
+		result = nvm_version_satisfies_update(v, cid, &xwait);
+		if (result == TM_Invisible || result == TM_SelfModified)
+			break;
+		if (result != TM_Ok)
+		{
+			/* ended, or about to be: by a change that leaves the key alone? */
+			if (!modes_conflict(nvm_version_end_mode(v), mode) &&
+				NVM_REF_IS_VALID(v->next))
+				result = TM_Ok;
+			else if (result != TM_BeingModified)
+				break;
+		}
+		if (result == TM_Ok)
+		{
+			result = check_newer(state, v, mode, &xwait, elsewhere);
+			if (result == TM_Updated)
+				break;
+		}
+		if (result == TM_Ok &&
+			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
+		{
+			add_locker(state, root, mode, xid);
+			break;
+		}
+		mine = nvm_row_locked_by_me(rootv);
+		LWLockRelease(rlock);
+
+		if (!mine &&
+			!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
+			return TM_WouldBlock;
+		if (!wait_by_policy(rel, xwait, is_multi, mode, tid, XLTW_Lock, wait_policy))
+		{
+			nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+			return TM_WouldBlock;
+		}
+	}
+	if (result != TM_Ok && result != TM_Invisible)
+		nvm_fill_failure(v, tid, result, tmfd);
+	LWLockRelease(rlock);
+	nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+	return result;
+}
+
+/*
+ * Lock the new root(s) of a row whose update we do not conflict with.
+ */
+static TM_Result
+lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
+			   LockWaitPolicy wait_policy)
+{
+	NvmRelState *state = nvm_rel(rel);
+	TransactionId xid = nvm_xact_current_xid();
+	NvmChainGuard guard = {0};
+
+	while (root != 0)
+	{
+		NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+		LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
+		TransactionId xwait = InvalidTransactionId;
+		bool		is_multi = false;
+		TM_Result	result = TM_Ok;
+		uint64		next = 0;
+		uint64		begin;
+		ItemPointerData tid;
+
+		if (nvm_xact_notes_row_locks())
+			nvm_undo_reserve();
+		LWLockAcquire(rlock, LW_EXCLUSIVE);
+		begin = nvm_load(&v->begin);
+		if (nvm_begin_is_version(begin) ||
+			(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
+		{
+			NvmVersion *newest = v;
+			TransactionId xend;
+			NvmEndState ended;
+
+			/* a stub's own end is no stamp: begin with what it leads to */
+			if (nvm_begin_is(begin, NVM_STAMP_STUB))
+				newest = nvm_ref_version(state, v->next);
+			/* asked once: who ended it may roll back at any moment */
+			ended = nvm_version_end_state(newest, &xend);
+			NVM_FAILPOINT("rowlock-elsewhere");
+			if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
+				modes_conflict(nvm_version_end_mode(newest), mode))
+			{
+				xwait = xend;
+				result = ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
+			}
+			else
+				result = check_newer(state, newest, mode, &xwait, &next);
+			if (result == TM_Ok &&
+				nvm_row_locked_against(v, mode, &xwait, &is_multi))
+				result = TM_BeingModified;
+			if (result == TM_Ok)
+				add_locker(state, root, mode, xid);
+		}
+		LWLockRelease(rlock);
+
+		if (result == TM_Updated)
+			return result;
+		if (result == TM_BeingModified)
+		{
+			ItemPointerSet(&tid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+			if (!wait_by_policy(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated,
+								wait_policy))
+				return TM_WouldBlock;
+			/* meanwhile versions may have come where others were */
+			memset(&guard, 0, sizeof(guard));
+			continue;
+		}
+		root = next;
+		nvm_chain_guard(state, &guard, root);
+	}
+	return TM_Ok;
+}
+
+/*
+ * Find the version after one that was updated, as EvalPlanQual wants it: wait
+ * for whoever is changing it.  tid is the successor's, `begin` the stamp its
+ * predecessor ended with.  On TM_Ok tid is the version to lock.
+ */
+static TM_Result
+find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
+			LockWaitPolicy wait_policy, TM_FailureData *tmfd)
+{
+	NvmChainGuard guard = {0};
+
+	for (;;)
+	{
+		NvmRelState *state = nvm_rel(rel);
+		SnapshotData dirty;
+		NvmVersion *v;
+		uint64		end;
+
+		if (ItemPointerIndicatesMovedPartitions(tid))
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("tuple to be locked was already moved to another partition due to concurrent update")));
+
+		InitDirtySnapshot(dirty);
+		/* else the update that led here was undone */
+		if (nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
+						  ItemPointerGetOffsetNumber(tid)) != begin)
+			return TM_Deleted;
+		v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					 ItemPointerGetOffsetNumber(tid));
+
+		if (nvm_version_visible(NULL, v, &dirty))
+		{
+			if (TransactionIdIsValid(dirty.xmin))
+				return TM_Deleted;	/* cannot be: its maker has committed */
+			if (TransactionIdIsValid(dirty.xmax))
+			{
+				switch (wait_policy)
+				{
+					case LockWaitBlock:
+						XactLockTableWait(dirty.xmax, rel, tid, XLTW_FetchUpdated);
+						break;
+					case LockWaitSkip:
+						if (!NvmConditionalXactWait(dirty.xmax))
+							return TM_WouldBlock;
+						break;
+					case LockWaitError:
+						if (!NvmConditionalXactWait(dirty.xmax))
+							lock_not_available(rel);
+						break;
+				}
+				/* meanwhile versions may have come where others were */
+				memset(&guard, 0, sizeof(guard));
+				continue;
+			}
+			/* our own later command's doing is not to be touched */
+			if (begin == nvm_xact_stamp_if_any() &&
+				TransactionIdIsCurrentTransactionId(v->tuple.xmin) &&
+				HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= cid)
+			{
+				tmfd->xmax = v->tuple.xmin;
+				tmfd->cmax = HeapTupleHeaderGetCmin(NvmVersionTuple(v));
+				return TM_SelfModified;
+			}
+			return TM_Ok;
+		}
+
+		/* ended, by us or by who committed: what counts is who made the newest */
+		CHECK_FOR_INTERRUPTS();
+		end = nvm_load(&v->end);
+		if (end == 0)
+			continue;			/* rolled back meanwhile: look again */
+		begin = end;
+		if (NVM_REF_HI(v->next) & NVM_NEXT_MOVED)
+		{
+			ItemPointerSetMovedPartitions(tid);
+			continue;
+		}
+		if (!NVM_REF_IS_VALID(v->next))
+			return TM_Deleted;
+		ItemPointerSet(tid, NVM_REF_BLOCK(v->next), NVM_REF_OFFSET(v->next));
+		nvm_chain_guard(state, &guard, v->next);
+	}
+}
+
+/*
+ * tmfd for a version whose successor turned out to be the one to look at.
+ */
+static void
+fill_successor(Relation rel, ItemPointer tid, TM_FailureData *tmfd)
+{
+	NvmRelState *state = nvm_rel(rel);
+	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+							 ItemPointerGetOffsetNumber(tid));
+	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
+
+	LWLockAcquire(rlock, LW_EXCLUSIVE);
+	nvm_fill_failure(v, tid, TM_Updated, tmfd);
+	LWLockRelease(rlock);
+}
+
+TM_Result
+nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+			   TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
+			   LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd)
+{
+	TM_Result	result;
+	uint64		elsewhere;
+	NvmRelState *state = nvm_rel(rel);
+
+	nvm_xact_before_row_lock();
+	tmfd->traversed = false;
+	for (;;)
+	{
+		NvmVersion *v;
+		uint64		end;
+
+		/* of a stub the root is not known, and there was no version for long */
+		if (!nvm_begin_is_version(nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
+												ItemPointerGetOffsetNumber(tid))))
+			return TM_Deleted;
+		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
+		if (result == TM_Ok && elsewhere != 0 &&
+			(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS))
+		{
+			result = lock_elsewhere(rel, elsewhere, mode, wait_policy);
+			if (result == TM_Updated)
+				fill_successor(rel, tid, tmfd);
+		}
+		if (result != TM_Updated || !(flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
+			break;
+
+		v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					 ItemPointerGetOffsetNumber(tid));
+		end = nvm_load(&v->end);
+		tmfd->traversed = true;
+		*tid = tmfd->ctid;
+		result = find_latest(rel, tid, end, cid, wait_policy, tmfd);
+		if (result != TM_Ok)
+			return result;
+	}
+
+	if (nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
+					   ItemPointerGetOffsetNumber(tid)))
+		nvm_slot_store(slot, rel,
+					   nvm_cell(state, ItemPointerGetBlockNumber(tid),
+								ItemPointerGetOffsetNumber(tid)),
+					   ItemPointerGetBlockNumber(tid),
+					   ItemPointerGetOffsetNumber(tid));
+	return result;
+}
