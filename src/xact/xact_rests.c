@@ -5,8 +5,8 @@
  *
  * A transaction that is nvm-only waits for no WAL, its own or other sessions'.
  * That is earned: whatever it has relied on has to be durable by itself.
- * xact/README.md, "The class of a transaction", has the list and the proofs;
- * here is what has to be looked for at PRE_COMMIT.
+ * xact/README.md, "What an nvm-only transaction may rest on", has the list and the
+ * proofs; here is what has to be looked for at PRE_COMMIT.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
