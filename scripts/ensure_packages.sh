@@ -115,7 +115,7 @@ if ! install; then
 fi
 rm -f "$log"
 
-# the README's "Install" says the same
+# doc/operations.md, "Install", says the same
 case "$missing " in
 	*" postgresql-$server "*)
 		echo "PostgreSQL $server is installed, and no cluster of it was made.  For one of your own:"

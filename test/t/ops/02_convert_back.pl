@@ -1,6 +1,6 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# The way in and out, by the queries of README.md: a schema of many kinds of
+# The way in and out, by the queries of doc/operations.md: a schema of many kinds of
 # tables goes to nvm and back, and is what it was; then pg_nvm is uninstalled,
 # and a server without the library has every row.
 
@@ -20,13 +20,13 @@ $node->start;
 local $ENV{PGHOST} = $node->host;
 local $ENV{PGPORT} = $node->port;
 my $file   = PostgreSQL::Test::Utils::tempdir() . '/dump';
-my $readme = slurp_file("$FindBin::RealBin/../../../README.md");
+my $readme = slurp_file("$FindBin::RealBin/../../../doc/operations.md");
 my $major  = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int / 10000");
 
 # ---- the queries
 my ($section) = $readme =~ /^## Convert and uninstall\n(.*?)^## /ms;
 my ($to_nvm, $to_heap) = ($section // '') =~ /^```sql\n(.*?)^```$/msg;
-ok($to_nvm && $to_heap, 'README.md has queries that convert');
+ok($to_nvm && $to_heap, 'doc/operations.md has queries that convert');
 like($to_nvm, qr/SET ACCESS METHOD nvm.*'public'::regnamespace/s, 'one to nvm');
 like($to_heap, qr/SET ACCESS METHOD heap.*'public'::regnamespace/s, 'one to heap');
 s/'public'::regnamespace/'s'::regnamespace/ foreach ($to_nvm, $to_heap);
@@ -212,7 +212,7 @@ $node->safe_psql('postgres', 'CREATE TABLE public.forgotten (a int PRIMARY KEY) 
 $node->fails_with('DROP EXTENSION pg_nvm', qr/cannot drop extension pg_nvm because other objects depend on it.*table forgotten depends on access method nvm/s, 'a table that was forgotten is named');
 convert($to_heap, 'public', 'it too');
 
-# ---- uninstalled as the README says
+# ---- uninstalled as doc/operations.md says
 is(($node->psql('postgres', 'DROP EXTENSION pg_nvm'))[2], '', 'DROP EXTENSION needs no CASCADE');
 $node->set_conf('shared_preload_libraries' => "''");
 $node->stop;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# The tables of README.md are true: each setting with its default, unit and
-# when it takes effect; each view.  What monitoring may see, and of which
+# The tables of doc/ are true: each setting with its default, unit and
+# when it takes effect; each view with its columns.  What monitoring may see, and of which
 # database; drivers' ways of asking for it.
 
 use strict;
@@ -17,7 +17,9 @@ $node->init;
 $node->append_conf('postgresql.conf', 'autovacuum = off');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
-my $readme = slurp_file("$FindBin::RealBin/../../../README.md");
+my $doc     = "$FindBin::RealBin/../../../doc";
+my $readme  = slurp_file("$doc/settings.md");
+my $of_views = slurp_file("$doc/monitoring.md");
 
 # ---- settings
 my %takes_effect = (postmaster => 'restart', sighup => 'reload', superuser => 'at once, superusers', user => 'at once');
@@ -37,7 +39,7 @@ foreach my $setting (@settings)
 	my $entry = $documented{$name};
 
 	$known{$name} = 1;
-	ok($entry, "$name is in the README") or next;
+	ok($entry, "$name is in doc/settings.md") or next;
 	my $same =
 	    $unit =~ /^(B|kB|MB)$/ ? "pg_size_bytes('$entry->{default}') = $default * pg_size_bytes('1$unit')"
 	  : $unit ne ''            ? "'$entry->{default}'::interval = '$default $unit'::interval"
@@ -46,11 +48,19 @@ foreach my $setting (@settings)
 	is($entry->{unit}, $unit, "$name: unit");
 	is($entry->{effect}, $takes_effect{$context}, "$name: takes effect");
 }
-is(join(' ', grep { !$known{$_} } sort keys %documented), '', 'the README has no setting that is not there');
+is(join(' ', grep { !$known{$_} } sort keys %documented), '', 'doc/settings.md has no setting that is not there');
 
-# ---- views: those of the README, each readable by pg_monitor and by nobody else
+# ---- views: those of doc/monitoring.md, with their columns, each readable by pg_monitor and by nobody else
 my @views = split /\n/, $node->safe_psql('postgres', "SELECT viewname FROM pg_views WHERE schemaname = 'nvm' ORDER BY 1");
-is_deeply([ sort $readme =~ /^\| `nvm\.(\w+)` \| [^|]+ \|$/mg ], \@views, 'the README lists the views');
+is_deeply([ sort $of_views =~ /^\| `nvm\.(\w+)` \| [^|]+ \|$/mg ], \@views, 'doc/monitoring.md lists the views');
+foreach my $view (@views)
+{
+	my ($section) = $of_views =~ /^### nvm\.$view\n(.*?)^##/ms;
+	my @columns = split /\n/, $node->safe_psql('postgres', "SELECT attname FROM pg_attribute WHERE attrelid = 'nvm.$view'::regclass AND attnum > 0 ORDER BY 1");
+	my %named = map { $_ => 1 } map { /`(\w+)`/g } map { /^\| ([^|]+) \|/ } split /\n/, $section // '';
+
+	is_deeply([ grep { !$named{$_} } @columns ], [], "each column of nvm.$view is in doc/monitoring.md");
+}
 $node->safe_psql('postgres', <<SQL);
 CREATE ROLE watcher LOGIN IN ROLE pg_monitor;
 CREATE ROLE ordinary LOGIN;
@@ -163,7 +173,7 @@ is($node->safe_psql('postgres', "SELECT sum(nvm.size(relid)) = nvm.size('parted_
 is($node->safe_psql('postgres', "BEGIN; TRUNCATE sized; SELECT nvm.size('sized'); ROLLBACK; SELECT nvm.size('sized') > 20000000"), "0\nt", 'TRUNCATE, and back');
 is($node->safe_psql('postgres', "SET ROLE watcher; SELECT nvm.size('sized') > 0"), 't', 'pg_monitor may ask');
 
-# ---- counters as the README has them; heap's rows and those of ours by the same commands
+# ---- counters as doc/monitoring.md has them; heap's rows and those of ours by the same commands
 # a session's statistics are there when its client has the answer, not when it has ended
 my $flush = 'SELECT pg_stat_force_next_flush()';
 $node->safe_psql('postgres', <<SQL);
