@@ -42,8 +42,8 @@ static char *map_base;
 static uint64 map_size;
 
 /*
- * Is a drain no more than a fence?  False when a delay is set or the method is
- * not PMEM; kept so that the hot path tests one flag.
+ * Is a drain no more than a fence?  Not when a delay is set, or with another
+ * method than PMEM.  Kept in a flag, so that the hot path tests one thing.
  */
 static bool drain_is_simple = false;
 
@@ -120,7 +120,8 @@ map_fails(NvmMapFailure *failure, int sqlerrcode, const char *detail, const char
 }
 
 /*
- * Resolve the method for this file, or return false and say why not.
+ * Find out which method this file gets.  Returns false, and says why, if there
+ * is none.
  */
 static bool
 choose_method(const char *path, int fd, NvmPersistMethod *method,
@@ -189,8 +190,8 @@ nvm_pmem_fsync(int fd)
 }
 
 /*
- * See nvm_pmem.h.  With another method than msync a sync would only take time:
- * on DAX it writes back each page that was ever stored to.
+ * See nvm_pmem.h.  With any other method than msync a sync would only take
+ * time: on DAX it writes back each page that was ever stored to.
  */
 bool
 nvm_pmem_believe(const char *path, int fd)
@@ -236,8 +237,8 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 		nvm_msync_attach(path, map_base, max_size, fd);
 
 	/*
-	 * Another method does not keep the durable image of a simulated pool, and
-	 * one left from an earlier run would be wrong from now on.
+	 * Another method does not keep the durable image of a simulated pool up to
+	 * date.  One left from an earlier run would be wrong from now on.
 	 */
 	if (method != NVM_PERSIST_SIMULATE)
 		nvm_simulate_discard(path);
@@ -258,7 +259,7 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 }
 
 /*
- * Undo nvm_pmem_map, also a partial one.  Called in the postmaster only, when
+ * Undo nvm_pmem_map, even a partial one.  Called in the postmaster only, when
  * no child is left.
  */
 void
@@ -313,7 +314,7 @@ nvm_flush(const void *addr, Size len)
 }
 
 /*
- * Burn the time a slower medium would take.
+ * Keep the processor busy for the time that a slower medium would take.
  */
 static void
 emulate_delay(int nanoseconds)

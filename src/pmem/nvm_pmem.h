@@ -40,10 +40,10 @@ extern int	nvm_pmem_num_lwlocks(void);
 extern void nvm_pmem_shmem_startup(void);
 
 /*
- * Before anything is read from pool file `path`, open as fd and not mapped: if a
- * sync of it has failed, drop what the page cache has of it and the device may
- * not have.  Returns false, with errno set, if it cannot be written back
- * still.
+ * Called before anything is read from pool file `path`, which is open as fd and
+ * not mapped.  If a sync of it has failed, drops what the page cache has of it
+ * and the device may lack.  Returns false, with errno set, if it still cannot be
+ * written back.
  */
 extern bool nvm_pmem_believe(const char *path, int fd);
 
@@ -62,7 +62,7 @@ typedef struct NvmMapFailure
  * In the simulate method also creates or opens "<path>.durable" and its
  * companions.  Called in the postmaster, before it forks.  On failure
  * returns NULL and sets *failure, of constant or static messages; never
- * throws.  *volatile_medium is set if what is there does not outlive a reboot (tmpfs).
+ * throws.  *volatile_medium is set if the file does not outlive a reboot (tmpfs).
  */
 extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
 						  uint64 max_size, bool *volatile_medium,
@@ -70,9 +70,9 @@ extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
 extern void nvm_pmem_unmap(void);
 
 /*
- * fsync the pool's file, which has grown.  Returns as fsync does; but with
- * msync an error is a PANIC: it may be of pages that others wait for, and the
- * kernel tells it once.
+ * fsync the pool's file, which has grown.  Returns as fsync does.  But with
+ * msync an error is a PANIC: it may concern pages for which others wait, and the
+ * kernel tells it once only.
  */
 extern int	nvm_pmem_fsync(int fd);
 
@@ -85,8 +85,9 @@ extern bool nvm_pmem_grown(uint64 new_size);
 
 /*
  * Have the cache lines of [addr, addr + len) written back, now or at the
- * caller's next nvm_drain.  No ordering, no guarantee until that, and none by
- * anybody else's.  Never fails.  Addresses outside the pool are ignored.
+ * caller's next nvm_drain.  Until that drain nothing is ordered or guaranteed,
+ * and no other process's drain helps.  Never fails.  Addresses outside the pool
+ * are ignored.
  */
 extern void nvm_flush(const void *addr, Size len);
 
@@ -99,8 +100,8 @@ extern void nvm_flush(const void *addr, Size len);
 extern void nvm_drain(const char *name);
 
 /*
- * Write back, without a fence, whatever is still noted; from now on flushes are
- * noted (true) or write back at once.  For the end of a transaction.
+ * Write back, without a fence, whatever is still noted.  From now on flushes are
+ * noted (true), or write back at once (false).  For the end of a transaction.
  */
 extern void nvm_pmem_defer(bool defer);
 
@@ -130,8 +131,8 @@ extern uint64 nvm_pmem_drains;
 extern uint64 nvm_pmem_bytes;	/* flushed */
 
 /*
- * Of all processes, with msync: syncs of the file, drains that needed one, and
- * those of them that another process's sync served.
+ * Counts of all processes, with msync: syncs of the file, drains that needed
+ * one, and drains of these that another process's sync served.
  */
 extern void nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined);
 

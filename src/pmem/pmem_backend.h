@@ -45,7 +45,7 @@ extern void nvm_simulate_write_back(const void *addr, Size len);
 extern void nvm_simulate_drain(const char *name);
 extern void nvm_simulate_discard(const char *path);
 
-/* pmem_sim_counts.c: which flushes and fences had something to do */
+/* pmem_sim_counts.c: which flushes and fences had anything to do */
 extern void nvm_sim_counts_attach(struct NvmSimControl *control);
 extern void nvm_sim_count_flush(const void *caller, uint64 lines, uint64 clean,
 								uint64 repeated);

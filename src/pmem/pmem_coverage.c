@@ -32,11 +32,11 @@
 #define COVERAGE_PAUSE_MS	200
 
 static instr_time coverage_written;
-static int	coverage_pid = 0;	/* whose time that is */
+static int	coverage_pid = 0;	/* the process that the time is of */
 
 /*
- * Add the counts of this process to the files, and begin anew.  Allocates by
- * malloc alone, so that it may be called in a critical section.
+ * Add the counts of this process to the files, and begin counting anew.
+ * Allocates with malloc alone, so it may be called in a critical section.
  */
 void
 nvm_coverage_write(void)

@@ -9,7 +9,7 @@
  * leaf.  A line that is written back may leave the cache, and the next store to
  * it waits for memory.  So a flush notes its lines here, each once, and
  * nvm_drain has them written back before it waits.  README.md, "Deferred
- * write-back", says why nobody may notice.
+ * write-back", says why no protocol above can tell the difference.
  *
  * Nothing here allocates or throws, so it can be called in a critical section.
  *
@@ -31,10 +31,11 @@
 #define LINE_SIZE			NVM_PMEM_LINE
 
 /*
- * Each slot holds the number of one line of the address space, or 0.  Where a
- * line goes follows from its number; if one is there already, all are written
- * back.  One at a time would cost as much as no array once it is full: the
- * processor overlaps many write-backs, and waits for each that stands alone.
+ * Each slot holds the number of one line of the address space, or 0.  A line's
+ * number gives its slot.  If the slot has another line already, all lines are
+ * written back.  Writing back one at a time would cost as much as no array, once
+ * it is full: the processor overlaps many write-backs, but waits for each that
+ * stands alone.
  * noted_used[0 .. nvm_noted_lines - 1] are the slots that are not 0.
  */
 static uint64 noted[NOTED_SLOTS];

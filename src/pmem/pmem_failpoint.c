@@ -113,8 +113,8 @@ parse_number(char **p, int64 max, int64 *result)
 }
 
 /*
- * Parse "name:action[:when]", one trimmed element; it is scribbled on.
- * Returns NULL, or what is wrong.
+ * Parse one trimmed element, "name:action[:when]", and write into it on the
+ * way. Returns NULL, or what is wrong.
  */
 static const char *
 parse_failpoint(char *element, Failpoint *fp)
@@ -391,7 +391,7 @@ crash_stop_all(void)
 }
 
 /*
- * Kill those who were stopped, and ourselves.  Also a signal handler.
+ * Kill all processes that were stopped, and ourselves.  Also a signal handler.
  */
 static void
 crash_kill_all(int signo)
@@ -404,8 +404,8 @@ crash_kill_all(int signo)
 }
 
 /*
- * End the whole server at once: stop everybody first, so that nobody
- * acknowledges anything while others are already gone, then kill.  Does not
+ * End the whole server at once.  All processes are stopped first and killed
+ * then, so that none acknowledges anything while others are gone.  Does not
  * return.
  */
 static void
@@ -417,8 +417,8 @@ crash_server(void)
 
 /*
  * Write the WAL that is in the buffers, as any process might have done at any
- * moment.  All others are stopped: what one of them is about to insert, or has
- * the lock for, would be waited for in vain, so the wait is short.
+ * moment.  All others are stopped.  The one that is about to insert a record,
+ * or holds the lock, will not go on, so we wait for a second only.
  */
 static void
 crash_write_wal(void)
@@ -426,7 +426,7 @@ crash_write_wal(void)
 	static const struct itimerval patience = {{0, 0}, {1, 0}};
 	struct sigaction act;
 	sigset_t	mask;
-	/* also if it PANICs: nobody shall stay behind, stopped */
+	/* also if it PANICs: no process may be left behind, stopped */
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = crash_kill_all;
 	(void) sigaction(SIGALRM, &act, NULL);
@@ -445,8 +445,8 @@ crash_write_wal(void)
  */
 
 /*
- * Say so in the server's log without the help of elog, which may allocate,
- * and may have a client to talk to.
+ * Say so in the server's log.  Not by elog, which may allocate, and may have a
+ * client to talk to.
  */
 static void
 log_hit(const char *name, const char *more)
@@ -460,8 +460,9 @@ log_hit(const char *name, const char *more)
 }
 
 /*
- * As crash_server, for who will pair what is left with any WAL that could be:
- * says how far the WAL had been flushed, and leaves all of it behind.
+ * As crash_server, for a test that will pair what is left with any WAL that
+ * there could be: says how far the WAL had been flushed, and leaves all of it
+ * behind.
  */
 static void
 lose_power(const char *name)
@@ -476,7 +477,7 @@ lose_power(const char *name)
 	{
 		XLogRecPtr	flushed;
 
-		/* a process that is stopped may still be on its way to a halt */
+		/* the kernel may not have stopped every process yet */
 		pg_usleep(2000);
 		flushed = GetFlushRecPtr(NULL);
 		snprintf(more, sizeof(more), ", WAL flushed to %X/%X", LSN_FORMAT_ARGS(flushed));
@@ -538,7 +539,7 @@ fire(Failpoint *fp, const char *name)
 			break;
 		case FAILPOINT_SLEEP:
 			log_hit(name, "");
-			if (fp->sleep_ms > 0)	/* not who only wants the name */
+			if (fp->sleep_ms > 0)	/* 0: only the name is wanted */
 				nvm_coverage_write();
 			sleep_through(fp->sleep_ms);
 			break;

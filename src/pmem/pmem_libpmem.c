@@ -38,10 +38,11 @@ nvm_libpmem_drain(void)
 }
 
 /*
- * Does nvm_libpmem_flush flush?  With PMEM_NO_FLUSH=1 the library makes nothing of
- * it, for platforms that flush the caches themselves at a loss of power; it finds
- * these out without being told.  0 forces flushes; other values say nothing to
- * today's library, and are not trusted.
+ * Does nvm_libpmem_flush flush?  With PMEM_NO_FLUSH=1 the library does nothing
+ * there. That is meant for platforms that flush their caches themselves at a
+ * loss of power; the library finds out about these without being told.  0
+ * forces flushes. Other values mean nothing to today's library, and are not
+ * trusted.
  */
 bool
 nvm_libpmem_flushes(void)
@@ -53,9 +54,9 @@ nvm_libpmem_flushes(void)
 
 /*
  * Is a small file in directory `dir` persistent memory by libpmem's own
- * judgement?  pmem_is_pmem would answer for no mapping but the library's own,
- * so make one.  PMEM_IS_PMEM_FORCE replaces that judgement by a wish of whoever
- * set it, so while it is set the answer is not worth having: false.
+ * judgement?  pmem_is_pmem answers for no mapping but the library's own, so
+ * make one.  While PMEM_IS_PMEM_FORCE is set the library only repeats what it
+ * was told: false.
  */
 bool
 nvm_libpmem_file_is_pmem(const char *dir)

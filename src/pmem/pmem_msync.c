@@ -7,12 +7,13 @@
  * The pool's file is synced as a whole, one sync at a time; they are numbered.
  * A flush notes the number of the first sync that is yet to begin, its ticket:
  * that sync, or any later one, writes what was flushed.  A drain waits until a
- * sync with that number has ended, or makes it, for everybody who has come
- * until it begins.  README.md, "Group commit", has the invariants.
+ * sync with that number has ended.  Or it makes that sync, for all processes
+ * that have come by the time it begins.  README.md, "Group commit", has the
+ * invariants.
  *
- * An error is a PANIC of whoever made the sync, before anybody is told that it
- * has ended: the kernel has marked the pages clean, so trying again proves
- * nothing.  The next start reads the file from the device.
+ * After an error the process that made the sync PANICs, before any other is told
+ * that the sync has ended.  The kernel has marked the pages clean, so trying
+ * again proves nothing.  The next start reads the file from the device.
  *
  * No palloc and no ereport below PANIC, so it can be called in a critical
  * section; interrupts do not end the wait.
@@ -53,7 +54,7 @@
 
 typedef struct MsyncShared
 {
-	LWLock	   *lock;			/* held by who makes a sync; a leaf */
+	LWLock	   *lock;			/* held while a sync is made; a leaf */
 	pg_atomic_uint64 begun;		/* number of the last sync that has begun */
 	pg_atomic_uint64 ended;		/* and of the last one that has succeeded */
 	pg_atomic_uint64 drains;	/* drains that had something to wait for, */
@@ -117,7 +118,7 @@ nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined)
  * A page of the file is the unit that a store makes dirty and a sync writes.
  * Where the page cache has it within a larger folio, all of that is dirty and
  * written, up to 2 MB for 8 bytes.  So no huge pages, and no readahead, which
- * makes larger folios as it goes on; who reads ahead says so.
+ * makes larger folios as it goes on.  A scan that wants readahead asks for it.
  */
 void
 nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd)
@@ -131,8 +132,8 @@ nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd)
 }
 
 /*
- * Ask the kernel for what comes behind addr, in pages: when a window is entered,
- * that and the next one.  What is in the page cache already costs a look.
+ * Ask the kernel for the pages behind addr: when a scan enters a window, for
+ * that window and the next one.  Pages in the page cache cost a look only.
  */
 void
 nvm_msync_read_ahead(const void *addr)
@@ -181,8 +182,8 @@ try_sync(int fd, bool whole)
 }
 
 /*
- * Note, for the next start, that the page cache may have what the device has
- * not.  It need not be durable: the page cache is not.  Keeps errno.
+ * Note, for the next start, that the page cache may have what the device lacks.
+ * The note need not be durable: the page cache is not.  Keeps errno.
  */
 static bool
 note_failure(const char *path)
@@ -197,9 +198,9 @@ note_failure(const char *path)
 }
 
 /*
- * Write everything that is dirty in the file, and with `whole` what the file
- * system says of it.  PANICs on an error, which the kernel tells one caller: all
- * processes share the open file description.
+ * Write everything that is dirty in the file, and with `whole` the file's
+ * metadata, too.  PANICs on an error.  The kernel tells it to one caller only,
+ * since all processes share the open file description.
  */
 static void
 sync_file(int fd, bool whole)
@@ -268,7 +269,7 @@ nvm_msync_drain(void)
 
 	while (pg_atomic_read_u64(&msync_shared->ended) < msync_ticket)
 	{
-		/* released, it wakes all who wait, without giving it to any of them */
+		/* its release wakes all waiters, and gives the lock to none of them */
 		if (!LWLockAcquireOrWait(msync_shared->lock, LW_EXCLUSIVE))
 			continue;
 		if (pg_atomic_read_u64(&msync_shared->ended) < msync_ticket)
@@ -286,8 +287,8 @@ nvm_msync_drain(void)
 }
 
 /*
- * fsync the file, which has grown; see nvm_pmem.h.  With the lock, so that no
- * error that is told here is kept from who makes a sync.
+ * fsync the file, which has grown; see nvm_pmem.h.  The lock is held, so that no
+ * process makes a sync while an error that it should hear of is told here.
  */
 void
 nvm_msync_fsync(int fd)
@@ -347,7 +348,7 @@ nvm_msync_believe(const char *path, int fd, bool mine)
 
 	for (int i = 0; i < BELIEVE_ATTEMPTS; i++)
 	{
-		/* the kernel's own write-back may have failed, which nobody was told */
+		/* the kernel's own write-back may have failed, and told nobody */
 		if (try_sync(fd, false) != 0)
 		{
 			(void) note_failure(mark);
@@ -357,7 +358,7 @@ nvm_msync_believe(const char *path, int fd, bool mine)
 		if (!failed)
 			return true;
 
-		/* what stays in spite of that is written */
+		/* pages that stay in spite of that are written */
 		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		if (!write_cached(fd))
 			continue;

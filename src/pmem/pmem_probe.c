@@ -26,8 +26,8 @@
 #endif
 
 /*
- * Does the file live in DRAM (tmpfs, ramfs)?  Then the stores themselves are
- * all there is to make durable, and nothing outlives a reboot.
+ * Does the file live in DRAM (tmpfs, ramfs)?  Then there is nothing to make
+ * durable but the stores themselves, and nothing outlives a reboot.
  */
 bool
 nvm_probe_is_tmpfs(int fd)
@@ -40,8 +40,8 @@ nvm_probe_is_tmpfs(int fd)
 }
 
 /*
- * Does the file accept a MAP_SYNC mapping?  With MAP_SHARED_VALIDATE an
- * older kernel or another file system refuses instead of ignoring the flag.
+ * Does the file accept a MAP_SYNC mapping?  With MAP_SHARED_VALIDATE an older
+ * kernel, or another file system, refuses the flag instead of ignoring it.
  */
 bool
 nvm_probe_map_sync(int fd)

@@ -3,13 +3,14 @@
  * pmem_sim_counts.c
  *	  Counts of a simulated pool: what did each flush and each fence do?
  *
- * A flush of lines that the medium holds already, and a fence after no flush or
- * after such ones only, have protected nothing that time.  What protects
- * nothing at all, whatever is run, may be redundant; test/powerfail/run prints
- * the tables.  They are in pool.simctl, so that they outlive the processes.
+ * A flush of lines that the medium holds already has protected nothing that
+ * time.  Nor has a fence after no flush, or after such flushes only.  A place
+ * that protects nothing at all, whatever is run, may be redundant.
+ * test/powerfail/run prints the tables.  They are in pool.simctl, so that they
+ * outlive the processes.
  *
- * Counts of several processes are exact; which rows they take is a matter of
- * who comes first, and a table that is full counts no more names.
+ * Counts of several processes are exact.  Rows are taken in the order in which
+ * names come, and a table that is full counts no more names.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -78,7 +79,7 @@ nvm_sim_counts_attach(NvmSimControl *control)
 }
 
 /*
- * The row of a fence, or NULL if there is no room.
+ * The row of a fence, or NULL if the table is full.
  */
 static NvmSimStep *
 find_step(const char *name)
@@ -105,7 +106,7 @@ find_step(const char *name)
 }
 
 /*
- * The row of a place that flushes, likewise.
+ * The row of a place that calls nvm_flush, likewise.
  */
 static NvmSimSite *
 find_site(const void *caller)
@@ -126,7 +127,7 @@ find_site(const void *caller)
 }
 
 /*
- * Somebody has captured so many lines.
+ * This process has captured so many lines.
  */
 void
 nvm_sim_count_flush(const void *caller, uint64 lines, uint64 clean, uint64 repeated)
@@ -146,7 +147,7 @@ nvm_sim_count_flush(const void *caller, uint64 lines, uint64 clean, uint64 repea
 }
 
 /*
- * And waits for them.
+ * It has fenced them.
  */
 void
 nvm_sim_count_drain(const char *name)

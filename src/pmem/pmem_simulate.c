@@ -9,9 +9,9 @@
  * image may or may not have reached the medium, and nvm_crashimage decides
  * that by a seed.  README tells why this is sound among many processes.
  *
- * Any process may die anywhere: a line that is being published names the
- * capture it is published from, so that whoever finds the line locked by a
- * dead process can finish the copy.
+ * Any process may die anywhere.  So a line that is being published names the
+ * capture from which it is published: a process that finds the line locked by a
+ * dead one can finish the copy.
  *
  * Nothing here allocates or throws, except PANIC when all areas are taken.
  *
@@ -124,8 +124,8 @@ publish_locked(const NvmSimCapture *capture)
 }
 
 /*
- * Complete what the former owner of the area was publishing when it died.
- * Caller owns the area.
+ * Complete what the former owner of the area was publishing when it died.  The
+ * caller owns the area.
  */
 static void
 complete_area(int area)
@@ -144,8 +144,8 @@ complete_area(int area)
 }
 
 /*
- * Take over the area of a dead process, `owner`.  Returns false if somebody
- * else was faster.
+ * Take over the area of a dead process, `owner`.  Returns false if another
+ * process was faster.
  */
 static bool
 take_area(int area, uint64 owner)
@@ -158,8 +158,8 @@ take_area(int area, uint64 owner)
 }
 
 /*
- * Somebody publishes the line whose word is this.  Wait a moment; if he is
- * dead, finish his work.
+ * A process is publishing the line whose word this is.  Wait a moment.  If the
+ * process is dead, finish its work.
  */
 static void
 wait_for_line(uint64 word, int *yields)
@@ -175,7 +175,7 @@ wait_for_line(uint64 word, int *yields)
 	owner = pg_atomic_read_u64(AtomicWord(&sim_ctl->area[area].owner));
 	if (owner != 0 && process_is_dead(owner) && take_area(area, owner))
 	{
-		/* his captures stay for the image builder until the area is reused */
+		/* its captures stay for the image builder until the area is reused */
 		pg_write_barrier();
 		pg_atomic_write_u64(AtomicWord(&sim_ctl->area[area].owner), 0);
 	}
@@ -210,8 +210,8 @@ publish(int area, uint64 e)
 }
 
 /*
- * Publish those captures of my area that were written back, and drop the others:
- * of each line that is still noted there will be another one.
+ * Publish those captures of my area that were written back, and drop the
+ * others: a line that is still noted will be captured once more.
  */
 static void
 publish_area(int area)
@@ -234,9 +234,9 @@ publish_area(int area)
 }
 
 /*
- * Find an area for this process: a free one, or that of a dead process.
- * Those without captures are preferred, because what an area holds is lost
- * for the image builder when it is reused.
+ * Find an area for this process: a free one, or that of a dead process.  Areas
+ * without captures are preferred, because reusing an area loses its captures
+ * for the image builder.
  */
 static int
 claim_area(void)
@@ -272,8 +272,8 @@ claim_area(void)
 }
 
 /*
- * For the counts: does the medium hold the line as it is, and have I captured it
- * since my last fence?  Nothing depends on the answers.
+ * For the counts: does the medium hold the line as it is, and have I captured
+ * it since my last fence?  Nothing depends on the answers.
  */
 static bool
 line_is_clean(uint64 line)
@@ -295,7 +295,7 @@ line_is_captured(uint64 line)
 
 /*
  * Capture one line, in my area.  written: the processor writes it back now, so
- * my next fence waits for it; else it is what an eviction might write.
+ * my next fence waits for it.  Otherwise it is what an eviction might write.
  */
 static void
 capture_line(uint64 line, bool written)
@@ -319,8 +319,8 @@ capture_line(uint64 line, bool written)
 }
 
 /*
- * First and last line of [addr, addr + len), which begins within the pool; and
- * an area is mine.
+ * First and last line of [addr, addr + len), which begins within the pool.
+ * Afterwards this process has an area.
  */
 static uint64
 captured_lines(const void *addr, Size len, uint64 *last)
@@ -335,8 +335,9 @@ captured_lines(const void *addr, Size len, uint64 *last)
 }
 
 /*
- * `caller` flushes [addr, addr + len).  What its lines hold now is captured, but
- * not for the fence: that waits for what pmem_defer.c writes back.
+ * `caller` flushes [addr, addr + len).  What its lines hold now is captured,
+ * but my next fence does not publish that.  It publishes what pmem_defer.c
+ * writes back.
  */
 void
 nvm_simulate_flush(const void *addr, Size len, const void *caller)
@@ -533,9 +534,9 @@ control_is_ours(uint64 inode)
  * postmaster, when no other process of the server exists.
  *
  * With `settle`, or if there is no durable image yet, the working image
- * counts: whatever a killed server left in it becomes durable.  Without, the
- * difference stays, and so do the captures of dead processes until their
- * areas are reused.
+ * counts: whatever a killed server left in it becomes durable.  Otherwise the
+ * difference stays, and the captures of dead processes stay until their areas
+ * are reused.
  */
 bool
 nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
@@ -597,7 +598,7 @@ close_if_open(int *fd)
 }
 
 /*
- * Unmap and close, also what a failed attach left.
+ * Unmap and close; also what an attach that failed has left.
  */
 void
 nvm_simulate_detach(void)

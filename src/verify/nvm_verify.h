@@ -22,8 +22,8 @@
 typedef void (*NvmCheckEmit) (void *arg, const char *place, const char *problem);
 
 /*
- * The mapped bytes of a pool, whose uuid nvm_pool_set_uuid was told.  Others
- * may be at work on them.
+ * The mapped bytes of a pool.  nvm_pool_set_uuid was told its uuid.  Others
+ * may be changing the bytes.
  */
 typedef struct NvmImage
 {
@@ -47,8 +47,8 @@ nvm_image_load_word(const NvmImage *image, uint64 unit)
 /* ---- the file (verify_file.c) ---- */
 
 /*
- * The pool's name; in a directory inside of the data directory one that base
- * backups leave out, and pg_rewind does not copy, since a copy made while the
+ * The pool's name.  Inside the data directory it has another name, which base
+ * backups leave out and pg_rewind does not copy: a copy that is made while the
  * server runs is torn.
  */
 #define NVM_POOL_FILE			"pool"
@@ -59,20 +59,21 @@ nvm_image_load_word(const NvmImage *image, uint64 unit)
 
 /*
  * The pool's directory, made absolute, to dir, of MAXPGPATH bytes.  A relative
- * setting is one in the data directory.
+ * setting is taken from the data directory.
  */
 extern void nvm_pool_directory_name(char *dir, const char *setting, const char *data_dir);
 
 /*
- * The name that the file should have in directory dir, as nvm_pool_directory_name
- * made it.  Until the next start it may still have the other one.
+ * The name that the file should have in directory dir, as
+ * nvm_pool_directory_name made it.  Until the next start the file may still
+ * have the other name.
  */
 extern const char *nvm_pool_file_name(const char *dir, const char *data_dir);
 
 /*
- * flock(fd, operation | LOCK_NB), waiting for a moment: a child of a server that
- * has just ended may hold a lock still.  False with errno, EWOULDBLOCK if it is
- * somebody else's.
+ * flock(fd, operation | LOCK_NB), but wait for a moment: a child of a server
+ * that has just ended may still hold a lock.  False with errno; EWOULDBLOCK if
+ * another process holds the lock.
  */
 extern bool nvm_lock_file(int fd, int operation);
 
@@ -84,15 +85,16 @@ extern void nvm_pool_set_uuid(const uint8 *uuid);
 /* CRC salted with the pool's uuid and a place; width in bits <= 32 */
 extern uint32 nvm_pool_check(const void *data, Size len, uint64 place, int bits);
 
-/* CRC of a record that no pool is known for yet, without the field that holds it */
+/* CRC of a record that belongs to no known pool yet, without the field that
+ * holds it */
 extern uint32 nvm_record_crc(const void *record, Size len, const uint32 *field);
 extern uint32 nvm_header_crc(const NvmPoolHeader *h);
 
-/* what damage has made of a copy of the header, or NULL; whether it is a header
- * that we can use is another question */
+/* what damage has done to a copy of the header, or NULL; whether we can use
+ * the header is another question */
 extern const char *nvm_header_problem(const NvmPoolHeader *h);
 
-/* the copy that counts of two with these problems; -1 if there is none */
+/* which of two copies with these problems counts; -1 if neither does */
 extern int	nvm_header_choose(const NvmPoolHeader *copy, const char *const *problem);
 
 typedef enum NvmHeaderUse
@@ -109,8 +111,8 @@ extern NvmHeaderUse nvm_header_use(const NvmPoolHeader *h);
 extern void nvm_verify_reserved(const NvmImage *image, NvmCheckEmit emit, void *arg);
 
 /*
- * The incarnation that the next open begins, and did incarnation inc end in a
- * crash, as that one would see it, by the list of the header.
+ * The incarnation that the next open begins.  And: did incarnation inc end in
+ * a crash?  Answered for that next incarnation, by the list in the header.
  */
 extern uint32 nvm_incarnation_after(uint32 incarnation);
 extern void nvm_header_note_crashed(NvmPoolHeader *h, uint32 inc);
@@ -164,7 +166,7 @@ nvm_chunk_first_unit(uint64 chunk)
 extern uint64 nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit);
 extern uint32 nvm_extent_word_units(uint64 word);
 
-/* what is wrong with the word, which is not 0, of this unit, or NULL */
+/* what is wrong with the map word of this unit, which is not 0, or NULL */
 extern const char *nvm_extent_problem(uint64 word, uint64 unit);
 
 /* the word of the extent that unit is part of, 0 if it is free; *first becomes
@@ -202,7 +204,7 @@ extern bool nvm_block_was_used(uint32 kind, const char *unit);
 /* what one lane has room for */
 #define NVM_REDO_MAX_BYTES		(3 * NVM_UNIT_SIZE)
 
-/* where the bytes of a piece of that length are followed by the next ones */
+/* bytes that a piece of that length takes in a lane */
 #define NVM_REDO_SPACE(length)	TYPEALIGN64(8, (length))
 
 static inline uint64
@@ -211,11 +213,12 @@ nvm_redo_lane_unit(uint32 redo_unit, int lane)
 	return redo_unit + (uint64) lane * NVM_REDO_LANE_UNITS;
 }
 
-/* what the word of the lane at `unit` says when its first `used` bytes count */
+/* what the word of the lane at `unit` has to be for its first `used` bytes to
+ * count */
 extern uint64 nvm_redo_word(uint64 unit, const NvmRedoLane *lane, Size used);
 
-/* what is wrong with the lane at `unit`, whose word is not 0, or NULL.  Reads no
- * more of it than there is */
+/* what is wrong with the lane at `unit`, or NULL.  Its word is not 0.  Reads
+ * no more of the lane than there is */
 typedef bool (*NvmStorageExists) (void *arg, uint32 owner);
 extern const char *nvm_redo_lane_problem(const NvmImage *image, uint64 unit,
 										 NvmStorageExists exists, void *arg);
@@ -238,7 +241,7 @@ nvm_image_slot(const NvmImage *image, uint32 slot)
 	return (NvmSlot *) (image->base + NVM_SLOTS_OFFSET) + slot;
 }
 
-/* a word, another field, with its check; a field of 0 stays 0 */
+/* a word, or another field, with its check; a field of 0 stays 0 */
 extern uint64 nvm_slot_word(uint32 slot, uint32 state, uint64 counter);
 extern bool nvm_slot_word_valid(uint32 slot, uint64 word);
 extern uint64 nvm_slot_field(uint32 slot, NvmSlotField field, uint64 value);
@@ -249,17 +252,17 @@ extern const char *nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy);
 
 /*
  * Read the two copies of a slot into one, as a start finds them.  A damaged
- * copy is replaced by the other: what was acknowledged, and what anything relies
- * on, was drained in both.  problem[] becomes what is wrong with each.  False if
- * that is something with both.
+ * copy is replaced by the other: what was acknowledged, and what anything
+ * relies on, was drained in both.  problem[] becomes what is wrong with each.
+ * False if both are damaged.
  */
 extern bool nvm_slot_join(uint32 slot, const NvmSlot *s, NvmSlotCopy *result,
 						  const char *problem[2]);
 
 /*
- * The number of used slots: a prefix of the array.  Looks a little past its end,
- * so that a hole, which only damage can make, is found: false, and *hole is the
- * blank slot below slot *count, which is in use.
+ * The number of used slots: a prefix of the array.  Looks a little past its
+ * end, to find a hole, which only damage can make.  Then false, and *hole is
+ * the blank slot below slot *count, which is in use.
  */
 extern bool nvm_slots_prefix(const NvmImage *image, uint32 *count, uint32 *hole);
 
@@ -270,8 +273,8 @@ extern const char *nvm_slot_blank_problem(const NvmSlot *s);
 #define NVM_LOCK_LIST_ROOM(units) \
 	(((Size) (units) * NVM_UNIT_SIZE - NVM_LOCK_LIST_HEADER) / NVM_LOCK_ITEM_SIZE)
 
-/* size of the extent of row locks that begins at this unit, 0 if there is none
- * of this slot */
+/* size of the extent of row locks that begins at this unit; 0 if no extent of
+ * this slot does */
 extern uint32 nvm_image_locks_units(const NvmImage *image, uint32 unit, uint32 slot);
 extern uint32 nvm_lock_list_crc(uint32 unit, const NvmLockList *header);
 

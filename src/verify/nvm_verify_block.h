@@ -34,8 +34,8 @@ nvm_version_root(const NvmVersion *v)
 
 /*
  * Iterate over the cells of a block at which an area starts.  Reads the bitmap
- * word by word; areas that appear meanwhile may be missed, which no snapshot
- * minds.  Returns the next start >= cell, or 0.
+ * word by word.  Areas that appear meanwhile may be missed; no snapshot needs
+ * them. Returns the next start >= cell, or 0.
  */
 static inline uint32
 nvm_block_next_start(const NvmBlock *block, uint32 cell)
@@ -64,7 +64,7 @@ nvm_begin_is(uint64 begin, uint32 kind)
 	return begin != 0 && NVM_STAMP_SLOT(begin) == kind;
 }
 
-/* the checksum in the header of the block at that offset, over its identity */
+/* the checksum of the block at that offset, over its identity, for its header */
 extern uint32 nvm_block_check_word(uint32 dir, uint32 blkno, uint64 offset);
 
 extern uint32 nvm_version_crc(const NvmVersion *v);
@@ -84,8 +84,8 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
  * for each of the n values it has outside, and n in 2 bytes.  Not aligned.
  *
  * The word is the pool offset of the value, a multiple of NVM_UNIT_SIZE, plus
- * the place in the tuple where the value's stand-in holds that offset: so that
- * a copy of the tuple can be led to copies of its values without a catalog.
+ * the place in the tuple where the value's stand-in holds that offset.  So a
+ * copy of the tuple can be led to copies of its values without a catalog.
  */
 #define NVM_LARGE_TRAILER(n)	((n) * sizeof(uint64) + sizeof(uint16))
 #define NVM_LARGE_OFFSET(word)	((word) & ~(uint64) (NVM_UNIT_SIZE - 1))
@@ -124,11 +124,11 @@ typedef struct NvmBlockCheckOps
 	/* the counter up to which a slot may have handed out stamps; false if it was
 	 * never used */
 	bool		(*handed_out) (NvmBlockCheck *check, uint32 slot, uint64 *limit);
-	/* is that full transaction id one that is yet to be handed out?  NULL: who knows */
+	/* is that full transaction id yet to be handed out?  NULL: nobody knows */
 	bool		(*xid_to_come) (NvmBlockCheck *check, uint64 fxid);
 	/* does the storage own an extent of a large value that begins there? */
 	bool		(*owns_large) (NvmBlockCheck *check, uint64 unit);
-	/* what there is to be said of a tuple whose length and checksum are right */
+	/* whatever else is to be said of a tuple with a right length and checksum */
 	void		(*tuple) (NvmBlockCheck *check, NvmVersion *v, uint64 begin,
 						  uint32 blk, uint32 off);
 	/* a finding; off 0 means the block as a whole */
@@ -137,7 +137,7 @@ typedef struct NvmBlockCheckOps
 } NvmBlockCheckOps;
 
 /*
- * Somebody who checks the blocks of a storage.
+ * A check of the blocks of a storage.
  */
 struct NvmBlockCheck
 {
@@ -152,14 +152,14 @@ struct NvmBlockCheck
 extern void nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk);
 
 /*
- * What frames a tuple's attributes.  *limit becomes the end of these, and
- * *nlarge the number of words behind that.  False if that makes no sense.
+ * Check the frame of a tuple's attributes.  *limit becomes the end of these,
+ * and *nlarge the number of words behind that.  False if that makes no sense.
  */
 extern bool nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk,
 							 uint32 off, uint32 *limit, uint16 *nlarge);
 
 /* what is wrong with the large value at an offset that version (blk, off)
- * names, or NULL; its bytes are looked at if that is said */
+ * names, or NULL; `bytes`: look at its bytes, too */
 extern const char *nvm_large_problem(NvmBlockCheck *check, uint64 offset,
 									 uint32 blk, uint32 off, bool bytes);
 

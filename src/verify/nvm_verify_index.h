@@ -45,8 +45,8 @@ nvm_entry_downlink(const NvmIndexEntry *e)
 }
 
 /*
- * The tail of a page that nobody changes, or of a copy.  Without a running tail
- * no entry was appended in this incarnation, whose marks are `marks`, or 0.
+ * The tail of a page that nobody changes, or of a copy.  `marks` are those of
+ * this incarnation, or 0.  Without a running tail no entry was appended in it.
  */
 static inline uint32
 nvm_index_tail_of(const NvmIndexPage *page, uint16 marks)
@@ -56,13 +56,13 @@ nvm_index_tail_of(const NvmIndexPage *page, uint16 marks)
 	return NVM_INDEX_SETTLED(page->commit);
 }
 
-/* check words of what lies at that offset of the pool */
+/* check words for what lies at that offset of the pool */
 extern uint32 nvm_index_check_at(uint32 dir, uint32 blkno, uint64 offset);
 extern uint32 nvm_index_meta_check_at(const NvmIndexMeta *meta, uint64 offset);
 
 typedef struct NvmIndexVerify NvmIndexVerify;
 
-/* somebody who checks an index; item counts from 1, 0 is the page */
+/* a check of an index; item counts from 1, 0 is the page */
 struct NvmIndexVerify
 {
 	void		(*report) (NvmIndexVerify *verify, uint32 blkno, int item,

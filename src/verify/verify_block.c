@@ -4,11 +4,11 @@
  *	  Blocks of tables, row versions, chains, large values.
  *
  * Compiled into the server, for nvm.check(), and into nvm_poolcheck.  In the
- * server others may be at work: whoever finds something looks again under the
- * block's locks.
+ * server others may be changing the block.  So a caller that finds something
+ * looks again under the block's locks.
  *
- * Versions whose begin stamp is in a gap are passed over: a crash may have
- * left anything of them, and the collector is on its way.
+ * Versions whose begin stamp is in a gap are passed over: a crash may have left
+ * anything of them, and the gap collector will remove them.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -97,8 +97,9 @@ exists(NvmBlockCheck *check, uint32 blk, uint32 off)
 }
 
 /*
- * The begin word of the area that starts at (blk, off); 0 if there is none, or
- * if it is free or retired.  Read before the bit, see nvm_tid_begin.
+ * The begin word of the area that starts at (blk, off).  0 if no area starts
+ * there, or if it is free or retired.  The word is read before the bit, see
+ * nvm_tid_begin.
  */
 static uint64
 begin_at(NvmBlockCheck *check, uint32 blk, uint32 off)
@@ -164,8 +165,8 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 }
 
 /*
- * What is wrong with the lengths of what is, or was, a version, or with the checksum;
- * NULL if nothing is.
+ * What is wrong with the lengths, or the checksum, of what is or was a
+ * version; NULL if nothing is.
  */
 static const char *
 frame_problem(const NvmVersion *v, uint32 off)
@@ -223,10 +224,10 @@ check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 }
 
 /*
- * What the used bits say beside the areas, which cover `covered`.  They are
- * exact while the incarnation runs that last handed out cells of the block.
- * Later they are the evidence for a starts bit that was lost; what a crash may
- * have left is passed over.
+ * What the used bits say beside the areas, which cover `covered`.  The bits
+ * are exact in the incarnation that last handed out cells of the block.  Later
+ * they are the evidence of a starts bit that was lost.  What a crash may have
+ * left is passed over.
  */
 static void
 check_used(NvmBlockCheck *check, NvmBlock *block, uint32 blk, const uint64 *covered)
@@ -258,8 +259,8 @@ check_used(NvmBlockCheck *check, NvmBlock *block, uint32 blk, const uint64 *cove
 }
 
 /*
- * Areas do not overlap, and the bitmaps agree with them.  Of a block that was
- * not yet used in this incarnation nothing is promised about free cells.
+ * Areas do not overlap, and the bitmaps agree with them.  Nothing is promised
+ * about free cells of a block that was not yet used in this incarnation.
  */
 static void
 check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
@@ -290,8 +291,9 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 								   last, end - 1);
 
 			/*
-			 * Handed out when a crash came, and not written: its length is that
-			 * of whatever was there before.  Sanitizing gives the cells back.
+			 * The area was handed out when a crash came, and not written: its
+			 * length is that of whatever was there before.  Sanitizing gives
+			 * the cells back.
 			 */
 			if (begin == 0 && check->ops->crashed(check, block->alloc_inc))
 				ncells = 1;
@@ -310,7 +312,8 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	check_used(check, block, blk, covered);
 }
 
-/* steps after which a chain that does not come to an end has a cycle: check_chain's */
+/* a chain that does not end within so many steps has a cycle, which
+ * check_chain finds */
 #define REACH_STEPS			100000
 
 /*
@@ -337,7 +340,7 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
 			(nvm_begin_is_version(begin) && nvm_load(&v->end) == 0))
 			return false;
-		/* no search begins at what is dead */
+		/* no search begins at a dead root */
 		if (cur == root && !nvm_begin_is_version(begin) && !nvm_begin_is(begin, NVM_STAMP_STUB))
 			return false;
 		cur = NVM_REF_TID(next);
@@ -346,9 +349,10 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
 }
 
 /*
- * A version that has not ended is the newest of its row, and its root leads to it: else
- * who comes from an index would not find it.  Of a transaction that may be running or
- * that aborted nothing is said.  Others may be pruning the row: three looks.
+ * A version that has not ended is the newest of its row, and its root leads to
+ * it; otherwise a search that comes from an index would not find it.  Nothing
+ * is said of a transaction that may be running or that aborted.  Others may be
+ * pruning the row: three looks.
  */
 static void
 check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
@@ -369,9 +373,9 @@ check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
 }
 
 /*
- * Has a transaction that is over, and was not lost, ended a version?  Then nobody
- * looks for it any more, and its root may be gone: pruning that was cut short leaves it to
- * VACUUM, which may be cut short, too.
+ * Has a transaction that is over, and was not lost, ended a version?  Then
+ * nobody looks for the version any more, and its root may be gone: a prune
+ * that was cut short leaves it to VACUUM, and VACUUM may be cut short, too.
  */
 static bool
 ended_for_good(NvmBlockCheck *check, uint64 end)
@@ -384,8 +388,8 @@ ended_for_good(NvmBlockCheck *check, uint64 end)
 }
 
 /*
- * Is it known for certain that a version exists?  One that is prepared may have
- * columns that the table never gets.
+ * Is it known for certain that a version exists?  The version of a prepared
+ * transaction may have columns that the table never gets.
  */
 static bool
 surely_exists(NvmBlockCheck *check, uint64 begin)
@@ -451,12 +455,13 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 		check->ops->tuple(check, v, begin, blk, off);
 }
 
-/* versions of a row that goes on where its root is dead: so many are looked at */
+/* versions of a row whose root is dead that are looked at */
 #define GONE_STEPS			16
 
 /*
- * An area that is marked as DEAD or RETIRED, at (blk, off): no row can go on from there.  What
- * its link leads to is perhaps something else's by now, which has another root.
+ * An area at (blk, off) that is marked DEAD or RETIRED: no row can go on from
+ * there. What its link leads to may be another row's by now, with another
+ * root.
  */
 static void
 check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
@@ -493,8 +498,9 @@ check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
 }
 
 /*
- * A version that has not ended, with a link to another one: that was made by who aborted, or
- * was lost, or is running and has yet to store the end.
+ * A version that has not ended, with a link to another one.  The other one was
+ * made by a transaction that aborted, or was lost, or is running and has yet
+ * to store the end.
  */
 static void
 check_unended(NvmBlockCheck *check, NvmVersion *v, uint64 root, uint32 blk, uint32 off)
@@ -528,11 +534,12 @@ check_follows(NvmBlockCheck *check, uint64 begin, uint64 end)
 }
 
 /*
- * The row goes on from v, at (blk, off), to an area that has no begin stamp: one that was
- * handed out and not written.  Who ended v for good wrote the next version before that, and
- * nothing is used again, by who allocates or after a crash, before the row leads past it and
- * what is before it there is retired, too.  So the next version was lost, unless v has
- * changed meanwhile.
+ * The row goes on from v, at (blk, off), to an area that has no begin stamp:
+ * it was handed out and not written.  A transaction that ended v for good
+ * wrote the next version before that.  Neither an allocation nor a crash makes
+ * an area be used again before the row leads past it, and what is before it
+ * there is retired, too.  So the next version was lost, unless v has changed
+ * meanwhile.
  */
 static void
 check_next_written(NvmBlockCheck *check, const NvmVersion *v, uint64 begin, uint64 end,
@@ -547,8 +554,8 @@ check_next_written(NvmBlockCheck *check, const NvmVersion *v, uint64 begin, uint
 }
 
 /*
- * Is this the newest version of a row because a transaction made it that the
- * gap collector has yet to take back, or is about to?
+ * Is this the newest version of a row because of a transaction that the gap
+ * collector has yet to take back, or is about to?
  */
 static bool
 check_leads_to_gap(NvmBlockCheck *check, uint64 ref)
@@ -613,7 +620,8 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
 			{
-				/* who comes along the chain does not verify that block */
+				/* a reader that comes along the chain does not verify that
+				 * block */
 				const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
 
 				if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
@@ -666,7 +674,7 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			continue;
 		if (NVM_STAMP_IS_SPECIAL(begin))
 		{
-			/* what is not a version any more says since when */
+			/* the mark says at which xid the area ceased to be a version */
 			if (check->ops->xid_to_come != NULL &&
 				check->ops->xid_to_come(check, NVM_STAMP_COUNTER(begin)))
 				check->ops->report(check, blk, cell, "marked as %s by transaction id " UINT64_FORMAT ", which is in the future",
@@ -753,7 +761,8 @@ nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off, b
 		if (!check->ops->owns_large(check, offset / NVM_UNIT_SIZE))
 			return "is not where the version says";
 		head = (const NvmLargeHeader *) (check->base + offset);
-		/* once: in a server it may be given back, and be somebody else's, while we look */
+		/* once: in a server the run may be freed, and given to another value,
+		 * while we look */
 		length = *(volatile const uint64 *) &head->length;
 		if (segment == 0)
 			total = head->total;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * verify_file.c
- *	  Where the pool is, and who has it.
+ *	  Where the pool is, and whether another process holds it.
  *
  * Compiled into the server and into nvm_poolcheck.
  *

@@ -32,7 +32,7 @@ nvm_pool_set_uuid(const uint8 *uuid)
 }
 
 /*
- * CRC-32C over the pool's uuid, the place (8 bytes) and the data; for fewer
+ * CRC-32C over the pool's uuid, the place (8 bytes) and the data.  For fewer
  * than 32 bits its halves are folded together and cut.
  */
 uint32
@@ -49,7 +49,8 @@ nvm_pool_check(const void *data, Size len, uint64 place, int bits)
 }
 
 /*
- * CRC-32C over a record of len bytes, *field, its own place in it, taken as 0.
+ * CRC-32C over a record of len bytes, with *field, which lies in it, taken as
+ * 0.
  */
 uint32
 nvm_record_crc(const void *record, Size len, const uint32 *field)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * verify_index.c
- *	  Index pages: the bytes that others take for granted when they read
- *	  entries, links, and the meta page.
+ *	  Index pages: the bytes on which readers of entries rely; links; the meta
+ *	  page.
  *
  * Compiled into the server, for nvm.check(), and into nvm_poolcheck.
  *
@@ -61,8 +61,8 @@ image_begins(const CheckImage *image, uint32 off)
 }
 
 /*
- * An entry of [from, till).  Returns the space it takes, 0 if it is not whole,
- * or begins where another does.
+ * An entry of [from, till).  Returns the space that it takes.  0 if it is not
+ * whole, or begins where another does.
  */
 static uint32
 image_entry(CheckImage *image, uint32 off, uint32 from, uint32 till)

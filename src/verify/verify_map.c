@@ -235,9 +235,10 @@ nvm_block_was_used(uint32 kind, const char *unit)
 	uint32		magic;
 
 	/*
-	 * Damage must not make a block one that was never used, and all rows behind it
-	 * disappear.  Units are zero when an extent is allocated, the magic number is stored
-	 * last of a header, and durable before the first row.
+	 * Damage must not make a block look like one that was never used: all rows
+	 * behind it would disappear.  Units are zero when an extent is allocated.
+	 * The magic number is stored last of a header, and is durable before the
+	 * first row.
 	 */
 	memcpy(&magic, unit, sizeof(magic));
 	if (magic != 0)

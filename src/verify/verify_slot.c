@@ -27,7 +27,7 @@ StaticAssertDecl(sizeof(NvmLockItem) == NVM_LOCK_ITEM_SIZE, "item of a list of l
 	((UINT64_C(1) << 61) | ((uint64) (slot) << 4) | (uint64) (field))
 #define NVM_PLACE_LOCKS(unit)	((UINT64_C(1) << 60) | (uint64) (unit))
 
-/* blank slots after which no used one is looked for */
+/* after so many blank slots no used one is looked for */
 #define PREFIX_MARGIN			512
 
 /* ---- words and fields ---- */
@@ -96,8 +96,8 @@ nvm_slot_copy_problem(uint32 slot, const NvmSlotCopy *copy)
 
 /*
  * Which of two valid words of a slot was stored last.  The copies differ only
- * if the stop came between a store and its drain.  Between IDLE and DECIDED
- * of one counter nothing was in flight either way; DECIDED is the cautious
+ * if the stop came between a store and its drain.  With IDLE and DECIDED of
+ * one counter nothing was in flight either way; DECIDED is the cautious
  * reading.
  */
 static int
@@ -134,7 +134,7 @@ nvm_slot_join(uint32 slot, const NvmSlot *s, NvmSlotCopy *result, const char *pr
 	for (int i = 0; i < 2; i++)
 		problem[i] = nvm_slot_copy_problem(slot, &s->copy[i]);
 
-	/* a copy that was lost to zeros verifies, but cannot be this far behind */
+	/* a copy that was lost to zeroes verifies, but cannot be this far behind */
 	for (int i = 0; i < 2; i++)
 	{
 		if (problem[i] == NULL && problem[1 - i] == NULL &&
@@ -234,7 +234,7 @@ nvm_image_locks_problem(const NvmImage *image, uint32 slot, uint64 counter, uint
 		uint32		units = nvm_image_locks_units(image, unit, slot);
 		const NvmLockList *header;
 
-		/* a word that is not an extent's may claim more than there is */
+		/* a word that is no extent's may claim more than there is */
 		if (units == 0 || nvm_extent_problem(nvm_image_load_word(image, unit), unit) != NULL)
 			return "it leads to an extent that is not its own";
 		header = (const NvmLockList *) (image->base + (uint64) unit * NVM_UNIT_SIZE);
