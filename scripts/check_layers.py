@@ -4,6 +4,8 @@
   * dependencies point down only (the order is LAYERS, lowest first): includes,
     calls, and any other use of a function or variable of another folder
   * a function or variable is declared in the folder that defines it, in a header
+  * a file includes a header of each folder that it uses something of, and none for
+    nothing: what it includes says what it depends on
   * a header *_impl.h is included by its own folder alone
   * libpmem only in pmem/, PG_VERSION_NUM only in compat/
   * headers of media/ include <stdint.h> and each other only
@@ -28,20 +30,7 @@ LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'a
           'command', 'btree', 'row', 'storage', 'am', 'ddl', 'func', '']
 
 # (file, name of a function or header): why it may stand
-WAITS = 'moves to a header of xact/ with the other declarations'
-EXCEPTIONS = {
-    ('xact/xact_impl.h', 'wbl/wbl_impl.h'): WAITS,
-    ('xact/xact_storage.c', 'wbl/wbl_impl.h'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_undo_add'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_undo_reserve'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_wbl_register_callbacks'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_before_row_lock'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_current_xid'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_is_writer'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_rests_on_wal'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_stamp'): WAITS,
-    ('wbl/nvm_wbl.h', 'nvm_xact_stamp_if_any'): WAITS,
-}
+EXCEPTIONS = {}
 excused = set()
 
 MAX_LINES = 900
@@ -126,6 +115,18 @@ def check_symbols(index):
             complain('src/' + user, 'uses %s of %s, a layer above it' % (name, owner))
 
 
+def check_includes(index):
+    """What a file includes is what it depends on."""
+    for path in sorted(index.source):
+        if path.startswith('compat/'):
+            continue
+        missing, idle = index.include_changes(path)
+        for header in sorted(missing):
+            complain('src/' + path, 'uses something of %s, which it does not include' % header)
+        for header in sorted(idle):
+            complain('src/' + path, 'includes %s for nothing' % header)
+
+
 def read_tree():
     files, headers, by_name, per_folder = {}, set(), {}, {}
     for folder, _, names in sorted(os.walk(os.path.join(TOP, 'src'))):
@@ -157,6 +158,7 @@ def main():
     for rel, text in files.items():
         check_source(rel, text, headers)
     check_symbols(index)
+    check_includes(index)
     for path, name in sorted(set(EXCEPTIONS) - excused):
         complain('src/' + path, 'needs no exception for %s any more' % name)
     for folder, names in per_folder.items():

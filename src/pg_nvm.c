@@ -17,7 +17,8 @@
 #include "nvm_library.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/nvm_allvisible_set.h"
@@ -25,6 +26,7 @@
 #include "utils/guc.h"
 #include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 PG_MODULE_MAGIC;
 
@@ -101,7 +103,7 @@ _PG_init(void)
 	shmem_startup_hook = nvm_shmem_startup;
 
 	/* inherited by every process: nobody may commit without being asked */
-	nvm_wbl_register_callbacks();
+	nvm_xact_register_callbacks();
 	nvm_table_register();
 	nvm_btree_register();
 	nvm_btree_register_hooks();

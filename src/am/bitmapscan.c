@@ -20,6 +20,9 @@
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "pgstat.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_slot.h"
 
 /*
  * A bitmap scan of an nvm table was begun since ExecutorStart began, or may

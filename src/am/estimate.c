@@ -15,9 +15,11 @@
 #include "access/htup_details.h"
 #include "am/nvm_am.h"
 #include "catalog/pg_am_d.h"
-#include "row/nvm_space.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
 #include "storage/bufpage.h"
 #include "utils/rel.h"
+#include "verify/nvm_verify_block.h"
 
 /* heap's figures */
 #define HEAP_TUPLE_OVERHEAD \

@@ -28,9 +28,14 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
 
 /* what both scans need to make index entries */
 typedef struct NvmIndexBuild

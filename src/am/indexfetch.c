@@ -20,11 +20,17 @@
 #include "am/nvm_scan.h"
 #include "btree/nvm_btree.h"
 #include "compat/nvm_compat_am.h"
+#include "pool/nvm_allvisible.h"
+#include "pool/nvm_pool.h"
 #include "port/pg_bitutils.h"
-#include "row/nvm_serializable.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"
 #include "storage/predicate.h"
 #include "utils/snapmgr.h"
+#include "wbl/nvm_snapshot.h"
 
 /* of a bottom-up deletion's blocks we visit at most so many */
 #define NVM_BOTTOMUP_MAX_BLOCKS		6

@@ -12,8 +12,8 @@
 #ifndef NVM_AM_H
 #define NVM_AM_H
 
+#include "am/nvm_scan.h"
 #include "compat/nvm_compat_am.h"
-#include "row/nvm_table.h"
 
 struct NvmScanDescData;
 

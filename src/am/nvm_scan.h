@@ -13,8 +13,11 @@
 
 #include "access/relscan.h"
 #include "pgstat.h"
-#include "row/nvm_slot.h"
-#include "row/nvm_space.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_visibility.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
 
 /* a version that a bitmap scan is going to return */
 typedef struct NvmScanHit

@@ -13,7 +13,7 @@
 #include "compat/nvm_compat_vacuum.h"
 #include "executor/instrument.h"
 #include "nodes/pg_list.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
 #include "utils/pg_rusage.h"
 #include "utils/timestamp.h"
 

@@ -39,6 +39,7 @@
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
+#include "row/nvm_relation.h"
 #include "utils/index_selfuncs.h"
 #include "utils/memutils.h"
 #include "utils/spccache.h"

@@ -30,12 +30,19 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "pgstat.h"
-#include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "utils/memutils.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplesort.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 typedef struct RewriteState
 {

@@ -24,9 +24,16 @@
 #include "compat/nvm_compat_am.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
+#include "pool/nvm_sound.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_visibility.h"
 #include "storage/predicate.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
 
 static void
 nvm_scan_init(NvmScanDesc scan, struct ScanKeyData *key)

@@ -28,6 +28,7 @@
 #include "catalog/index.h"
 #include "compat/nvm_compat_am.h"
 #include "executor/executor.h"
+#include "row/nvm_relation.h"
 #include "utils/lsyscache.h"
 
 #if NVM_SPECULATIVE_WANTS_BTREE

@@ -14,6 +14,7 @@
 #include "compat/nvm_compat_am.h"
 #include "fmgr.h"
 #include "replication/logicalworker.h"
+#include "row/nvm_modify.h"
 #include "row/nvm_serializable.h"
 #include "row/nvm_slot.h"
 #include "storage/lockdefs.h"

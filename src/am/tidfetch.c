@@ -16,8 +16,15 @@
 #include "am/nvm_am.h"
 #include "am/nvm_scan.h"
 #include "compat/nvm_compat_am.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
 #include "row/nvm_serializable.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
 
 /*
  * The version at a TID, or NULL if there is none.

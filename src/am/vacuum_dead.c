@@ -17,8 +17,11 @@
 #include "postgres.h"
 
 #include "am/nvm_vacuum.h"
-#include "row/nvm_space.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_version.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 
 /* a bit for each cell of a block */
 struct NvmDeadBits

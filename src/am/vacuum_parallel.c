@@ -20,6 +20,7 @@
 
 #include "am/nvm_vacuum.h"
 #include "btree/nvm_btree.h"
+#include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
 #include "optimizer/paths.h"
 #include "storage/proc.h"

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "am/nvm_am.h"
 #include "am/nvm_vacuum.h"
 #include "commands/dbcommands.h"
 #include "lib/stringinfo.h"

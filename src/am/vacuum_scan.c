@@ -15,16 +15,26 @@
 
 #include "access/multixact.h"
 #include "access/transam.h"
-#include "am/nvm_am.h"
 #include "am/nvm_vacuum.h"
+#include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_allvisible.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_large.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 #include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 #define MAX_STRAY		65536
 

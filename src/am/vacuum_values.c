@@ -24,9 +24,14 @@
 #include "am/nvm_vacuum.h"
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_persist.h"
+#include "compat/nvm_compat_vacuum.h"
 #include "pmem/nvm_pmem.h"
-#include "row/nvm_space.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_large.h"
+#include "row/nvm_row_locks.h"
+#include "row/nvm_version.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 
 /* versions whose values wait for one fence */
 #define VALUES_MAX		4096

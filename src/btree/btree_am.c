@@ -13,6 +13,7 @@
 #include "btree/nvm_btree_am.h"
 #include "btree/nvm_btree_scan.h"
 #include "commands/vacuum.h"
+#include "compat/nvm_compat_indexam.h"
 #include "fmgr.h"
 #include "storage/lockdefs.h"
 

@@ -23,9 +23,11 @@
 #include "btree/nvm_btree_persist.h"
 #include "compat/nvm_compat_index.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_index.h"
 
 #define CHECK_MAX_LEVEL		32
 
@@ -301,7 +303,7 @@ check_pass(IndexCheck *check)
 
 	check->findings = NIL;
 	check->broken = false;
-	root = __atomic_load_n(&check->cache.meta->root, __ATOMIC_ACQUIRE);
+	root = nvm_load(&check->cache.meta->root);
 	check->nblocks = pg_atomic_read_u32(&check->cache.state->nblocks);
 	check->seen = (uint8 *) MemoryContextAllocExtended(CurrentMemoryContext,
 													   check->nblocks / 8 + 1,

@@ -17,7 +17,9 @@
 #include "access/tupmacs.h"
 #include "btree/nvm_btree_check.h"
 #include "btree/nvm_btree_page.h"
+#include "pool/nvm_pool.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_index.h"
 
 /* ---- bytes ---- */
 

@@ -21,6 +21,7 @@
 #include "access/tableam.h"
 #include "btree/nvm_btree_change.h"
 #include "btree/nvm_btree_page.h"
+#include "pmem/nvm_pmem.h"
 #include "utils/memutils.h"
 
 /* a page that is written anew shall not be full again at once */

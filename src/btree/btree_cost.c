@@ -19,8 +19,10 @@
 
 #include "access/genam.h"
 #include "access/stratnum.h"
+#include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
 #include "catalog/pg_statistic.h"
+#include "compat/nvm_compat_indexam.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"

@@ -23,6 +23,7 @@
 #include "access/transam.h"
 #include "btree/nvm_btree.h"
 #include "compat/nvm_compat.h"
+#include "pmem/nvm_pmem.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
 

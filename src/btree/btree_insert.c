@@ -20,9 +20,12 @@
 #include "btree/nvm_btree_page.h"
 #include "btree/nvm_btree_persist.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "storage/predicate.h"
 #include "utils/snapmgr.h"
+#include "xact/nvm_xact.h"
 
 /* one insertion; what is said of the place holds as of the versions */
 typedef struct Insertion

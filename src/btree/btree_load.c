@@ -18,6 +18,7 @@
 
 #include "btree/nvm_btree.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 
 /* the smallest entry is one without a key */
 #define LOAD_MAX_ITEMS \
@@ -363,8 +364,7 @@ nvm_index_load_end(NvmIndexLoad *load)
 		if (!root)
 			load_add_to_parent(load, page);
 		else
-			__atomic_store_n(&meta->root, NVM_INDEX_ROOT_MAKE(page->blkno, page->level),
-							 __ATOMIC_RELEASE);
+			nvm_store(&meta->root, NVM_INDEX_ROOT_MAKE(page->blkno, page->level));
 	}
 	nvm_flush(&meta->root, sizeof(meta->root));
 	nvm_drain("btree-load-root");
@@ -413,7 +413,6 @@ nvm_index_load_inner_end(NvmIndexLoad *load)
 		if (!root)
 			load_add_to_parent(load, page);
 		else
-			__atomic_store_n(&meta->root, NVM_INDEX_ROOT_MAKE(page->blkno, page->level),
-							 __ATOMIC_RELEASE);
+			nvm_store(&meta->root, NVM_INDEX_ROOT_MAKE(page->blkno, page->level));
 	}
 }

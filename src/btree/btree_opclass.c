@@ -42,6 +42,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/value.h"
 #include "parser/parser.h"
+#include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"

@@ -13,6 +13,7 @@
 
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_sound.h"
 #include "portability/instr_time.h"
 #include "storage/s_lock.h"
@@ -76,7 +77,7 @@ nvm_index_begin_slow(NvmIndexPage *page)
 	INSTR_TIME_SET_ZERO(began);
 	for (int i = 0;; i++)
 	{
-		uint64		word = __atomic_load_n(&page->lock, __ATOMIC_ACQUIRE);
+		uint64		word = nvm_load(&page->lock);
 
 		if (!nvm_index_word_locked(word))
 			return word;
@@ -140,7 +141,7 @@ nvm_index_unlock(NvmIndexPage *page, bool changed)
 	word &= ~NVM_INDEX_LOCKED;
 	if (changed)
 		word = nvm_index_lock_inc() | ((word + 2) & UINT64CONST(0x0000FFFFFFFFFFFE));
-	__atomic_store_n(&page->lock, word, __ATOMIC_RELEASE);
+	nvm_store(&page->lock, word);
 	END_CRIT_SECTION();
 	return word;
 }
@@ -522,7 +523,7 @@ nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple i
 			nvm_drain("btree-entry");
 		settled = tail;
 	}
-	__atomic_store_n(&page->commit, NVM_INDEX_COMMIT(settled, tail), __ATOMIC_RELEASE);
+	nvm_store(&page->commit, NVM_INDEX_COMMIT(settled, tail));
 	NVM_FAILPOINT("btree-committed");
 
 	/* DRAM contents from here on */

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_scan.h"
+#include "compat/nvm_compat_indexam.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
 #include "storage/spin.h"

@@ -15,6 +15,8 @@
 #include "btree/nvm_btree_page.h"
 #include "btree/nvm_btree_persist.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "storage/predicate.h"
@@ -242,8 +244,7 @@ follow_leaves(LeafWalk *walk)
 	if (load != NULL)
 		nvm_index_load_inner_end(load);
 	else
-		__atomic_store_n(&walk->cache->meta->root, NVM_INDEX_ROOT_MAKE(walk->first, 0),
-						 __ATOMIC_RELEASE);
+		nvm_store(&walk->cache->meta->root, NVM_INDEX_ROOT_MAKE(walk->first, 0));
 	nvm_drain("index-leaves");
 }
 

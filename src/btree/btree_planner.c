@@ -36,6 +36,7 @@
 
 #include "access/genam.h"
 #include "access/xact.h"
+#include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
 #include "catalog/pg_am_d.h"
 #include "compat/nvm_compat_am.h"

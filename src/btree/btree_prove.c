@@ -21,6 +21,8 @@
 #include "miscadmin.h"
 #include "pool/nvm_sound.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify.h"
+#include "verify/nvm_verify_index.h"
 
 /* a page that others change is looked at again, at most so often */
 #define PROVE_TRIES			1000

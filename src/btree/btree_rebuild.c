@@ -29,6 +29,8 @@
 #include "compat/nvm_compat_index.h"
 #include "miscadmin.h"
 #include "optimizer/plancat.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
@@ -38,6 +40,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplesort.h"
+#include "xact/nvm_xact.h"
 
 /* how long functions of an index may wait for a lock, in milliseconds */
 #define FUNCTION_LOCK_TIMEOUT	1000
@@ -361,5 +364,5 @@ nvm_btree_register_hooks(void)
 {
 	prev_get_relation_info_hook = get_relation_info_hook;
 	get_relation_info_hook = hide_absent_indexes;
-	nvm_wbl_register_settle(nvm_index_settle);
+	nvm_xact_register_settle(nvm_index_settle);
 }

@@ -26,6 +26,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pool/nvm_pool.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -37,6 +38,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_index_rebuilds);

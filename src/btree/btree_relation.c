@@ -13,6 +13,8 @@
 #include "btree/nvm_btree_persist.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
+#include "compat/nvm_compat.h"
+#include "pool/nvm_pool.h"
 #include "storage/predicate.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"

@@ -21,9 +21,12 @@
 #include "btree/nvm_btree_persist.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "wbl/nvm_wbl.h"
 
 /*
  * A transaction relaxes an index when it has split it so often, and at least one

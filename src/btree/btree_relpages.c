@@ -25,13 +25,15 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "btree/nvm_btree_am.h"
+#include "btree/nvm_btree.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "compat/nvm_compat_vacuum.h"
+#include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 
 /* tables and indexes, in TopTransactionContext */

@@ -27,9 +27,11 @@
 
 #include "btree/nvm_btree_persist.h"
 #include "btree/nvm_btree_scan.h"
+#include "compat/nvm_compat_indexam.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
 
 /* first read entry by entry, so often; then by copies of the leaf */

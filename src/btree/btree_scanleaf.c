@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_scan.h"
+#include "pool/nvm_pool.h"
 #include "storage/predicate.h"
 
 /* of so many entries each is compared with the bound; then it is looked for */

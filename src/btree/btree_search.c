@@ -17,6 +17,7 @@
 
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "storage/predicate.h"
 
 /* from the root down so often, before the tree is called damaged */
@@ -303,7 +304,7 @@ descend_step(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 static inline bool
 read_root(NvmIndexCache *cache, uint32 *blkno, uint32 *level)
 {
-	uint64		root = __atomic_load_n(&cache->meta->root, __ATOMIC_ACQUIRE);
+	uint64		root = nvm_load(&cache->meta->root);
 
 	*blkno = NVM_INDEX_ROOT_BLOCK(root);
 	*level = NVM_INDEX_ROOT_LEVEL(root);

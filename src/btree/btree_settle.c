@@ -21,6 +21,9 @@
 #include "btree/nvm_btree_page.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 #define SETTLE_PAGES	64
 #define SETTLE_SLOTS	(2 * SETTLE_PAGES)
@@ -176,9 +179,7 @@ store_settled(UnsettledPage *noted)
 		{
 			commit = nvm_index_load64(&page->commit);
 			if (NVM_INDEX_NTAIL(NVM_INDEX_SETTLED(commit)) < NVM_INDEX_NTAIL(noted->tail))
-				__atomic_store_n(&page->commit,
-								 NVM_INDEX_COMMIT(noted->tail, NVM_INDEX_RUNNING(commit)),
-								 __ATOMIC_RELEASE);
+				nvm_store(&page->commit, NVM_INDEX_COMMIT(noted->tail, NVM_INDEX_RUNNING(commit)));
 			/* no reader is concerned, and no plan of a writer */
 			(void) nvm_index_unlock(page, false);
 			return;

@@ -20,6 +20,7 @@
 #include "access/transam.h"
 #include "btree/nvm_btree_page.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_redo.h"
 #include "pool/nvm_sound.h"
 #include "utils/snapmgr.h"
@@ -70,7 +71,7 @@ init_page(NvmIndexCache *cache, NvmIndexPage *page, uint32 blkno)
 	/* a header that a crash tears has no magic number: as of a table's block */
 	if (cache->persistence != NVM_INDEX_NOTHING)
 		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
-	__atomic_store_n(&page->magic, NVM_INDEX_MAGIC, __ATOMIC_RELEASE);
+	nvm_store32(&page->magic, NVM_INDEX_MAGIC);
 	if (cache->persistence != NVM_INDEX_NOTHING)
 		nvm_flush(page, NVM_INDEX_HEADER_SIZE);
 }

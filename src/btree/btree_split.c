@@ -19,6 +19,8 @@
 #include "btree/nvm_btree_page.h"
 #include "btree/nvm_btree_persist.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
 

@@ -22,7 +22,12 @@
 #include "btree/nvm_btree_persist.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
+#include "xact/nvm_xact.h"
 
 /* ---- meta page ---- */
 
@@ -69,7 +74,7 @@ nvm_index_make_meta(NvmRelState *state, uint32 flags)
 		meta->check = nvm_index_meta_check(meta);
 		meta->magic = 0;
 		nvm_persist(meta, sizeof(NvmIndexMeta), "btree-meta-fields");
-		__atomic_store_n(&meta->magic, NVM_INDEX_META_MAGIC, __ATOMIC_RELEASE);
+		nvm_store32(&meta->magic, NVM_INDEX_META_MAGIC);
 		nvm_persist(meta, sizeof(NvmIndexMeta), "btree-meta");
 		pg_atomic_write_u32(&state->nblocks, 1);
 	}

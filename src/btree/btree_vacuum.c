@@ -28,6 +28,7 @@
 #include "commands/progress.h"
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"

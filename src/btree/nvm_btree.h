@@ -23,8 +23,8 @@
 #include "nodes/execnodes.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "pool/nvm_redo.h"
 #include "utils/rel.h"
-#include "wbl/nvm_wbl.h"
 
 /* ---- relation (btree_relation.c) ---- */
 
@@ -216,7 +216,7 @@ extern uint64 nvm_index_begin_slow(NvmIndexPage *page);
 static inline uint64
 nvm_index_begin(NvmIndexPage *page)
 {
-	uint64		word = __atomic_load_n(&page->lock, __ATOMIC_ACQUIRE);
+	uint64		word = nvm_load(&page->lock);
 
 	if (unlikely(nvm_index_word_locked(word)))
 		return nvm_index_begin_slow(page);

@@ -11,7 +11,6 @@
 #ifndef NVM_BTREE_AM_H
 #define NVM_BTREE_AM_H
 
-#include "btree/nvm_btree.h"
 #include "compat/nvm_compat_indexam.h"
 #include "nodes/pathnodes.h"
 

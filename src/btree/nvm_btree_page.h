@@ -15,6 +15,7 @@
 #define NVM_BTREE_PAGE_H
 
 #include "btree/nvm_btree.h"
+#include "pool/nvm_pool.h"
 
 #define nvm_index_load16(p)		(*(const volatile uint16 *) (p))
 #define nvm_index_load32(p)		(*(const volatile uint32 *) (p))

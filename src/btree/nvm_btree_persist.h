@@ -13,6 +13,7 @@
 #define NVM_BTREE_PERSIST_H
 
 #include "btree/nvm_btree.h"
+#include "pool/nvm_pool.h"
 #include "storage/condition_variable.h"
 
 typedef struct NvmIndexShared

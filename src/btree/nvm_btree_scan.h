@@ -15,6 +15,7 @@
 #include "access/skey.h"
 #include "btree/nvm_btree.h"
 #include "compat/nvm_compat_indexam.h"
+#include "pool/nvm_pool.h"
 
 /* ---- conditions (btree_scankey.c) ---- */
 

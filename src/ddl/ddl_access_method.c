@@ -33,10 +33,13 @@
 #include "commands/defrem.h"
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
+#include "pmem/nvm_pmem.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "storage/nvm_storage_relation.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "xact/nvm_storage.h"
 
 /*
  * Should an index of a table that was not ours before be ours?  What belongs to

@@ -24,7 +24,11 @@
 #include "ddl/nvm_ddl.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/nvm_storage_relation.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
+#include "xact/nvm_xact.h"
 
 /*
  * For nvm_dir_walk: the live storages of a database, but those of temporary

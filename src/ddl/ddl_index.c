@@ -63,12 +63,17 @@
 #include "ddl/nvm_ddl.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "storage/nvm_storage_relation.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "xact/nvm_storage.h"
+#include "xact/nvm_xact.h"
 
 /* a use of a directory entry */
 typedef struct WatchedStorage

@@ -29,7 +29,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "btree/nvm_btree.h"
-#include "btree/nvm_btree_am.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"

@@ -40,15 +40,17 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "commands/defrem.h"
-#include "ddl/nvm_ddl.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_drop_orphans);
 

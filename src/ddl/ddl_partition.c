@@ -48,6 +48,7 @@
 #include "compat/nvm_compat_index.h"
 #include "ddl/nvm_ddl.h"
 #include "partitioning/partdesc.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"

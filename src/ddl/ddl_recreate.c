@@ -51,6 +51,7 @@
 #include "ddl/nvm_ddl.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"

@@ -13,7 +13,7 @@
 #include "catalog/pg_class.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
-#include "row/nvm_table.h"
+#include "utils/relcache.h"
 
 /* ---- ddl_hooks.c ---- */
 

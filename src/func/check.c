@@ -17,7 +17,6 @@
 #include "access/genam.h"
 #include "access/relation.h"
 #include "access/table.h"
-#include "am/nvm_am.h"
 #include "btree/nvm_btree.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
@@ -26,15 +25,17 @@
 #include "func/nvm_check_brin.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "pool/nvm_allvisible.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_check.h"
-#include "row/nvm_large.h"
-#include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "storage/nvm_allvisible_set.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 
 PG_FUNCTION_INFO_V1(nvm_check);
 

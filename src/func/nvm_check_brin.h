@@ -10,7 +10,6 @@
 #ifndef NVM_CHECK_BRIN_H
 #define NVM_CHECK_BRIN_H
 
-#include "row/nvm_table.h"
 
 /* range is the first block of the range that the finding is about */
 typedef void (*NvmBrinCheckEmit) (void *arg, BlockNumber range, const char *problem);

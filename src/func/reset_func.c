@@ -12,7 +12,7 @@
 #include "access/xlog.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
 
 PG_FUNCTION_INFO_V1(nvm_reset_pool);
 

@@ -10,9 +10,13 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "am/nvm_am.h"
 #include "btree/nvm_btree.h"
+#include "compat/nvm_compat.h"
 #include "fmgr.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_size);
 

@@ -10,14 +10,18 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "am/nvm_am.h"
 #include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_storage_stats.h"
 #include "utils/builtins.h"
 #include "utils/uuid.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_pool_info);
 PG_FUNCTION_INFO_V1(nvm_recovery_info);

@@ -11,12 +11,14 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "am/nvm_am.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "utils/builtins.h"
 #include "utils/xid8.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_transactions_info);
 PG_FUNCTION_INFO_V1(nvm_stat_wbl_info);

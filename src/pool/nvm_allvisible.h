@@ -55,7 +55,7 @@ nvm_allvisible(NvmRelState *rel, uint32 blk)
 	uint64	   *segment = nvm_allvisible_segment(rel, nvm_allvisible_place(blk, &word, &mask));
 
 	return segment != NULL &&
-		(__atomic_load_n(&segment[word], __ATOMIC_ACQUIRE) & mask) != 0;
+		(nvm_load(&segment[word]) & mask) != 0;
 }
 
 /*
@@ -99,7 +99,7 @@ nvm_barren(NvmRelState *rel, uint32 blk)
 	uint64		mask;
 	uint64	   *word = nvm_barren_word(rel, blk, &mask);
 
-	return word != NULL && (__atomic_load_n(word, __ATOMIC_ACQUIRE) & mask) != 0;
+	return word != NULL && (nvm_load(word) & mask) != 0;
 }
 
 /*

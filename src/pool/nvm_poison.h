@@ -31,7 +31,6 @@
 #include <string.h>
 
 #include "media/media_block.h"
-#include "media/media_pool.h"
 
 #ifdef USE_ASSERT_CHECKING
 

@@ -14,7 +14,6 @@
 
 #include "media/media_block.h"
 #include "media/media_pool.h"
-#include "media/media_slot.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "verify/nvm_verify.h"

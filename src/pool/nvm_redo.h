@@ -16,7 +16,6 @@
 #ifndef NVM_REDO_H
 #define NVM_REDO_H
 
-#include "pool/nvm_pool.h"
 
 /* how many pieces one lane has room for; together of NVM_REDO_MAX_BYTES */
 #define NVM_REDO_MAX_PIECES NVM_REDO_PIECES

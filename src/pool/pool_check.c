@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "pool/pool_impl.h"
+#include "verify/nvm_verify.h"
 
 #define PLACE_LEN		128
 
@@ -115,7 +116,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 static void
 check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
 {
-	uint32		counted = NVM_DIR_COUNT(__atomic_load_n(&entry->counted, __ATOMIC_ACQUIRE));
+	uint32		counted = NVM_DIR_COUNT(nvm_load(&entry->counted));
 	uint32		nextents = pg_atomic_read_u32(&nvm_relstates[id].nextents);
 	char		buf[NVM_PROBLEM_SIZE];
 

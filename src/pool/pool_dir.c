@@ -20,6 +20,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/block.h"
+#include "verify/nvm_verify.h"
 
 /* blocks at the end of a table that are looked at for room after a start */
 #define START_LOOKS		1024
@@ -204,7 +205,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	memcpy(entry, &new, sizeof(new));
 	nvm_flush(entry, sizeof(*entry));
 	nvm_drain("pool-dir-fields");
-	__atomic_store_n(&entry->begin, stamp, __ATOMIC_RELEASE);
+	nvm_store(&entry->begin, stamp);
 	nvm_flush(entry, sizeof(*entry));
 	nvm_drain("pool-dir-begin");
 
@@ -225,7 +226,7 @@ nvm_dir_set_end(uint32 id, uint64 stamp)
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	__atomic_store_n(&entry->end, stamp, __ATOMIC_RELEASE);
+	nvm_store(&entry->end, stamp);
 	LWLockRelease(NvmPool->dir_lock);
 	nvm_persist(&entry->end, sizeof(entry->end), "pool-dir-end");
 }
@@ -242,7 +243,7 @@ nvm_dir_clear_end(uint32 id, uint64 stamp)
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
 	mine = entry->end == stamp;
 	if (mine)
-		__atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
+		nvm_store(&entry->end, 0);
 	LWLockRelease(NvmPool->dir_lock);
 	if (mine)
 		nvm_persist(&entry->end, sizeof(entry->end), "pool-dir-unend");
@@ -274,7 +275,7 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
 	Assert(entry->kind == NVM_DIR_KIND_INDEX);
-	__atomic_store_n(&entry->relaxed, relaxed ? 1 : 0, __ATOMIC_RELEASE);
+	nvm_store32(&entry->relaxed, relaxed ? 1 : 0);
 	nvm_flush(&entry->relaxed, sizeof(entry->relaxed));
 }
 
@@ -293,7 +294,7 @@ nvm_dir_count(uint32 id, uint32 nextents)
 
 	if ((entry->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0)
 		return;
-	__atomic_store_n(&entry->counted, nvm_dir_counted(id, nextents), __ATOMIC_RELEASE);
+	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
 	nvm_flush(&entry->counted, sizeof(entry->counted));
 }
 
@@ -421,7 +422,7 @@ nvm_dir_reclaim(uint32 id)
 
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
 	hash_remove(id);
-	__atomic_store_n(&entry->begin, 0, __ATOMIC_RELEASE);
+	nvm_store(&entry->begin, 0);
 	nvm_flush(&entry->begin, sizeof(entry->begin));
 	nvm_drain("pool-dir-free");
 	memset(rel, 0, sizeof(*rel));

@@ -27,8 +27,10 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
+#include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
 #include "port/pg_bitutils.h"
+#include "verify/nvm_verify.h"
 
 /* address space of the heap, beside what grows with the pool */
 #define DRAM_HEAP_BASE			(UINT64_C(8) << 30)

@@ -24,6 +24,7 @@
 #include "pool/pool_impl.h"
 #include "storage/block.h"
 #include "utils/rel.h"
+#include "verify/nvm_verify.h"
 
 /*
  * Where a fence is a sync: so many times what is wanted is zeroed at once, but
@@ -31,20 +32,6 @@
  */
 #define ZERO_AHEAD		4
 #define ZERO_AHEAD_MAX	256
-
-/* ---- words ---- */
-
-static inline uint64
-load_word(const uint64 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-
-static inline void
-store_word(uint64 *p, uint64 word)
-{
-	__atomic_store_n(p, word, __ATOMIC_RELEASE);
-}
 
 uint64 *
 nvm_map_word(uint64 unit)
@@ -354,7 +341,7 @@ own_units(const NewUnits *new, uint32 kind, uint32 owner, uint32 arg)
 		nvm_drain("pool-extent-zero");
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	give_back_zero(new);
-	store_word(word, nvm_extent_word(kind, owner, arg, new->unit));
+	nvm_store(word, nvm_extent_word(kind, owner, arg, new->unit));
 	nvm_dram->reserved_units -= new->nunits;
 	LWLockRelease(NvmPool->extent_lock);
 	nvm_flush(word, sizeof(*word));
@@ -408,9 +395,9 @@ void
 nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
 {
 	uint64	   *word = nvm_map_word(unit);
-	bool		large = NVM_EXT_KIND(load_word(word)) == NVM_EXT_LARGE;
+	bool		large = NVM_EXT_KIND(nvm_load(word)) == NVM_EXT_LARGE;
 
-	if (load_word(word) == 0 || nvm_extent_word_units(load_word(word)) != nunits)
+	if (nvm_load(word) == 0 || nvm_extent_word_units(nvm_load(word)) != nunits)
 	{
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -422,7 +409,7 @@ nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
 	/* no error may separate the media from the bitmap */
 	START_CRIT_SECTION();
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-	store_word(word, 0);
+	nvm_store(word, 0);
 	nvm_dram->reserved_units += nunits;
 	LWLockRelease(NvmPool->extent_lock);
 	nvm_flush(word, sizeof(*word));
@@ -629,7 +616,7 @@ nvm_large_free(uint64 offset)
 	if (offset % NVM_UNIT_SIZE != 0 || unit >= NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
 		word = 0;
 	else
-		word = load_word(nvm_map_word(unit));
+		word = nvm_load(nvm_map_word(unit));
 	if (NVM_EXT_KIND(word) != NVM_EXT_LARGE)
 	{
 		ereport(WARNING,
@@ -665,7 +652,7 @@ nvm_locks_units(uint32 unit, uint32 slot)
 void
 nvm_locks_free(uint32 unit)
 {
-	nvm_extent_release(unit, nvm_extent_word_units(load_word(nvm_map_word(unit))),
+	nvm_extent_release(unit, nvm_extent_word_units(nvm_load(nvm_map_word(unit))),
 					   "list of row locks");
 }
 
@@ -686,7 +673,7 @@ nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 
 		while (i < NVM_UNITS_PER_CHUNK)
 		{
-			uint64		word = load_word(&map[i]);
+			uint64		word = nvm_load(&map[i]);
 
 			if (word == 0)
 			{

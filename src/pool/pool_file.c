@@ -26,6 +26,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/fd.h"
+#include "verify/nvm_verify.h"
 
 int			nvm_pool_fd = -1;
 char	   *nvm_pool_path = NULL;	/* of the file; its directory below */

@@ -20,6 +20,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "utils/timestamp.h"
+#include "verify/nvm_verify.h"
 
 /*
  * Contents for a new pool.

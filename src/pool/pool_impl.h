@@ -14,6 +14,7 @@
 
 #include "access/xlogdefs.h"
 #include "catalog/pg_control.h"
+#include "verify/nvm_verify.h"
 
 /* locks of the tranche: header, extent, directory, the extend locks, the lanes */
 #define NVM_EXTEND_LOCKS		253

@@ -34,6 +34,7 @@
 #include "pool/pool_impl.h"
 #include "port/pg_crc32c.h"
 #include "storage/fd.h"
+#include "verify/nvm_verify.h"
 
 #define RESTORE_PAIR_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped, " \

@@ -28,6 +28,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
+#include "verify/nvm_verify.h"
 
 NvmPoolShared *NvmPool = NULL;
 char	   *nvm_pool_base = NULL;

@@ -16,6 +16,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_redo.h"
 #include "pool/pool_impl.h"
+#include "verify/nvm_verify.h"
 
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped."
@@ -47,7 +48,7 @@ lane_address(int lane)
 static void
 store_lane_word(NvmRedoLane *header, uint64 word)
 {
-	__atomic_store_n(&header->word, word, __ATOMIC_RELEASE);
+	nvm_store(&header->word, word);
 	nvm_flush(&header->word, sizeof(header->word));
 }
 
@@ -65,7 +66,7 @@ store_piece(uint64 place, const void *data, uint64 length)
 		uint64		word;
 
 		memcpy(&word, data, sizeof(word));
-		__atomic_store_n((uint64 *) to, word, __ATOMIC_RELEASE);
+		nvm_store((uint64 *) to, word);
 	}
 	else
 		memcpy(to, data, length);

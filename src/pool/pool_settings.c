@@ -12,6 +12,7 @@
 #include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
 #include "utils/guc.h"
+#include "verify/nvm_verify.h"
 
 char	   *nvm_pool_directory = NULL;
 int			nvm_pool_max_size = 65536;

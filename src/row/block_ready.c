@@ -16,8 +16,10 @@
 
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_poison.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /*
  * Initialise the headers of blocks blk .. blk + n - 1, which are zero but for what
@@ -49,7 +51,7 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		 * flush before the last one.
 		 */
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
-		__atomic_store_n(&block->magic, NVM_BLOCK_MAGIC, __ATOMIC_RELEASE);
+		nvm_store32(&block->magic, NVM_BLOCK_MAGIC);
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		NVM_FAILPOINT("space-block-ready");
 	}

@@ -18,12 +18,22 @@
 #include "access/xact.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_poison.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_chain.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_serializable.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/proc.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /* is v, found through a chain, a version of the row with this root? */
 static inline bool

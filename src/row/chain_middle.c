@@ -18,9 +18,13 @@
 
 #include "access/transam.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "row/nvm_visibility.h"
+#include "verify/nvm_verify_block.h"
 #include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /* versions looked at in one go, from the oldest on */
 #define MAX_MIDDLE				128

@@ -12,9 +12,13 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "pool/nvm_pool.h"
+#include "pool/nvm_sound.h"
 #include "row/nvm_check.h"
 #include "row/nvm_large.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /* of a pool that was opened more often than that it is taken for granted that it crashed */
 #define MAX_RUNS_ASKED			10000

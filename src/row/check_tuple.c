@@ -11,10 +11,13 @@
 
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_check.h"
 #include "row/nvm_large.h"
-#include "row/nvm_table.h"
+#include "row/nvm_version.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /*
  * Remember a large value for later: reading it may take long.

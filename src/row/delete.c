@@ -12,9 +12,15 @@
 #include "access/multixact.h"
 #include "access/xact.h"
 #include "pgstat.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_serializable.h"
-#include "row/nvm_table.h"
+#include "row/nvm_visibility.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /*
  * Delete the row version tid.  changingPart: the row moves to another

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "pool/nvm_pool.h"
 #include "row/nvm_space.h"
 
 #define FREEMAP_BASE		8192	/* blocks of the first segment */

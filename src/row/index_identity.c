@@ -23,9 +23,12 @@
 #include "access/genam.h"
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
+#include "compat/nvm_compat.h"
 #include "optimizer/plancat.h"
-#include "row/nvm_modify.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
 #include "utils/rel.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 
 static get_relation_info_hook_type prev_get_relation_info_hook = NULL;

@@ -18,9 +18,16 @@
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
+#include "row/nvm_large.h"
 #include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_serializable.h"
-#include "row/nvm_table.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_space.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /*
  * Form the tuple of a slot as it will be stored.  May ERROR; nvm_new_discard

@@ -33,9 +33,16 @@
 
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_poison.h"
+#include "pool/nvm_pool.h"
+#include "pool/nvm_sound.h"
 #include "port/pg_crc32c.h"
 #include "row/nvm_large.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_version.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 #define NVM_LARGE_RUN_BYTES \
 	((Size) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader))

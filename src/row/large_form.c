@@ -18,9 +18,12 @@
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
 #include "access/toast_internals.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
+#include "row/nvm_relation.h"
 #include "row/nvm_slot.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 
 /* bytes of the stand-in for a value in its tuple */
 #define NVM_LARGE_POINTER	(VARHDRSZ_EXTERNAL + sizeof(varatt_indirect))

@@ -11,7 +11,9 @@
 #define NVM_CHECK_H
 
 #include "nodes/pg_list.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "utils/rel.h"
+#include "verify/nvm_verify_block.h"
 
 /* a large value that a version names, to be looked at without locks */
 typedef struct NvmCheckLarge

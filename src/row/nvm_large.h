@@ -10,7 +10,34 @@
 #ifndef NVM_LARGE_H
 #define NVM_LARGE_H
 
-#include "row/nvm_table.h"
+#include "access/htup.h"
+#include "executor/tuptable.h"
+#include "pool/nvm_pool.h"
+#include "wbl/nvm_wbl.h"
+
+
+/*
+ * Make a heap tuple from slot that fits a block: detoasts external values,
+ * compresses and moves out the largest ones as needed.  Values moved out are
+ * written already, in *large.  *tofree is set if the tuple was allocated here;
+ * otherwise it is the slot's or even lies in the pool: do not write to it.
+ */
+typedef struct NvmLargeSet NvmLargeSet;
+extern HeapTuple nvm_form_tuple(Relation rel, TupleTableSlot *slot,
+								bool *tofree, NvmLargeSet **large);
+/* now that the TID is known: name the owner in the large headers and flush
+ * them; before the version's begin is stored.  Their stamp stays the writing
+ * transaction's, also if begin is another one's (nvm_raw_insert): while it runs
+ * the collector does not miss the version. */
+extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off);
+/* give back the extents of a version that is being freed; caller holds
+ * the alloc lock of the version's block */
+extern void nvm_large_release(NvmRelState *state, NvmVersion *v);
+extern bool nvm_large_is_kept(NvmRelState *state, const NvmVersion *v);
+/* allocation failed after nvm_form_tuple */
+extern void nvm_large_discard(NvmLargeSet *large);
+/* detoasted values for a slot: see slot.c */
+extern Datum nvm_large_datum(Datum stored, MemoryContext cxt);
 
 extern NvmLargeSet *nvm_large_set_make(NvmRelState *state);
 extern uint64 nvm_large_write(NvmLargeSet *set, const char *value, Size total,

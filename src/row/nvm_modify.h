@@ -12,10 +12,15 @@
 #define NVM_MODIFY_H
 
 #include "access/multixact.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
 #include "nodes/lockoptions.h"
-#include "row/nvm_space.h"
-#include "row/nvm_visibility.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_large.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /* what a new version is made of */
 typedef struct NvmNewVersion
@@ -70,6 +75,12 @@ extern TM_Result nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid,
 								  bool wait, XLTW_Oper oper, bool *have_tuplock);
 
 /* row locks: rowlock.c */
+
+/*
+ * Does a running, or prepared, transaction hold a lock on the row?  Caller
+ * holds the row lock.
+ */
+extern bool nvm_row_is_locked(NvmVersion *root);
 extern bool nvm_row_locked_against(NvmVersion *root, LockTupleMode mode,
 								   TransactionId *xwait, bool *is_multi);
 extern bool nvm_row_locked_by_me(NvmVersion *root);
@@ -101,9 +112,43 @@ nvm_lock_word_mode(uint64 lock)
 	return (LockTupleMode) ((NVM_LOCK_BITS(lock) & NVM_LOCK_MODE_MASK) - 1);
 }
 
-/* rowlock_prepared.c, for NvmTableOps */
+/* rowlock_prepared.c, for NvmUndoOps and NvmTableOps */
 extern int	nvm_locks_held(uint32 dir, uint32 blk, uint16 off_first,
 						   uint16 off_last, NvmLockItem *items);
 extern void nvm_restore_lock(const NvmLockItem *item, TransactionId xid);
+
+extern void nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
+							 int options, struct BulkInsertStateData *bistate);
+extern void nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot,
+										 CommandId cid, int options,
+										 struct BulkInsertStateData *bistate,
+										 uint32 specToken);
+extern void nvm_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
+										   uint32 specToken, bool succeeded);
+extern void nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
+							 CommandId cid, int options,
+							 struct BulkInsertStateData *bistate);
+extern TM_Result nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+								  Snapshot snapshot, Snapshot crosscheck, bool wait,
+								  TM_FailureData *tmfd, bool changingPart);
+extern TM_Result nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
+							CommandId cid, Snapshot snapshot, Snapshot crosscheck,
+							bool wait, TM_FailureData *tmfd,
+							LockTupleMode *lockmode, bool *new_root);
+extern TM_Result nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+								TupleTableSlot *slot, CommandId cid,
+								LockTupleMode mode, LockWaitPolicy wait_policy,
+								uint8 flags, TM_FailureData *tmfd);
+extern void nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk,
+						   uint16 off_first, uint16 off_last,
+						   NvmStamp stamp, TransactionId xid);
+extern uint32 nvm_collect_block(uint32 dir, uint32 blk);
+extern void nvm_collect_large(uint32 dir);
+
+/*
+ * Copy a version with its stamps and xids into rel as a row of its own, for
+ * VACUUM FULL and CLUSTER, which must keep what old snapshots see.
+ */
+extern void nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from);
 
 #endif							/* NVM_MODIFY_H */

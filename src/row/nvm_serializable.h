@@ -14,7 +14,7 @@
 
 #include "access/relscan.h"
 #include "access/xact.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
 
 extern Size nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan);
 

@@ -10,8 +10,23 @@
 #ifndef NVM_SLOT_H
 #define NVM_SLOT_H
 
+#include "executor/tuptable.h"
 #include "pool/nvm_poison.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_version.h"
+#include "utils/rel.h"
+
+extern const TupleTableSlotOps TTSOpsNvm;
+
+/* store a version in a slot made with TTSOpsNvm: zero-copy, no pin: valid as
+ * long as the snapshot that found it, or until the transaction ends */
+extern void nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+						   uint32 blk, uint32 off);
+
+/* the slot's contents were just written as v: sets tts_tid and tts_tableOid,
+ * and gives it v's system columns */
+extern void nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+							 uint32 blk, uint32 off);
 
 /*
  * States of the slot:

@@ -11,7 +11,29 @@
 #ifndef NVM_SPACE_H
 #define NVM_SPACE_H
 
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+
+
+/*
+ * An area for a version of `cells` cells.  Prefers block `near` (InvalidBlock
+ * Number: none).  Returns the address, sets *blk, *off; the area is marked
+ * used, begin is 0 or a RETIRED stamp until the caller stores it last.
+ * May ERROR (disk_full).
+ */
+extern NvmVersion *nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells,
+								   bool root, BlockNumber near,
+								   uint32 *blk, uint32 *off);
+
+/* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
+ * caller holds the alloc lock.  Returns cells that are free now. */
+extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
+
+/* VACUUM tells what it found: reset once at its start, then note each block */
+extern void nvm_space_note_reset(NvmRelState *state);
+extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);
 
 /*
  * Where a retired version, or a stub that still has its tail, remembers who
@@ -142,7 +164,7 @@ typedef struct NvmRetireItem
 
 #define NVM_RETIRE_BATCH		NVM_CELLS
 
-struct NvmRetireBatch
+typedef struct NvmRetireBatch
 {
 	NvmRelState *state;
 	NvmStamp	stamp;			/* who unlinked them */
@@ -153,7 +175,7 @@ struct NvmRetireBatch
 
 	int			n;
 	NvmRetireItem item[NVM_RETIRE_BATCH];
-};
+} NvmRetireBatch;
 
 extern void nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk,
 							   uint32 off, NvmStamp stamp, uint32 kind);

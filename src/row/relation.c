@@ -15,8 +15,13 @@
 
 #include "btree/nvm_btree.h"
 #include "compat/nvm_compat.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_storage_stats.h"
 #include "utils/memutils.h"
+#include "xact/nvm_storage.h"
+#include "xact/nvm_xact.h"
 
 /*
  * Is rel a relation with rows of the nvm access method?
@@ -86,7 +91,7 @@ relation_has_others_index(Relation rel)
 }
 
 /*
- * See nvm_table.h.
+ * See nvm_relation.h.
  *
  * What is learnt is kept only if no invalidation has come by meanwhile, which would
  * have taken BEING_LEARNT away.  A statement has listed the indexes that it adds

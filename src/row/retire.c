@@ -17,8 +17,12 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_space.h"
 #include "storage/proc.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /*
  * Begin retiring in block blk: the xid to leave in the versions, and in *lock the

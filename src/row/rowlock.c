@@ -25,10 +25,18 @@
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
+#include "row/nvm_slot.h"
+#include "row/nvm_space.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "xact/nvm_xact.h"
 
 /* the heavyweight lock that waiters for a row take, by strength */
 static const LOCKMODE tuplock_mode[] = {

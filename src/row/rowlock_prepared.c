@@ -20,12 +20,19 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
+#include "row/nvm_space.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/procarray.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /*
- * See nvm_table.h.
+ * See nvm_modify.h.
  */
 bool
 nvm_row_is_locked(NvmVersion *root)
@@ -93,7 +100,7 @@ is_root(NvmVersion *v)
 }
 
 /*
- * NvmTableOps.locks_held: see nvm_wbl.h.
+ * NvmUndoOps.locks_held: see nvm_xact.h.
  */
 int
 nvm_locks_held(uint32 dir, uint32 blk, uint16 off_first, uint16 off_last,

@@ -25,9 +25,13 @@
 #include "access/relscan.h"
 #include "access/xact.h"
 #include "compat/nvm_compat_am.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_chain.h"
 #include "row/nvm_serializable.h"
+#include "row/nvm_visibility.h"
 #include "storage/predicate.h"
 #include "utils/snapmgr.h"
+#include "xact/nvm_xact.h"
 
 /*
  * A version was looked at by its TID; the snapshot sees it or does not.

@@ -24,11 +24,18 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "compat/nvm_compat_am.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
+#include "row/nvm_relation.h"
 #include "row/nvm_slot.h"
 #include "row/nvm_space.h"
+#include "row/nvm_version.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 static void
 tts_nvm_init(TupleTableSlot *slot)

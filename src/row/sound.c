@@ -17,9 +17,11 @@
 #include "miscadmin.h"
 #include "pool/nvm_sound.h"
 #include "row/nvm_check.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 
 #define DAMAGE_HINT \
 	"Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup. Set nvm.ignore_damage to read them."

@@ -17,9 +17,16 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
 #include "pool/nvm_poison.h"
+#include "pool/nvm_sound.h"
+#include "row/nvm_large.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /* headers looked at in one search for a block with room */
 #define SEARCH_LOOKS		256

@@ -21,8 +21,11 @@
 #include "postgres.h"
 
 #include "compat/nvm_compat_pgstat.h"
-#include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_storage_stats.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /* what is looked at: all blocks of a table that has no more */
 #define SAMPLE_BLOCKS		64

@@ -14,8 +14,16 @@
 #include "postgres.h"
 
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
-#include "row/nvm_table.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
+#include "row/nvm_space.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 /*
  * Take back an end.  Caller holds the row lock.
@@ -79,7 +87,7 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 }
 
 /*
- * NvmTableOps.undo_range: see nvm_wbl.h.
+ * NvmUndoOps.undo_range: see nvm_xact.h.
  */
 void
 nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
@@ -330,14 +338,17 @@ nvm_collect_block(uint32 dir, uint32 blk)
 void
 nvm_table_register(void)
 {
-	static const NvmTableOps ops = {
+	static const NvmUndoOps undo_ops = {
 		.undo_range = nvm_undo_range,
+		.locks_held = nvm_locks_held,
+		.is_table = nvm_relation_is_nvm
+	};
+	static const NvmTableOps table_ops = {
 		.collect_block = nvm_collect_block,
 		.collect_large = nvm_collect_large,
-		.is_table = nvm_relation_is_nvm,
-		.locks_held = nvm_locks_held,
 		.restore_lock = nvm_restore_lock
 	};
 
-	nvm_wbl_register_table_ops(&ops);
+	nvm_xact_register_undo_ops(&undo_ops);
+	nvm_wbl_register_table_ops(&table_ops);
 }

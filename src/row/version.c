@@ -9,9 +9,13 @@
  */
 #include "postgres.h"
 
-#include "row/nvm_table.h"
-#include "row/nvm_visibility.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
+#include "row/nvm_version.h"
 #include "storage/shmem.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_snapshot.h"
 
 StaticAssertDecl(offsetof(NvmVersion, tuple) == NVM_VERSION_HEADER,
 				 "NvmVersion header has a hole");
@@ -184,7 +188,7 @@ nvm_stamp_damaged(const NvmVersion *v, const char *which, uint64 stamp)
 }
 
 /*
- * A walk along a chain has come far: see nvm_table.h.  Brent's search: the TID to
+ * A walk along a chain has come far: see nvm_version.h.  Brent's search: the TID to
  * compare with is replaced after twice as many steps as the one before.
  */
 bool

@@ -33,10 +33,14 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "pool/nvm_poison.h"
-#include "row/nvm_table.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /*
  * Committed stamps of this incarnation that this process has looked up: spares

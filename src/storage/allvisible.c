@@ -21,10 +21,16 @@
 #include "access/transam.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "pool/nvm_allvisible.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_slot.h"
-#include "row/nvm_space.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
 
 /* versions of a row that are looked at; a longer chain waits for its pruning */
 #define MAX_CHAIN				4

@@ -11,7 +11,6 @@
 #define NVM_ALLVISIBLE_SET_H
 
 #include "pool/nvm_allvisible.h"
-#include "row/nvm_table.h"
 
 /* may the block get its bit?  Without strict, for nvm.check(): may it have it? */
 extern bool nvm_block_is_everybodys(NvmRelState *state, uint32 blk, bool strict);

@@ -12,7 +12,8 @@
 #ifndef NVM_STORAGE_RELATION_H
 #define NVM_STORAGE_RELATION_H
 
-#include "row/nvm_table.h"
+#include "compat/nvm_compat.h"
+
 
 /* ---- storage_relation.c ---- */
 

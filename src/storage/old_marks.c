@@ -17,9 +17,10 @@
 
 #include "btree/nvm_btree.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
 #include "storage/nvm_storage_relation.h"
+#include "verify/nvm_verify_block.h"
 
 /*
  * The areas of a block that may be a row's.  What is being written, or was

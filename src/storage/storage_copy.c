@@ -31,10 +31,18 @@
 #include "btree/nvm_btree.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
+#include "row/nvm_modify.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_row_locks.h"
 #include "row/nvm_space.h"
-#include "row/nvm_table.h"
+#include "row/nvm_version.h"
 #include "storage/nvm_storage_relation.h"
+#include "verify/nvm_verify.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
 
 typedef struct CopyState
 {

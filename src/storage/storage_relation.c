@@ -25,11 +25,15 @@
 #include "catalog/storage.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_relation.h"
 #include "storage/nvm_storage_relation.h"
 #include "storage/smgr.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 
 /* what ddl/ registered */
 static NvmMovedFunction tell_moved = NULL;

@@ -17,6 +17,7 @@
 
 #include "media/media_pool.h"
 #include "media/media_slot.h"
+#include "media/media_word.h"
 
 /* a finding: where, and what; both are valid during the call only */
 typedef void (*NvmCheckEmit) (void *arg, const char *place, const char *problem);
@@ -41,7 +42,7 @@ nvm_image_map_word(const NvmImage *image, uint64 unit)
 static inline uint64
 nvm_image_load_word(const NvmImage *image, uint64 unit)
 {
-	return __atomic_load_n(nvm_image_map_word(image, unit), __ATOMIC_ACQUIRE);
+	return nvm_load(nvm_image_map_word(image, unit));
 }
 
 /* ---- the file (verify_file.c) ---- */

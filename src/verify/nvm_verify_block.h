@@ -13,17 +13,10 @@
 #define NVM_VERIFY_BLOCK_H
 
 #include "media/media_block.h"
-#include "verify/nvm_verify.h"
 
 /* ---- reading versions ---- */
 
 #define NvmVersionCells(v)		NVM_NEXT_CELLS(NVM_REF_HI((v)->next))
-
-static inline uint64
-nvm_load(const uint64 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
 
 static inline uint64
 nvm_version_root(const NvmVersion *v)

@@ -13,7 +13,6 @@
 #define NVM_VERIFY_INDEX_H
 
 #include "media/media_index.h"
-#include "verify/nvm_verify.h"
 
 /*
  * The header of an entry: PostgreSQL's IndexTupleData, with what its nbtree

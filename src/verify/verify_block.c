@@ -21,6 +21,7 @@
 #endif
 
 #include "port/pg_crc32c.h"
+#include "verify/nvm_verify.h"
 #include "verify/nvm_verify_block.h"
 
 /* ---- reading ---- */

@@ -16,6 +16,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "verify/nvm_verify.h"
 #include "verify/nvm_verify_index.h"
 
 #define CHECK_KNOWN_FLAGS \

@@ -16,7 +16,6 @@
 #endif
 
 #include "media/media_block.h"
-#include "media/media_index.h"
 #include "verify/nvm_verify.h"
 
 StaticAssertDecl(sizeof(NvmDirEntry) == NVM_DIR_ENTRY_SIZE, "directory entry size");

@@ -14,10 +14,11 @@
 
 #include "access/transam.h"
 #include "access/twophase.h"
-#include "pool/nvm_pool.h"
 #include "datatype/timestamp.h"
+#include "pool/nvm_pool.h"
 #include "storage/latch.h"
 #include "utils/relcache.h"
+#include "verify/nvm_verify.h"
 
 typedef uint64 NvmStamp;
 
@@ -242,7 +243,6 @@ extern int	nvm_wbl_num_lwlocks(void);
 extern void nvm_wbl_shmem_startup(void);	/* after nvm_pool_shmem_startup */
 extern void nvm_wbl_shmem_init(void);	/* again, for another pool */
 extern void nvm_wbl_register_workers(void);
-extern void nvm_wbl_register_callbacks(void);	/* xact callbacks, in _PG_init */
 
 /*
  * What every worker without a database does first; it ends there if there is no
@@ -254,46 +254,11 @@ extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_end(void) __attribute__((noreturn));
 
 /*
- * The stamp of the current top-level transaction, made if it has none:
- * assigns an xid, a commit slot and a counter.  May ERROR (no slot, recovery
- * in progress, parallel mode).  Everything durable that the transaction
- * writes carries it.
- */
-extern NvmStamp nvm_xact_stamp(void);
-
-/*
- * GetCurrentTransactionId() for a writer of nvm data: the same, but WAL that
- * only announces the subtransaction's xid to standbys does not turn the
- * transaction into a mixed one.
- */
-extern TransactionId nvm_xact_current_xid(void);
-
-/*
- * The transaction has added entries to an index that is not nvm_btree's.  Such an
- * index may have had nothing to write, since what others wrote says it already, in
- * WAL that is not flushed: PRE_COMMIT flushes it (xact_rests.c).
- */
-extern void nvm_xact_rests_on_wal(void);
-
-/*
  * Make sure, durably, that the next run hands out no xid up to this one: before
  * it goes into a row.  Returns the low 32 bits of what is promised, below which
  * nobody need ask again.  Takes header_lock; cannot ERROR.
  */
 extern TransactionId nvm_xid_promise(FullTransactionId fxid);
-
-extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
-extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
-
-/*
- * Before a row is locked, with no lock of ours held: a transaction that is
- * going to be prepared must be able to tell which rows it has locked
- * (NVM_UNDO_LOCK).  May ERROR.
- */
-extern void nvm_xact_before_row_lock(void);
-
-/* is there a use in noting row locks? */
-#define nvm_xact_notes_row_locks()	(max_prepared_xacts > 0)
 
 /*
  * Prepared transactions that have been finished: persist their outcome.  Cheap
@@ -302,40 +267,7 @@ extern void nvm_xact_before_row_lock(void);
 extern void nvm_twophase_settle(void);
 
 /*
- * Undo log of the current transaction: what to take back on abort.  Kept in
- * backend memory, consecutive entries merged, spilled to a temporary file
- * beyond a bound.  Entries belong to the current subtransaction, whose xid
- * has been assigned.
- *
- * Called before the change is made: the call may ERROR, and what is done but
- * not noted would not be undone.  What is noted but was not done is harmless,
- * since undo_range acts on what carries the stamp and xid only.  Rows of a
- * storage made in the same subtransaction need no entries (the storage itself
- * goes); they are not stored.
- */
-typedef enum NvmUndoKind
-{
-	NVM_UNDO_INSERT = 1,		/* a version was made at (dir, blk, off) */
-	NVM_UNDO_END,				/* end was set on the version at (dir, blk, off) */
-	NVM_UNDO_LOCK,				/* the row with root (dir, blk, off) was locked */
-	NVM_UNDO_DIR_CREATE,		/* directory entry dir was made */
-	NVM_UNDO_DIR_END			/* directory entry dir was ended */
-} NvmUndoKind;
-
-extern void nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off);
-
-/*
- * Make room for some row entries of the current subtransaction: the next few
- * nvm_undo_add do not ERROR, nor write to a file.  Called before a row lock or
- * cells are taken.
- */
-extern void nvm_undo_reserve(void);
-
-/*
- * How the upper layer undoes and collects; registered by row/ at load.
- *
- * undo_range: take back what subtransaction `xid` with stamp `stamp` did to
- * cells off_first..off_last of a block; flush, do not fence; cannot ERROR.
+ * How the upper layer collects; registered by row/ at load.
  *
  * collect_block: remove the traces of gap stamps from a block: begin in a gap
  * becomes DEAD (or RETIRED where no index can lead there), end in a gap
@@ -343,38 +275,18 @@ extern void nvm_undo_reserve(void);
  */
 typedef struct NvmTableOps
 {
-	void		(*undo_range) (NvmUndoKind kind, uint32 dir, uint32 blk,
-							   uint16 off_first, uint16 off_last,
-							   NvmStamp stamp, TransactionId xid);
 	uint32		(*collect_block) (uint32 dir, uint32 blk);
 	/* large values whose stamp is in a gap: free them; whole storage */
 	void		(*collect_large) (uint32 dir);
 
 	/*
-	 * Row locks.  locks_held: those that the current transaction holds on
-	 * roots in cells off_first..off_last of a block, at most NVM_CELLS;
-	 * returns their number.  restore_lock: give one to a prepared transaction;
-	 * nobody else uses nvm data.  May ERROR.
+	 * restore_lock: give a row lock to a prepared transaction; nobody else uses
+	 * nvm data.  May ERROR.
 	 */
-	int			(*locks_held) (uint32 dir, uint32 blk, uint16 off_first,
-							   uint16 off_last, NvmLockItem *items);
 	void		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
-
-	/* is it a relation with rows in the pool? */
-	bool		(*is_table) (Relation rel);
 } NvmTableOps;
 
 extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);
-
-/*
- * What the indexes do when the current transaction is about to be made durable,
- * or to give storages back: after the next drain everything that it has inserted
- * is durable.  Returns whether there was anything; does not fail where interrupts
- * are held.
- */
-typedef bool (*NvmSettleFunction) (void);
-
-extern void nvm_wbl_register_settle(NvmSettleFunction settle);
 
 /*
  * Advance frozen[] as far as the oldest snapshot allows.  Cheap; called by

@@ -13,6 +13,8 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
+#include "verify/nvm_verify.h"
 #include "wbl/wbl_impl.h"
 
 /* between two looks at a slot that seems wrong */

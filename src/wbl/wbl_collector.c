@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -219,7 +220,7 @@ nvm_sweep_dir_entry(uint32 id)
 
 	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
 	/* read once: somebody may be about to end it, who must not be undone */
-	end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
+	end = nvm_load(&entry->end);
 	if (entry->begin == NVM_STAMP_NONE)
 		 /* freed meanwhile */ ;
 	else if (nvm_stamp_in_gap(entry->begin))

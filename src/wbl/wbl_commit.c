@@ -18,6 +18,8 @@
 #include "postgres.h"
 
 #include "pmem/nvm_pmem.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_commit.h"
 #include "wbl/wbl_impl.h"
 
 /*

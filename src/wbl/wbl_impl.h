@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wbl_impl.h
- *	  What the files of wbl/ and xact/ share: commit slots and decisions.
+ *	  What the files of wbl/ share among themselves: commit slots and decisions.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -31,7 +31,6 @@ extern int	nvm_horizon_naptime;
 
 /* what row/ registered */
 extern const NvmTableOps *nvm_table_ops;
-extern NvmSettleFunction nvm_settle_indexes;
 
 /* ---- wbl_slot.c ---- */
 
@@ -48,7 +47,7 @@ extern bool nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to);
 static inline uint64
 nvm_slot_load_word(uint32 slot)
 {
-	return __atomic_load_n(&nvm_slot(slot)->copy[0].word, __ATOMIC_ACQUIRE);
+	return nvm_load(&nvm_slot(slot)->copy[0].word);
 }
 
 /* durable = max(durable, counter); after the drain that makes it true */
@@ -60,23 +59,8 @@ extern void nvm_slot_drop_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_forget_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_mend_gap(uint32 slot, uint64 counter);
 
-/* the stamp of a new transaction of this process, whose xid is fxid */
-extern NvmStamp nvm_slot_next_stamp(uint64 fxid);
-
 /* the slot, and what its transaction did, is no longer this process's */
 extern void nvm_slot_hand_over(void);
-
-/* add what this process has flushed to the sums of its slot */
-extern void nvm_slot_note_work(void);
-
-/* ---- wbl_commit.c ---- */
-
-extern void nvm_commit_flush_data(void);
-extern void nvm_commit_prepare(NvmStamp stamp, uint64 fxid);
-extern void nvm_commit_decide(NvmStamp stamp);
-extern void nvm_commit_decide_mixed(NvmStamp stamp);
-extern void nvm_commit_finish_abort(NvmStamp stamp);
-extern void nvm_commit_abandon(NvmStamp stamp);
 
 /* ---- wbl_recovery.c ---- */
 
@@ -88,28 +72,13 @@ extern void nvm_xid_keep_promise(void);
 
 /* ---- wbl_twophase.c ---- */
 
-extern void nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks);
-extern void nvm_twophase_hand_over(NvmStamp stamp, bool dirs);
-extern void nvm_twophase_withdraw(NvmStamp stamp);
-extern void nvm_twophase_before_commit_slow(void);
 extern bool nvm_twophase_is_prepared(uint32 slot);
 extern void nvm_twophase_restore(uint32 slot);
 extern void nvm_twophase_restore_locks(void);
 extern bool nvm_twophase_keep_dir(NvmDirEntry *entry);
 
-static inline void
-nvm_twophase_before_commit(void)
-{
-	if (unlikely(pg_atomic_read_u32(&NvmWbl->ntwophase) > 0))
-		nvm_twophase_before_commit_slow();
-}
-
 /* ---- wbl_locklist.c ---- */
 
-extern void nvm_lock_list_begin(NvmStamp stamp);
-extern void nvm_lock_list_add(const NvmLockItem *items, int n);
-extern uint32 nvm_lock_list_end(void);
-extern void nvm_lock_list_discard(void);
 extern void nvm_lock_list_kept(void);
 extern const char *nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit);
 extern void nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid);

@@ -17,7 +17,10 @@
 
 #include "access/xact.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_commit.h"
 #include "wbl/wbl_impl.h"
 
 #define LIST_SIZE(n)			(NVM_LOCK_LIST_HEADER + (Size) (n) * NVM_LOCK_ITEM_SIZE)

@@ -27,8 +27,10 @@
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "portability/instr_time.h"
 #include "utils/timestamp.h"
+#include "verify/nvm_verify.h"
 #include "wbl/wbl_impl.h"
 
 /* after so many attempts at settling what is in doubt the pool is refused; pause after each */
@@ -102,7 +104,7 @@ nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
 		memcpy(copy->gap, want->gap, sizeof(copy->gap));
 		copy->statement = want->statement;
 		copy->locks = want->locks;
-		__atomic_store_n(&copy->word, want->word, __ATOMIC_RELEASE);
+		nvm_store(&copy->word, want->word);
 		nvm_flush(copy, sizeof(NvmSlotCopy));
 	}
 }

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "pool/nvm_pool.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "wbl/nvm_snapshot.h"
@@ -24,14 +25,6 @@ NvmSlotState *nvm_slots = NULL;
 pg_atomic_uint64 *nvm_frozen = NULL;
 
 const NvmTableOps *nvm_table_ops = NULL;
-
-static bool
-settle_nothing(void)
-{
-	return false;
-}
-
-NvmSettleFunction nvm_settle_indexes = settle_nothing;
 
 void
 nvm_wbl_define_settings(void)
@@ -160,12 +153,6 @@ void
 nvm_wbl_register_table_ops(const NvmTableOps *ops)
 {
 	nvm_table_ops = ops;
-}
-
-void
-nvm_wbl_register_settle(NvmSettleFunction settle)
-{
-	nvm_settle_indexes = settle;
 }
 
 /*

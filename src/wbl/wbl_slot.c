@@ -20,7 +20,10 @@
 
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/ipc.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_commit.h"
 #include "wbl/wbl_impl.h"
 
 /* This process's slot, or -1, and the last counter it has handed out there */
@@ -49,8 +52,8 @@ nvm_slot_store_word(uint32 slot, uint64 word)
 {
 	NvmSlot    *s = nvm_slot(slot);
 
-	__atomic_store_n(&s->copy[0].word, word, __ATOMIC_RELEASE);
-	__atomic_store_n(&s->copy[1].word, word, __ATOMIC_RELEASE);
+	nvm_store(&s->copy[0].word, word);
+	nvm_store(&s->copy[1].word, word);
 	nvm_flush(s, NVM_SLOT_SIZE);
 }
 
@@ -64,8 +67,8 @@ nvm_slot_store_xid(uint32 slot, uint64 fxid)
 	NvmSlot    *s = nvm_slot(slot);
 	uint64		field = nvm_slot_field(slot, NVM_FIELD_XID, fxid);
 
-	__atomic_store_n(&s->copy[0].xid, field, __ATOMIC_RELEASE);
-	__atomic_store_n(&s->copy[1].xid, field, __ATOMIC_RELEASE);
+	nvm_store(&s->copy[0].xid, field);
+	nvm_store(&s->copy[1].xid, field);
 }
 
 /*
@@ -77,8 +80,8 @@ nvm_slot_store_locks(uint32 slot, uint32 unit)
 	NvmSlot    *s = nvm_slot(slot);
 	uint64		field = nvm_slot_field(slot, NVM_FIELD_LOCKS, unit);
 
-	__atomic_store_n(&s->copy[0].locks, field, __ATOMIC_RELEASE);
-	__atomic_store_n(&s->copy[1].locks, field, __ATOMIC_RELEASE);
+	nvm_store(&s->copy[0].locks, field);
+	nvm_store(&s->copy[1].locks, field);
 }
 
 /*
@@ -171,8 +174,8 @@ nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn)
 		return false;
 
 	field = nvm_slot_field(slot, NVM_FIELD_GAP + at, counter);
-	__atomic_store_n(&s->copy[0].gap[at], field, __ATOMIC_RELEASE);
-	__atomic_store_n(&s->copy[1].gap[at], field, __ATOMIC_RELEASE);
+	nvm_store(&s->copy[0].gap[at], field);
+	nvm_store(&s->copy[1].gap[at], field);
 	nvm_flush(s, NVM_SLOT_SIZE);
 
 	if (state->gap[at] == 0)
@@ -206,8 +209,8 @@ nvm_slot_drop_gap(uint32 slot, uint64 counter)
 	{
 		if (nvm_slots[slot].gap[i] != counter)
 			continue;
-		__atomic_store_n(&s->copy[0].gap[i], 0, __ATOMIC_RELEASE);
-		__atomic_store_n(&s->copy[1].gap[i], 0, __ATOMIC_RELEASE);
+		nvm_store(&s->copy[0].gap[i], 0);
+		nvm_store(&s->copy[1].gap[i], 0);
 		nvm_flush(s, NVM_SLOT_SIZE);
 		return;
 	}

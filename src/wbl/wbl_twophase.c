@@ -20,9 +20,12 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify.h"
+#include "wbl/nvm_commit.h"
 #include "wbl/wbl_impl.h"
 
 /* a transaction that has been finished, for nvm_dir_walk */
@@ -118,8 +121,8 @@ static void
 twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	NvmOutcome *outcome = (NvmOutcome *) arg;
-	uint64		begin = __atomic_load_n(&entry->begin, __ATOMIC_ACQUIRE);
-	uint64		end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
+	uint64		begin = nvm_load(&entry->begin);
+	uint64		end = nvm_load(&entry->end);
 
 	if (begin != outcome->stamp && end != outcome->stamp)
 		return;

@@ -29,6 +29,7 @@
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "utils/timestamp.h"
 #include "wbl/wbl_impl.h"
 

@@ -11,8 +11,8 @@
 #define NVM_STORAGE_H
 
 #include "compat/nvm_compat.h"
+#include "pool/nvm_pool.h"
 #include "utils/rel.h"
-#include "wbl/nvm_wbl.h"
 
 /*
  * ERROR unless nvm storage can be used in this process now: library

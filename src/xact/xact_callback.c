@@ -22,8 +22,11 @@
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "replication/origin.h"
+#include "wbl/nvm_commit.h"
 #include "wbl/nvm_snapshot.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/xact_impl.h"
 
 /* of commands/tablespace.c; in no header before 18 */
@@ -60,6 +63,15 @@ typedef struct NvmXact
 
 static NvmXact xact;
 
+static bool
+settle_nothing(void)
+{
+	return false;
+}
+
+/* what btree/ registered */
+static NvmSettleFunction settle_indexes = settle_nothing;
+
 static inline bool
 nvm_pool_is_open(void)
 {
@@ -67,7 +79,7 @@ nvm_pool_is_open(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 NvmStamp
 nvm_xact_stamp(void)
@@ -98,7 +110,7 @@ nvm_xact_stamp(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 void
 nvm_xact_before_row_lock(void)
@@ -129,7 +141,7 @@ nvm_xact_stamp_if_any(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 TransactionId
 nvm_xact_current_xid(void)
@@ -148,7 +160,7 @@ nvm_xact_current_xid(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 void
 nvm_xact_rests_on_wal(void)
@@ -235,7 +247,7 @@ nvm_xact_pre_commit(void)
 
 	NVM_FAILPOINT("commit-begin");
 	nvm_undo_check();
-	(void) nvm_settle_indexes();
+	(void) settle_indexes();
 	if (nvm_xact_is_mixed())
 	{
 		xact.class = NVM_XACT_MIXED;
@@ -272,7 +284,7 @@ nvm_xact_commit(void)
 		return;
 
 	NVM_FAILPOINT("commit-before-decision");
-	late = nvm_settle_indexes();
+	late = settle_indexes();
 	if (late || xact.class == NVM_XACT_OPEN)
 		nvm_drain("commit-late-data");
 	if (xact.class == NVM_XACT_MIXED)
@@ -320,7 +332,7 @@ nvm_xact_pre_prepare(void)
 		(void) nvm_xact_stamp();
 	if (xact.stamp != NVM_STAMP_NONE)
 	{
-		(void) nvm_settle_indexes();
+		(void) settle_indexes();
 		locks = nvm_undo_save_locks(xact.stamp);
 		xact.prepared = xact.stamp;
 		xact.stamp = NVM_STAMP_NONE;
@@ -439,7 +451,7 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 		 * are its locks, which have kept others from dropping indexes.
 		 */
 		if (xact.stamp != NVM_STAMP_NONE)
-			(void) nvm_settle_indexes();
+			(void) settle_indexes();
 		nvm_undo_subabort(GetCurrentTransactionNestLevel(), xact.stamp);
 	}
 }
@@ -450,8 +462,14 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
  * is in doubt before they commit.
  */
 void
-nvm_wbl_register_callbacks(void)
+nvm_xact_register_callbacks(void)
 {
 	RegisterXactCallback(nvm_xact_callback, NULL);
 	RegisterSubXactCallback(nvm_subxact_callback, NULL);
+}
+
+void
+nvm_xact_register_settle(NvmSettleFunction settle)
+{
+	settle_indexes = settle;
 }

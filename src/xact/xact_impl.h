@@ -12,9 +12,13 @@
 
 #include "postgres.h"
 
-#include "wbl/wbl_impl.h"
+#include "wbl/nvm_commit.h"
+#include "xact/nvm_xact.h"
 
 /* ---- xact_undo.c ---- */
+
+/* what row/ registered */
+extern const NvmUndoOps *nvm_undo_ops;
 
 /* a subtransaction has ended at this nesting level */
 extern void nvm_undo_subcommit(int level);

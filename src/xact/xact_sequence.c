@@ -27,6 +27,7 @@
 #include "catalog/pg_class.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/inval.h"

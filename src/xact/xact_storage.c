@@ -15,9 +15,12 @@
 
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "compat/nvm_compat.h"
 #include "miscadmin.h"
-#include "wbl/wbl_impl.h"
+#include "pool/nvm_pool.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
+#include "xact/xact_impl.h"
 
 /*
  * ERROR unless nvm storage can be used in this process now.
@@ -142,5 +145,5 @@ nvm_storage_empty(uint32 dir)
 bool
 nvm_storage_is_table(Relation rel)
 {
-	return nvm_table_ops->is_table(rel);
+	return nvm_undo_ops->is_table(rel);
 }

@@ -24,10 +24,13 @@
 #include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/wait_event.h"
+#include "wbl/nvm_commit.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/xact_impl.h"
 
 typedef struct NvmUndoEntry
@@ -63,6 +66,8 @@ typedef struct NvmUndoDir
 	uint32		dir;
 	int			level;			/* nesting level that answers for it */
 } NvmUndoDir;
+
+const NvmUndoOps *nvm_undo_ops = NULL;
 
 typedef struct NvmUndoMark
 {
@@ -224,7 +229,7 @@ undo_spill(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 void
 nvm_undo_reserve(void)
@@ -240,7 +245,7 @@ nvm_undo_reserve(void)
 }
 
 /*
- * See nvm_wbl.h.
+ * See nvm_xact.h.
  */
 void
 nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
@@ -315,7 +320,7 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 
 			/* a lock goes with its xid */
 			if (UNDO_KIND(e) != NVM_UNDO_LOCK)
-				nvm_table_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
+				nvm_undo_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
 										  e->off_first, e->off_last,
 										  stamp, e->xid);
 			nentries--;
@@ -481,7 +486,7 @@ undo_save_locks(const NvmUndoEntry *e, uint64 n)
 	{
 		if (UNDO_KIND(e) == NVM_UNDO_LOCK)
 			nvm_lock_list_add(items,
-							  nvm_table_ops->locks_held(UNDO_DIR(e), e->blk,
+							  nvm_undo_ops->locks_held(UNDO_DIR(e), e->blk,
 														e->off_first, e->off_last,
 														items));
 		if ((n & 1023) == 0)
@@ -542,4 +547,10 @@ nvm_undo_reset(void)
 	nmarks = 0;
 	doomed = false;
 	notes_locks = false;
+}
+
+void
+nvm_xact_register_undo_ops(const NvmUndoOps *ops)
+{
+	nvm_undo_ops = ops;
 }

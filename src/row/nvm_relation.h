@@ -1,0 +1,139 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_relation.h
+ *	  A table's storage as its rows are reached through: relation.c, sound.c,
+ *	  index_identity.c.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_RELATION_H
+#define NVM_RELATION_H
+
+#include "postgres.h"
+
+#include "pool/nvm_pool.h"
+#include "pool/nvm_sound.h"
+#include "utils/rel.h"
+#include "wbl/nvm_snapshot.h"
+
+/*
+ * State of a relation's storage, cached in rd_amcache (dropped by the relcache
+ * at any invalidation).  The one entry to nvm data: checks that the pool is
+ * open, settles in-doubt transactions, refuses what is not supported with a
+ * clear ERROR, and finds the directory entry of rel's current relfilenumber.
+ */
+typedef struct NvmRelCache
+{
+	NvmRelState *state;
+	uint32		dir;
+	bool		indexes_proven; /* see nvm_indexes_prove */
+	/* indexed columns and those of keys, as bits of attribute numbers 1..63 */
+	bool		attrs_known;
+	bool		attrs_wide;		/* there are others: ask the relcache */
+	uint64		index_attrs;
+	uint64		key_attrs;
+	/* where do the entries of new rows go? */
+	enum
+	{
+		NVM_ENTRIES_UNKNOWN,
+		NVM_ENTRIES_BEING_LEARNT,
+		NVM_ENTRIES_OURS,		/* to nvm_btree alone, or nowhere that lasts */
+		NVM_ENTRIES_OTHERS		/* also to others, whose pages WAL protects */
+	}			entries;
+} NvmRelCache;
+
+extern NvmRelCache *nvm_rel_cache_slow(Relation rel);
+extern void nvm_rel_cache_drop(Relation rel);
+
+extern bool nvm_relation_is_nvm(Relation rel);
+
+/*
+ * For who is about to do anything but read with one MVCC snapshot: he may keep
+ * references to versions, which ends what nvm_snapshot.h is about.
+ */
+static inline NvmRelCache *
+nvm_rel_cache(Relation rel)
+{
+	nvm_snapshot_bar();
+	if (likely(rel->rd_amcache != NULL))
+		return (NvmRelCache *) rel->rd_amcache;
+	return nvm_rel_cache_slow(rel);
+}
+
+/*
+ * Index entries are about to be added for a new root of rel: see
+ * nvm_xact_rests_on_wal.  May look at catalogs, and so invalidate the NvmRelCache;
+ * no lock of ours is held.
+ */
+extern void nvm_note_entries_slow(Relation rel);
+
+static inline void
+nvm_note_entries(Relation rel)
+{
+	if (rel->rd_rel->relhasindex && nvm_rel_cache(rel)->entries != NVM_ENTRIES_OURS)
+		nvm_note_entries_slow(rel);
+}
+
+/*
+ * Before a row is written: ERROR if an index of rel is not what the pool says that
+ * it is (index_identity.c).  May invalidate the relation's NvmRelCache.
+ */
+extern void nvm_indexes_prove_slow(Relation rel);
+extern void nvm_index_identity_register_hook(void);	/* in _PG_init */
+
+static inline void
+nvm_indexes_prove(Relation rel)
+{
+	if (unlikely(!nvm_rel_cache(rel)->indexes_proven))
+		nvm_indexes_prove_slow(rel);
+}
+
+static inline NvmRelState *
+nvm_rel(Relation rel)
+{
+	return nvm_rel_cache(rel)->state;
+}
+
+/*
+ * For who asks for sizes only, or reads by the rules of nvm_snapshot_use.
+ */
+static inline NvmRelState *
+nvm_rel_reader(Relation rel)
+{
+	if (likely(rel->rd_amcache != NULL))
+		return ((NvmRelCache *) rel->rd_amcache)->state;
+	return nvm_rel_cache_slow(rel)->state;
+}
+
+static inline uint32
+nvm_rel_nblocks(NvmRelState *state)
+{
+	return pg_atomic_read_u32(&state->nblocks);
+}
+
+/* ---- first look at a block (sound.c) ---- */
+
+/*
+ * Before anything of a block is believed: verify it, if nobody has in this run of
+ * the server.  ERROR if the area at `off`, or, if that is 0, anything in the block, is
+ * damaged.  Caller holds no lock, or may go on with what is not verified.
+ */
+extern void nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off);
+
+static inline void
+nvm_block_prove(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
+{
+	if (likely(blk < nvm_rel_nblocks(state)) &&
+		unlikely(!nvm_unit_is_sound(nvm_block(state, blk))))
+		nvm_block_prove_slow(rel, state, blk, off);
+}
+
+/* the same for CLUSTER and VACUUM FULL, whose rows have the relation's columns */
+extern void nvm_block_prove_for_copy(Relation rel, NvmRelState *state, uint32 blk, uint32 off);
+
+/* the same before space is handed out: false, with a WARNING, if it must not be */
+extern bool nvm_block_prove_for_space(Relation rel, NvmRelState *state, uint32 blk);
+
+#endif							/* NVM_RELATION_H */
