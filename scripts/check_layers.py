@@ -11,12 +11,15 @@
   * headers of media/ include <stdint.h> and each other only
   * base names of sources are unique (PGXS flattens dependency files)
   * no file of src/ beyond 900 lines, nothing marked as unfinished
+  * the graph of folders in doc/internals.md is that of the sources
   * a folder with three sources or more has a README.md
 
 A lower folder that needs something of a higher one takes a function pointer,
 which the higher one registers.
 
   check_layers.py              check; prints what is wrong
+  check_layers.py --graph      write the graph of folders into doc/internals.md,
+                               which the check holds against the sources
   check_layers.py --uses A B   what folder A uses of folder B, and where
 """
 import os
@@ -29,6 +32,9 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'archive',
           'command', 'btree', 'row', 'storage', 'am', 'ddl', 'func', '']
 
+GRAPH_FILE = 'doc/internals.md'
+GRAPH_BEGIN = '<!-- graph: written by scripts/check_layers.py --graph -->\n'
+GRAPH_END = '<!-- end of graph -->\n'
 # (file, name of a function or header): why it may stand
 EXCEPTIONS = {}
 excused = set()
@@ -127,6 +133,46 @@ def check_includes(index):
             complain('src/' + path, 'includes %s for nothing' % header)
 
 
+def graph(index):
+    """The section of doc/internals.md: folders, lowest first, and what each uses."""
+    calls, includes = set(), {}
+    for user, _, owner in index.uses():
+        calls.add((os.path.dirname(user), os.path.dirname(owner)))
+    for path, source in index.source.items():
+        for header in source.included:
+            if header in index.source:
+                includes.setdefault(os.path.dirname(path), set()).add(os.path.dirname(header))
+    folders = [f for f in LAYERS if any(os.path.dirname(p) == f for p in index.source)]
+    lines = ['| folder | calls, or reads variables of | uses types and macros of |\n',
+             '|---|---|---|\n']
+    for f in folders:
+        used = [o for o in reversed(folders) if o != f and (f, o) in calls]
+        seen = [o for o in reversed(folders)
+                if o != f and o not in used and o in includes.get(f, ())]
+        lines.append('| `%s` | %s | %s |\n' % (shown(f).rstrip('/'), ', '.join(used),
+                                              ', '.join(seen)))
+    return GRAPH_BEGIN + '\n' + ''.join(lines) + '\n' + GRAPH_END
+
+
+def written_graph():
+    """What stands in doc/internals.md: before the graph, the graph, and after it."""
+    path = os.path.join(TOP, GRAPH_FILE)
+    text = ''
+    if os.path.exists(path):
+        with open(path, encoding='utf-8') as fh:
+            text = fh.read()
+    if GRAPH_BEGIN not in text or GRAPH_END not in text:
+        return text, '', ''
+    begin, end = text.index(GRAPH_BEGIN), text.index(GRAPH_END) + len(GRAPH_END)
+    return text[:begin], text[begin:end], text[end:]
+
+
+def write_graph(index):
+    before, old, after = written_graph()
+    with open(os.path.join(TOP, GRAPH_FILE), 'w', encoding='utf-8') as fh:
+        fh.write(before + graph(index) + after)
+
+
 def read_tree():
     files, headers, by_name, per_folder = {}, set(), {}, {}
     for folder, _, names in sorted(os.walk(os.path.join(TOP, 'src'))):
@@ -155,10 +201,15 @@ def main():
             if (os.path.dirname(user), os.path.dirname(owner)) == (user_of, owner_of):
                 print('%s: %s of %s' % (user, name, owner))
         return 0
+    if sys.argv[1:2] == ['--graph']:
+        write_graph(index)
+        return 0
     for rel, text in files.items():
         check_source(rel, text, headers)
     check_symbols(index)
     check_includes(index)
+    if written_graph()[1] != graph(index):
+        complain(GRAPH_FILE, 'the graph is out of date: scripts/check_layers.py --graph')
     for path, name in sorted(set(EXCEPTIONS) - excused):
         complain('src/' + path, 'needs no exception for %s any more' % name)
     for folder, names in per_folder.items():
