@@ -13,4 +13,7 @@
 /* unknown_settings.c */
 extern void nvm_warn_of_unknown_settings(void);
 
+/* hooks.c; in _PG_init */
+extern void nvm_install_hooks(void);
+
 #endif							/* NVM_LIBRARY_H */

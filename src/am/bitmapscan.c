@@ -29,7 +29,6 @@
  * have been set up without being begun.
  */
 static bool bitmap_scan_begun = false;
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
 /*
  * Called for each scan descriptor of a bitmap scan.
@@ -196,27 +195,23 @@ nvm_bitmap_no_prefetch(PlanState *planstate, void *context)
 	return planstate_tree_walker(planstate, nvm_bitmap_no_prefetch, context);
 }
 
-static void
-nvm_bitmap_ExecutorStart(QueryDesc *queryDesc, int eflags)
+/*
+ * ExecutorStart_hook: before the executor opens anything; returns what `end`
+ * wants to know.  Queries nest.
+ */
+bool
+nvm_bitmap_query_begin(void)
 {
-	bool		save = bitmap_scan_begun;
+	bool		outer = bitmap_scan_begun;
 
 	bitmap_scan_begun = false;
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-	if (unlikely(bitmap_scan_begun))
-		nvm_bitmap_no_prefetch(queryDesc->planstate, NULL);
-	bitmap_scan_begun = save;
+	return outer;
 }
 
-/*
- * In _PG_init.
- */
 void
-nvm_bitmap_register_hook(void)
+nvm_bitmap_query_end(QueryDesc *queryDesc, bool outer)
 {
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = nvm_bitmap_ExecutorStart;
+	if (unlikely(bitmap_scan_begun))
+		nvm_bitmap_no_prefetch(queryDesc->planstate, NULL);
+	bitmap_scan_begun = outer;
 }

@@ -14,6 +14,9 @@
 
 #include "am/nvm_scan.h"
 #include "compat/nvm_compat_am.h"
+#include "executor/executor.h"
+#include "optimizer/paths.h"
+#include "optimizer/planner.h"
 
 struct NvmScanDescData;
 
@@ -56,7 +59,8 @@ extern bool nvm_scan_analyze_next_tuple(TableScanDesc sscan,
 
 extern void nvm_bitmap_scan_begin(struct NvmScanDescData *scan);
 extern void nvm_bitmap_slot_wanted(void);
-extern void nvm_bitmap_register_hook(void); /* in _PG_init */
+extern bool nvm_bitmap_query_begin(void);
+extern void nvm_bitmap_query_end(QueryDesc *queryDesc, bool outer);
 #if NVM_BITMAP_IS_STREAM
 extern bool nvm_scan_bitmap_next(TableScanDesc sscan, TupleTableSlot *slot,
 								 bool *recheck, uint64 *lossy_pages,
@@ -126,7 +130,12 @@ extern void nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 
 /* ---- plan_cost.c ---- */
 
-extern void nvm_plan_register_hooks(void);	/* after nvm_btree's */
+extern void nvm_plan_choose_cost_functions(Oid relid, bool inhparent, RelOptInfo *rel);
+extern void nvm_plan_paths_made(PlannerInfo *root, RelOptInfo *rel, Index rti,
+								RangeTblEntry *rte, set_rel_pathlist_hook_type next);
+extern PlannedStmt *nvm_plan_with_page_costs(Query *parse, const char *query_string,
+											 int cursorOptions, ParamListInfo boundParams,
+											 planner_hook_type next);
 
 /* ---- block_readers.c ---- */
 
@@ -135,6 +144,10 @@ extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */
 
 /* ---- speculative.c ---- */
 
-extern void nvm_speculative_register_hook(void);
+#if NVM_SPECULATIVE_WANTS_BTREE
+extern void nvm_speculative_query_started(QueryDesc *queryDesc, int eflags);
+extern void nvm_speculative_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count,
+								bool execute_once, ExecutorRun_hook_type next);
+#endif
 
 #endif							/* NVM_AM_H */

@@ -74,10 +74,6 @@ typedef struct StaleCosts
 	PageCosts	lowered;
 } StaleCosts;
 
-static planner_hook_type prev_planner_hook = NULL;
-static set_rel_pathlist_hook_type prev_set_rel_pathlist_hook = NULL;
-static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
-
 /* ---- settings ---- */
 
 static void
@@ -241,15 +237,13 @@ static const struct
 /*
  * get_relation_info_hook: the indexes of an nvm table get the functions above.
  */
-static void
-choose_cost_functions(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+void
+nvm_plan_choose_cost_functions(Oid relid, bool inhparent, RelOptInfo *rel)
 {
 	Relation	table;
 	bool		ours;
 	ListCell   *lc;
 
-	if (prev_get_relation_info_hook)
-		prev_get_relation_info_hook(root, relid, inhparent, rel);
 	if (inhparent || rel->indexlist == NIL)
 		return;
 	/* the planner has it open */
@@ -275,24 +269,24 @@ choose_cost_functions(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *
 /*
  * set_rel_pathlist_hook: all paths of a table are made.
  */
-static void
-paths_are_made(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+void
+nvm_plan_paths_made(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte,
+					set_rel_pathlist_hook_type next)
 {
 	restore_page_costs();
 	finished_rel = rel;
-	if (prev_set_rel_pathlist_hook)
-		prev_set_rel_pathlist_hook(root, rel, rti, rte);
+	if (next)
+		next(root, rel, rti, rte);
 	restore_page_costs();
 }
 
 /*
- * planner_hook
+ * planner_hook, around the others'.
  */
-static PlannedStmt *
-plan_with_page_costs(Query *parse, const char *query_string, int cursorOptions,
-					 ParamListInfo boundParams)
+PlannedStmt *
+nvm_plan_with_page_costs(Query *parse, const char *query_string, int cursorOptions,
+						 ParamListInfo boundParams, planner_hook_type next)
 {
-	planner_hook_type next = prev_planner_hook ? prev_planner_hook : standard_planner;
 	PlannedStmt *volatile result = NULL;
 	bool		lowered = page_costs_lowered;
 	PageCosts	outer_users = users_costs;
@@ -322,18 +316,4 @@ plan_with_page_costs(Query *parse, const char *query_string, int cursorOptions,
 	}
 	PG_END_TRY();
 	return result;
-}
-
-/*
- * In _PG_init, when nvm_btree has put its hooks in place.
- */
-void
-nvm_plan_register_hooks(void)
-{
-	prev_get_relation_info_hook = get_relation_info_hook;
-	get_relation_info_hook = choose_cost_functions;
-	prev_set_rel_pathlist_hook = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = paths_are_made;
-	prev_planner_hook = planner_hook;
-	planner_hook = plan_with_page_costs;
 }

@@ -33,9 +33,6 @@
 
 #if NVM_SPECULATIVE_WANTS_BTREE
 
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
-static ExecutorRun_hook_type prev_ExecutorRun = NULL;
-
 /*
  * What BuildSpeculativeIndexInfo does for an index of btree.
  */
@@ -102,17 +99,12 @@ speculative_open_indexes(PlanState *planstate)
 }
 
 /*
- * ExecutorStart_hook
+ * ExecutorStart_hook, after the executor has started.
  */
-static void
-speculative_ExecutorStart(QueryDesc *queryDesc, int eflags)
+void
+nvm_speculative_query_started(QueryDesc *queryDesc, int eflags)
 {
 	ListCell   *lc;
-
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
 
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
@@ -161,13 +153,12 @@ rethrow_for_user(MemoryContext context)
 }
 
 /*
- * ExecutorRun_hook
+ * ExecutorRun_hook, around the others'.
  */
-static void
-speculative_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
-						uint64 count, bool execute_once)
+void
+nvm_speculative_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count,
+					bool execute_once, ExecutorRun_hook_type next)
 {
-	ExecutorRun_hook_type next = prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun;
 	MemoryContext context = CurrentMemoryContext;
 	bool		routes = queryDesc->operation == CMD_INSERT &&
 		routes_conflicts(queryDesc->planstate);
@@ -192,17 +183,3 @@ speculative_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 }
 
 #endif							/* NVM_SPECULATIVE_WANTS_BTREE */
-
-/*
- * In _PG_init.
- */
-void
-nvm_speculative_register_hook(void)
-{
-#if NVM_SPECULATIVE_WANTS_BTREE
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = speculative_ExecutorStart;
-	prev_ExecutorRun = ExecutorRun_hook;
-	ExecutorRun_hook = speculative_ExecutorRun;
-#endif
-}

@@ -52,7 +52,6 @@
 
 /* ---- the planner ---- */
 
-static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
 
 /*
  * Are the operator families of an index those that its order is named by, that is
@@ -121,13 +120,11 @@ rechecks_last(const PlannerInfo *root)
 /*
  * get_relation_info_hook: in the planner's copy an index of ours is btree's.
  */
-static void
-present_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+void
+nvm_btree_present_indexes(PlannerInfo *root, RelOptInfo *rel)
 {
 	ListCell   *lc;
 
-	if (prev_get_relation_info_hook)
-		prev_get_relation_info_hook(root, relid, inhparent, rel);
 	if (!rechecks_last(root))
 		return;
 	foreach(lc, rel->indexlist)
@@ -240,9 +237,6 @@ typedef struct NvmIndexPose
 static NvmIndexPose *posing = NULL;
 static bool pose_suspended = false;
 
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
-static planner_hook_type prev_planner_hook = NULL;
-
 static void
 set_posing(bool on)
 {
@@ -265,13 +259,12 @@ pose_again(Datum arg, Oid relid)
 }
 
 /*
- * planner_hook
+ * planner_hook, around the others'.
  */
-static PlannedStmt *
-plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
-				  ParamListInfo boundParams)
+PlannedStmt *
+nvm_btree_plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
+							ParamListInfo boundParams, planner_hook_type next)
 {
-	planner_hook_type next = prev_planner_hook ? prev_planner_hook : standard_planner;
 	PlannedStmt *volatile result = NULL;
 	bool		suspend = posing != NULL && !pose_suspended;
 	volatile bool outer_sublocks = sublocks;
@@ -390,20 +383,11 @@ begin_all_rechecks(QueryDesc *queryDesc)
 	MemoryContextSwitchTo(oldcontext);
 }
 
-static void
-start_next(QueryDesc *queryDesc, int eflags)
-{
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-}
-
 /*
- * ExecutorStart_hook
+ * ExecutorStart_hook, around the start of the executor.
  */
-static void
-rowcompare_ExecutorStart(QueryDesc *queryDesc, int eflags)
+void
+nvm_btree_start_query(QueryDesc *queryDesc, int eflags, ExecutorStart_hook_type next)
 {
 	RowCompareIndexes found = {.stmt = queryDesc->plannedstmt};
 	NvmIndexPose *volatile outer = posing;
@@ -417,7 +401,7 @@ rowcompare_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	}
 	if (found.indexids == NIL)
 	{
-		start_next(queryDesc, eflags);
+		next(queryDesc, eflags);
 		return;
 	}
 
@@ -425,7 +409,7 @@ rowcompare_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	{
 		pose_suspended = false;
 		begin_posing(&found);
-		start_next(queryDesc, eflags);
+		next(queryDesc, eflags);
 		if (!IsolationUsesXactSnapshot())
 			begin_all_rechecks(queryDesc);
 		failed = false;
@@ -439,19 +423,3 @@ rowcompare_ExecutorStart(QueryDesc *queryDesc, int eflags)
 }
 
 #endif							/* NVM_ROW_COMPARE_WANTS_BTREE */
-
-/*
- * In _PG_init.
- */
-void
-nvm_btree_register_planner(void)
-{
-	prev_get_relation_info_hook = get_relation_info_hook;
-	get_relation_info_hook = present_indexes;
-#if NVM_ROW_COMPARE_WANTS_BTREE
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = rowcompare_ExecutorStart;
-	prev_planner_hook = planner_hook;
-	planner_hook = plan_without_pose;
-#endif
-}

@@ -45,8 +45,6 @@
 /* how long functions of an index may wait for a lock, in milliseconds */
 #define FUNCTION_LOCK_TIMEOUT	1000
 
-static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
-
 /* ---- the build ---- */
 
 typedef struct IndexRebuild
@@ -331,13 +329,11 @@ nvm_index_count_use(NvmIndexCache *cache)
 /*
  * get_relation_info_hook: there is no index that is not whole.
  */
-static void
-hide_absent_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+void
+nvm_btree_hide_absent_indexes(RelOptInfo *rel)
 {
 	ListCell   *lc;
 
-	if (prev_get_relation_info_hook)
-		prev_get_relation_info_hook(root, relid, inhparent, rel);
 	if (NvmIndexes == NULL || pg_atomic_read_u32(&NvmIndexes->nabsent) == 0)
 		return;
 	foreach(lc, rel->indexlist)
@@ -360,9 +356,7 @@ hide_absent_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *re
  * In _PG_init.
  */
 void
-nvm_btree_register_hooks(void)
+nvm_btree_register_settle(void)
 {
-	prev_get_relation_info_hook = get_relation_info_hook;
-	get_relation_info_hook = hide_absent_indexes;
 	nvm_xact_register_settle(nvm_index_settle);
 }

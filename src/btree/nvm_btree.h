@@ -173,10 +173,7 @@ extern Size nvm_btree_shmem_size(void);
 extern void nvm_index_forget_marks(void *block);	/* see storage/old_marks.c */
 extern void nvm_btree_shmem_startup(void);	/* after nvm_pool_shmem_startup */
 extern void nvm_btree_define_settings(void);
-extern void nvm_btree_register_hooks(void);
-
-/* planner and executor give us row comparisons (btree_planner.c); in _PG_init */
-extern void nvm_btree_register_planner(void);
+extern void nvm_btree_register_settle(void);	/* in _PG_init */
 extern void nvm_btree_register_workers(void);
 
 /* ---- pages (btree_page.c) ---- */

@@ -68,7 +68,6 @@ typedef struct Pose
 /* they, and what they really have */
 static List *posing = NIL;		/* in TopMemoryContext */
 static Oid	posing_method = InvalidOid;
-static planner_hook_type prev_planner_hook = NULL;
 
 /* what nvm_default_index_method may be */
 static const struct config_enum_entry index_methods[] = {
@@ -410,13 +409,13 @@ set_posing_method(Oid am)
 }
 
 /*
- * planner_hook: of an index of btree the planner reads the meta page.
+ * planner_hook, around the others': of an index of btree the planner reads the meta
+ * page.
  */
-static PlannedStmt *
-plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
-				  ParamListInfo boundParams)
+PlannedStmt *
+nvm_ddl_plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
+						  ParamListInfo boundParams, planner_hook_type next)
 {
-	planner_hook_type next = prev_planner_hook ? prev_planner_hook : standard_planner;
 	PlannedStmt *volatile result = NULL;
 
 	if (posing == NIL)
@@ -432,16 +431,6 @@ plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
 	}
 	PG_END_TRY();
 	return result;
-}
-
-/*
- * In _PG_init.
- */
-void
-nvm_ddl_register_pose(void)
-{
-	prev_planner_hook = planner_hook;
-	planner_hook = plan_without_pose;
 }
 
 /*

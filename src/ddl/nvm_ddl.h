@@ -13,6 +13,7 @@
 #include "catalog/pg_class.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
+#include "optimizer/planner.h"
 #include "utils/relcache.h"
 
 /* ---- ddl_hooks.c ---- */
@@ -48,7 +49,9 @@ extern void nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
 extern int	nvm_ddl_posing(void);
 extern void nvm_ddl_pose_settled(void);
 extern void nvm_ddl_pose_end(int outer);
-extern void nvm_ddl_register_pose(void);
+extern PlannedStmt *nvm_ddl_plan_without_pose(Query *parse, const char *query_string,
+											  int cursorOptions, ParamListInfo boundParams,
+											  planner_hook_type next);
 extern void nvm_ddl_created_index(Oid indexid);
 extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
 extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);

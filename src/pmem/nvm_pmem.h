@@ -33,7 +33,7 @@ extern const char *nvm_persist_method_name(NvmPersistMethod method);
 
 extern void nvm_pmem_define_settings(void);
 
-/* shared memory, and the named tranche that pg_nvm.c requests for its locks */
+/* shared memory, and the named tranche that startup.c requests for its locks */
 #define NVM_PMEM_TRANCHE	"nvm_pmem"
 extern Size nvm_pmem_shmem_size(void);
 extern int	nvm_pmem_num_lwlocks(void);

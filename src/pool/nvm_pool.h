@@ -86,7 +86,7 @@ extern char *nvm_pool_base;
 #define NvmPoolPtr(off)		((void *) (nvm_pool_base + (off)))
 #define NvmPoolOff(ptr)		((uint64) ((const char *) (ptr) - nvm_pool_base))
 
-/* the named tranche that pg_nvm.c requests for nvm_pool_num_lwlocks() locks */
+/* the named tranche that startup.c requests for nvm_pool_num_lwlocks() locks */
 #define NVM_POOL_TRANCHE	"nvm_pool"
 
 /* shared memory and start (postmaster) */

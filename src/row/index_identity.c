@@ -31,8 +31,6 @@
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 
-static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
-
 /*
  * Does an index storage of the pool have the file number of `index`?  One that
  * is dropped, or whose maker a crash has lost, waits for nothing but the
@@ -97,14 +95,12 @@ nvm_indexes_prove_slow(Relation rel)
 /*
  * get_relation_info_hook: of what is planned.
  */
-static void
-check_planned_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+void
+nvm_indexes_prove_planned(Oid relid, RelOptInfo *rel)
 {
 	Relation	table = NULL;
 	ListCell   *lc;
 
-	if (prev_get_relation_info_hook)
-		prev_get_relation_info_hook(root, relid, inhparent, rel);
 	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
 		return;
 	foreach(lc, rel->indexlist)
@@ -122,14 +118,4 @@ check_planned_indexes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *
 	}
 	if (table != NULL)
 		RelationClose(table);
-}
-
-/*
- * In _PG_init.
- */
-void
-nvm_index_identity_register_hook(void)
-{
-	prev_get_relation_info_hook = get_relation_info_hook;
-	get_relation_info_hook = check_planned_indexes;
 }

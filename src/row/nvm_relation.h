@@ -81,7 +81,8 @@ nvm_note_entries(Relation rel)
  * it is (index_identity.c).  May invalidate the relation's NvmRelCache.
  */
 extern void nvm_indexes_prove_slow(Relation rel);
-extern void nvm_index_identity_register_hook(void);	/* in _PG_init */
+struct RelOptInfo;
+extern void nvm_indexes_prove_planned(Oid relid, struct RelOptInfo *rel);
 
 static inline void
 nvm_indexes_prove(Relation rel)

@@ -29,7 +29,7 @@ typedef struct NvmTableShared
 
 extern NvmTableShared *NvmTable;
 
-/* the named tranche that pg_nvm.c requests for nvm_table_num_lwlocks() locks */
+/* the named tranche that startup.c requests for nvm_table_num_lwlocks() locks */
 #define NVM_TABLE_TRANCHE		"nvm_table"
 
 extern Size nvm_table_shmem_size(void);

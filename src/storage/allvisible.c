@@ -339,7 +339,6 @@ nvm_allvisible_consider_slow(NvmRelState *state, uint32 blk)
 
 /* a slot for rows of an nvm table was made since ExecutorStart began */
 static bool slot_made = false;
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
 /*
  * A slot for rows of an nvm table is wanted.
@@ -369,27 +368,23 @@ mark_unread_slots(PlanState *planstate, void *context)
 	return planstate_tree_walker(planstate, mark_unread_slots, context);
 }
 
-static void
-allvisible_ExecutorStart(QueryDesc *queryDesc, int eflags)
+/*
+ * ExecutorStart_hook: before the executor opens anything; returns what `end`
+ * wants to know.  Queries nest.
+ */
+bool
+nvm_unread_slots_begin(void)
 {
-	bool		save = slot_made;
+	bool		outer = slot_made;
 
 	slot_made = false;
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-	if (slot_made && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
-		mark_unread_slots(queryDesc->planstate, NULL);
-	slot_made = save;
+	return outer;
 }
 
-/*
- * In _PG_init.
- */
 void
-nvm_allvisible_register_hook(void)
+nvm_unread_slots_end(QueryDesc *queryDesc, int eflags, bool outer)
 {
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = allvisible_ExecutorStart;
+	if (slot_made && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
+		mark_unread_slots(queryDesc->planstate, NULL);
+	slot_made = outer;
 }

@@ -37,6 +37,10 @@ nvm_allvisible_consider(NvmRelState *state, uint32 blk)
 }
 
 extern void nvm_allvisible_slot_wanted(void);
-extern void nvm_allvisible_register_hook(void); /* in _PG_init */
+
+/* ExecutorStart_hook, before and after: slots of index-only scans */
+struct QueryDesc;
+extern bool nvm_unread_slots_begin(void);
+extern void nvm_unread_slots_end(struct QueryDesc *queryDesc, int eflags, bool outer);
 
 #endif							/* NVM_ALLVISIBLE_SET_H */

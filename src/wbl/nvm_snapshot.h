@@ -128,7 +128,10 @@ extern bool nvm_standing_gone(NvmStanding *standing);
 
 extern Size nvm_snapshot_shmem_size(void);
 extern void nvm_snapshot_shmem_startup(void);
-extern void nvm_snapshot_register_hook(void);
+struct QueryDesc;
+
+/* ExecutorStart_hook, before the executor opens anything */
+extern void nvm_snapshot_before_query(struct QueryDesc *query);
 extern void nvm_snapshot_watch(void);
 
 #endif							/* NVM_SNAPSHOT_H */

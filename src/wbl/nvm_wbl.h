@@ -110,7 +110,7 @@ typedef struct NvmWblShared
 	pg_atomic_uint64 redo_checkpoints;	/* asked for because of nvm.redo_limit */
 } NvmWblShared;
 
-/* the named tranche that pg_nvm.c requests for nvm_wbl_num_lwlocks() locks */
+/* the named tranche that startup.c requests for nvm_wbl_num_lwlocks() locks */
 #define NVM_WBL_TRANCHE	"nvm_wbl"
 
 extern NvmWblShared *NvmWbl;
@@ -236,7 +236,7 @@ extern void nvm_storage_reclaim(uint32 dir);
  */
 extern void nvm_storage_reclaim_ended(uint32 dir, NvmStamp stamp);
 
-/* settings, shared memory, start: called from pg_nvm.c in this order */
+/* settings, shared memory, start: called from startup.c in this order */
 extern void nvm_wbl_define_settings(void);
 extern Size nvm_wbl_shmem_size(void);
 extern int	nvm_wbl_num_lwlocks(void);

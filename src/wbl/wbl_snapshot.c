@@ -61,7 +61,6 @@ bool		nvm_reader_barred = false;
 static TransactionId own_xmin = InvalidTransactionId;
 static TransactionId own_xmax = InvalidTransactionId;
 
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
 #define READER(i)	(&shared->readers[i].reader)
 #define MyReader	READER(NvmProcNumber())
@@ -263,8 +262,8 @@ nvm_snapshot_end(void)
  * query under another snapshot, of which workers are going to read a part, is
  * checked here: they do not know what was published.
  */
-static void
-nvm_snapshot_ExecutorStart(QueryDesc *query, int eflags)
+void
+nvm_snapshot_before_query(QueryDesc *query)
 {
 	if (unlikely(IsolationUsesXactSnapshot()) && query->snapshot != NULL &&
 		query->snapshot->snapshot_type == SNAPSHOT_MVCC)
@@ -274,17 +273,6 @@ nvm_snapshot_ExecutorStart(QueryDesc *query, int eflags)
 		else if (!nvm_reader_published && !nvm_reader_barred)
 			snapshot_publish();
 	}
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(query, eflags);
-	else
-		standard_ExecutorStart(query, eflags);
-}
-
-void
-nvm_snapshot_register_hook(void)
-{
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = nvm_snapshot_ExecutorStart;
 }
 
 /* ---- the remover's side ---- */

@@ -1,7 +1,19 @@
 /*-------------------------------------------------------------------------
  *
- * pg_nvm.c
- *	  Loading the library: settings, hooks, shared memory, workers.
+ * startup.c
+ *	  The phases of a start, in their order, and why it is that one.
+ *
+ * 1. _PG_init, in the postmaster, before there is shared memory: settings, hooks
+ *	  and callbacks, which every process inherits; workers are announced.
+ * 2. nvm_shmem_request: each layer says what shared memory and locks it needs.
+ * 3. nvm_shmem_startup, in the postmaster: the pool is opened, and each layer,
+ *	  from the bottom up, looks at its part of it.  Again when the postmaster
+ *	  starts anew after a backend's death.
+ * 4. PostgreSQL's own recovery, if it needs one.  Nobody uses nvm data meanwhile.
+ * 5. The first access to nvm data, or the first commit, settles what the last
+ *	  crash left in doubt (wbl/wbl_recovery.c): only now pg_xact can be asked.
+ * 6. Workers, in the background: the keeper, the gap collector and the rebuild of
+ *	  indexes.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -17,14 +29,11 @@
 #include "nvm_library.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "storage/nvm_allvisible_set.h"
 #include "storage/nvm_storage_relation.h"
 #include "utils/guc.h"
-#include "wbl/nvm_snapshot.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_xact.h"
 
@@ -56,6 +65,11 @@ nvm_shmem_request(void)
  * Runs in the postmaster at start and again when it reinitialises after a
  * backend's death; from the bottom layer up.  Opening a bad pool does not fail
  * here: it is refused, and the server starts without it.
+ *
+ * Old marks go before anybody can believe them, when the pool is open and its
+ * redo lanes are replayed.  The commit slots are read last: from then on there is
+ * something to settle.  A reset that was asked for replaces the pool when all
+ * layers had a chance to refuse it; then the slots are read anew.
  */
 static void
 nvm_shmem_startup(void)
@@ -89,6 +103,10 @@ _PG_init(void)
 		return;
 	}
 
+	/*
+	 * Settings, all of them before the unknown ones are warned of, and before the
+	 * prefix is reserved.
+	 */
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();
 	nvm_wbl_define_settings();
@@ -97,26 +115,31 @@ _PG_init(void)
 	nvm_warn_of_unknown_settings();
 	MarkGUCPrefixReserved("nvm");
 
+	/* the phases that follow */
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = nvm_shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = nvm_shmem_startup;
 
-	/* inherited by every process: nobody may commit without being asked */
+	/*
+	 * What PostgreSQL calls at the end of a transaction; inherited by every
+	 * process: nobody may commit without being asked.  Callbacks run in the
+	 * reverse order of their registration, so what other parts have registered
+	 * has run when this one decides.
+	 */
 	nvm_xact_register_callbacks();
+
+	/* what lower layers call of higher ones */
 	nvm_table_register();
 	nvm_btree_register();
-	nvm_btree_register_hooks();
-	nvm_btree_register_planner();
+	nvm_btree_register_settle();
 	nvm_index_register_relpages();
+
+	/* PostgreSQL's hooks: those of one part, then those of several */
 	nvm_ddl_register_hooks();
-	nvm_index_identity_register_hook();
-	nvm_speculative_register_hook();
-	nvm_bitmap_register_hook();
-	nvm_allvisible_register_hook();
 	nvm_block_readers_register_hooks();
-	nvm_plan_register_hooks();
-	nvm_snapshot_register_hook();
+	nvm_install_hooks();
+
 	nvm_wbl_register_workers();
 	nvm_btree_register_workers();
 }

@@ -1,0 +1,158 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *	  Hooks of PostgreSQL that several parts want: one for each, and the order.
+ *
+ * A hook is installed once.  Its function here calls the parts in the order in
+ * which they stand, and the next library's hook, or PostgreSQL's own function,
+ * at its place among them.  Hooks that one part alone wants are that part's:
+ * object_access_hook and ProcessUtility_hook (ddl/ddl_hooks.c), needs_fmgr_hook
+ * and fmgr_hook (am/block_readers.c).
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "am/nvm_am.h"
+#include "btree/nvm_btree_am.h"
+#include "compat/nvm_compat_am.h"
+#include "ddl/nvm_ddl.h"
+#include "executor/executor.h"
+#include "nvm_library.h"
+#include "optimizer/paths.h"
+#include "optimizer/plancat.h"
+#include "optimizer/planner.h"
+#include "row/nvm_relation.h"
+#include "storage/nvm_allvisible_set.h"
+#include "wbl/nvm_snapshot.h"
+
+static get_relation_info_hook_type prev_get_relation_info = NULL;
+static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
+static planner_hook_type prev_planner = NULL;
+static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+
+/* ---- the planner ---- */
+
+/*
+ * The indexes that the planner may use.
+ *
+ * Others come first: what they add is looked at here, too.  Indexes that are not
+ * whole go before anything is said of the rest.  Whether an index is ours is told
+ * by its cost function, which is why those are replaced last.
+ */
+static void
+nvm_get_relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+{
+	if (prev_get_relation_info)
+		prev_get_relation_info(root, relid, inhparent, rel);
+	nvm_btree_hide_absent_indexes(rel);
+	nvm_btree_present_indexes(root, rel);
+	nvm_indexes_prove_planned(relid, rel);
+	nvm_plan_choose_cost_functions(relid, inhparent, rel);
+}
+
+static void
+nvm_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	nvm_plan_paths_made(root, rel, rti, rte, prev_set_rel_pathlist);
+}
+
+/*
+ * planner_hook: page costs, then indexes that pose as btree's for a statement of
+ * DDL, then those that do for a row comparison, then the planner.  Each takes back
+ * what it has changed when the next one returns or fails, so the last to begin is
+ * the first to end.
+ */
+static PlannedStmt *
+plan_after_ddl(Query *parse, const char *query_string, int cursorOptions,
+			   ParamListInfo boundParams)
+{
+	planner_hook_type next = prev_planner ? prev_planner : standard_planner;
+
+#if NVM_ROW_COMPARE_WANTS_BTREE
+	return nvm_btree_plan_without_pose(parse, query_string, cursorOptions, boundParams, next);
+#else
+	return next(parse, query_string, cursorOptions, boundParams);
+#endif
+}
+
+static PlannedStmt *
+plan_after_costs(Query *parse, const char *query_string, int cursorOptions,
+				 ParamListInfo boundParams)
+{
+	return nvm_ddl_plan_without_pose(parse, query_string, cursorOptions, boundParams,
+									 plan_after_ddl);
+}
+
+static PlannedStmt *
+nvm_planner(Query *parse, const char *query_string, int cursorOptions,
+			ParamListInfo boundParams)
+{
+	return nvm_plan_with_page_costs(parse, query_string, cursorOptions, boundParams,
+									plan_after_costs);
+}
+
+/* ---- the executor ---- */
+
+/*
+ * ExecutorStart_hook.
+ *
+ * The snapshot is published before the executor opens tables by it.  Indexes pose
+ * as btree's while the executor opens them, and not longer.  The rest looks at
+ * the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
+ * slots of index-only scans; none of these depends on another.
+ */
+static void
+nvm_ExecutorStart(QueryDesc *query, int eflags)
+{
+	ExecutorStart_hook_type next = prev_ExecutorStart ? prev_ExecutorStart : standard_ExecutorStart;
+	bool		outer_slots;
+	bool		outer_bitmap;
+
+	nvm_snapshot_before_query(query);
+	outer_slots = nvm_unread_slots_begin();
+	outer_bitmap = nvm_bitmap_query_begin();
+#if NVM_ROW_COMPARE_WANTS_BTREE
+	nvm_btree_start_query(query, eflags, next);
+#else
+	next(query, eflags);
+#endif
+#if NVM_SPECULATIVE_WANTS_BTREE
+	nvm_speculative_query_started(query, eflags);
+#endif
+	nvm_bitmap_query_end(query, outer_bitmap);
+	nvm_unread_slots_end(query, eflags, outer_slots);
+}
+
+#if NVM_SPECULATIVE_WANTS_BTREE
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+
+static void
+nvm_ExecutorRun(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
+{
+	nvm_speculative_run(query, direction, count, execute_once,
+						prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun);
+}
+#endif
+
+/*
+ * Install them; in _PG_init.
+ */
+void
+nvm_install_hooks(void)
+{
+	prev_get_relation_info = get_relation_info_hook;
+	get_relation_info_hook = nvm_get_relation_info;
+	prev_set_rel_pathlist = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = nvm_set_rel_pathlist;
+	prev_planner = planner_hook;
+	planner_hook = nvm_planner;
+	prev_ExecutorStart = ExecutorStart_hook;
+	ExecutorStart_hook = nvm_ExecutorStart;
+#if NVM_SPECULATIVE_WANTS_BTREE
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = nvm_ExecutorRun;
+#endif
+}
