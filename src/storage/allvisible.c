@@ -28,6 +28,7 @@
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"
+#include "storage/proc.h"
 #include "utils/snapmgr.h"
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
