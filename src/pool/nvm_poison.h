@@ -96,11 +96,14 @@ nvm_poison_check_cells(NvmBlock *block, uint32 from, uint32 to)
 }
 
 /*
- * A reader stands at v, or is about to read its tuple.
+ * Is there the pattern in one of a version's first two cells?
  */
-#define NVM_ASSERT_NOT_FREE(v) \
-	Assert(*(volatile uint64 *) &(v)->end != NVM_POISON && \
-		   *(volatile uint64 *) &(v)->len != NVM_POISON)
+#define NVM_LOOKS_FREE(v) \
+	(*(volatile uint64 *) &(v)->end == NVM_POISON || \
+	 *(volatile uint64 *) &(v)->len == NVM_POISON)
+
+/* a reader is about to read the tuple of v, which it sees */
+#define NVM_ASSERT_NOT_FREE(v)	Assert(!NVM_LOOKS_FREE(v))
 /* the same of a place in a chain, where a stub has no second cell */
 #define NVM_ASSERT_CHAIN_NOT_FREE(v) \
 	Assert(*(volatile uint64 *) &(v)->end != NVM_POISON)
