@@ -10,6 +10,8 @@
 # Without a server to start from, on a bare machine too:
 #
 #	make check                      all tests, in a private copy of the server
+#	make check T=LIST               only these TAP tests: topics (T=btree) or files
+#	                                (T=btree/03_races); test/README.md has the index
 #	make check-long                 the same with more crash images and longer runs,
 #	                                check-core and check-soak
 #	make check-core                 PostgreSQL's own suites on nvm, held against heap:
@@ -49,7 +51,7 @@ export PG_CONFIG
 endif
 
 check:
-	scripts/check.sh
+	scripts/check.sh $(if $(filter command%,$(origin T)),--tests='$(T)')
 
 check-long:
 	scripts/check.sh --long

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # All tests, on temporary servers made from a private copy of PostgreSQL.
 #
-# usage: check.sh [--long] [--keep] [TIER...]
+# usage: check.sh [--long] [--keep] [--tests=LIST] [TIER...]
 #	--long	more crash images and longer runs, an hour or two on two processors;
-#			says what it is at, and keeps the logs also if all is well
+#			keeps the logs also if all is well
 #	--keep	keep the work directory
+#	--tests	only these TAP tests: topics (btree), files (btree/03_races, btree/races or
+#			races), or their paths; several with spaces between them.  Without
+#			tiers it means build and tap.  "make check T=LIST" is the same.
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests,
-#			REGRESS_TESTS among those of regress.
+#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#			by paths, REGRESS_TESTS among those of regress by names.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
 #			through everything for an hour (test/soak/run), fuzz: pools damaged
@@ -18,15 +21,17 @@
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory,
 # and as root runs everything as user postgres, since servers refuse root.
-# Ends with "N passed, N failed"; the logs of a failed run are kept and named.
+# Says which tier begins, and which TAP test has ended.  Ends with what failed, the end of
+# its log, and "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
 
 all_tiers="lint media crashimage build install headers likeheap regress isolation pgtap tap"
-long=0 keep=0 tiers=
+long=0 keep=0 tiers='' chosen=''
 for arg; do
 	case $arg in
 		--long) long=1 ;;
 		--keep) keep=1 ;;
+		--tests=*) chosen="$chosen ${arg#*=}" ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
 			case " $all_tiers core powerfail soak fuzz sqlsmith " in
@@ -37,12 +42,38 @@ for arg; do
 			;;
 	esac
 done
+top=$(cd "$(dirname "$0")/.." && pwd)
+unset MAKEFLAGS MAKELEVEL MFLAGS
+
+tap_files() {			# tap_files NAME: the files of a topic, or the file of that name
+	local name=$1 file found=1
+	name=${name%/}
+	name=${name##*test/t/}
+	name=${name%.pl}
+	for file in "$name"/*.pl "$name".pl */"$name".pl */[0-9][0-9]_"$name".pl \
+		"${name%/*}"/[0-9][0-9]_"${name##*/}".pl; do
+		[ -f "$top/test/t/$file" ] && echo "test/t/$file" && found=0
+	done
+	return $found
+}
+
+if [ -n "$chosen" ]; then
+	PROVE_TESTS=
+	for arg in $chosen; do
+		if ! files=$(cd "$top/test/t" && tap_files "$arg"); then
+			echo "no TAP test $arg; topics: $(cd "$top/test/t" && echo *)" >&2
+			exit 2
+		fi
+		PROVE_TESTS="$PROVE_TESTS $files"
+	done
+	PROVE_TESTS=$(echo "$PROVE_TESTS" | tr -s ' ' '\n' | awk 'NF && !seen[$0]++' | tr '\n' ' ')
+	export PROVE_TESTS
+	[ -n "$tiers" ] || tiers="build tap"
+fi
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
 	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak"
 fi
-top=$(cd "$(dirname "$0")/.." && pwd)
-unset MAKEFLAGS MAKELEVEL MFLAGS
 
 # ---------------------------------------------------------------- outer part
 # Packages, work directory, private server, and cleaning up.  May be root.
@@ -208,12 +239,22 @@ coverage_place() {		# coverage_place TIER
 	export GCOV_PREFIX_STRIP
 }
 
+# What failed in this tier, for the end of the run
+note_failed() {			# note_failed < LINES
+	cat >>"$work/log/$tier.d/failed"
+}
+
 # each command counts as one test
 commands() {
 	local good=0 bad=0
 	for c; do
 		echo "+ $c"
-		if eval "$c"; then good=$((good + 1)); else bad=$((bad + 1)); fi
+		if eval "$c"; then
+			good=$((good + 1))
+		else
+			bad=$((bad + 1))
+			echo "$c" | note_failed
+		fi
 	done >>"$log" 2>&1
 	echo $good $bad 0
 }
@@ -222,6 +263,7 @@ count_pg_regress() {		# "test foo ... ok", since 16 "ok 1 - foo"
 	local good bad
 	good=$(grep -cE '^(test .*\.\.\. ok|ok [0-9]+)' "$log")
 	bad=$(grep -cE '^(test .*\.\.\. FAILED|not ok [0-9]+)' "$log")
+	grep -E '^(test .*\.\.\. FAILED|not ok [0-9]+)' "$log" | note_failed
 	[ "$1" = 0 ] || [ "$bad" != 0 ] || bad=1
 	echo "$good" "$bad" 0
 }
@@ -367,16 +409,30 @@ tier_tap() {
 		make installcheck REGRESS= ISOLATION= PROVE_FLAGS="-j$provers --timer" \
 		PROVE_TESTS="$tests" 2>&1 3>&- | tee "$log" | tap_progress
 	status=${PIPESTATUS[0]}
+	[ "$status" = 0 ] || tap_failed "$tests" | note_failed
 	# shellcheck disable=SC2046
 	calm $(count_prove "$status") tmp_check/log/*.log
 }
 
-tap_progress() {		# each file as it ends, to who watches a long run
-	if [ "$long" = 1 ]; then
-		sed -un -e '/^\[[0-9:]*\] test\/t\//{s/ *( *[0-9.]* usr.*$//;p}' -e '/^# *Failed test/p' >&3
-	else
-		cat >/dev/null
-	fi
+tap_progress() {		# each file as it ends, and what failed in it
+	sed -un -e '/^\[[0-9:]*\] test\/t\//{s/ *( *[0-9.]* usr.*$//;p}' \
+		-e '/^# *Failed test/p' -e '/^Dubious/p' -e '/^Failed [0-9]/p' >&3
+}
+
+tap_failed() {			# tap_failed FILES: those that failed or did not end, with the end of their logs
+	local file
+	for file in $1; do
+		grep -qE "^\[[0-9:]*\] $file \.+ +(ok|skipped)" "$log" && continue
+		if ! grep -qF "] $file " "$log"; then
+			echo "$file had not ended"
+		else
+			echo "$file failed"
+		fi
+		file=tmp_check/log/regress_log_$(basename "$file" .pl)
+		[ -f "$file" ] || continue
+		echo "  the end of $(basename "$file"):"
+		tail -n 40 "$file" | sed 's/^/  /'
+	done
 }
 
 # test/powerfail/run has the options; a long run of all tiers has these
@@ -474,7 +530,7 @@ inner() {
 		mkdir -p "$work/log/$tier.d"
 		began=$SECONDS
 		[ -z "${NVM_COVERAGE:-}" ] || coverage_place "$tier"
-		[ "$long" = 0 ] || echo "[$(date +%T)] $tier"
+		echo "[$(date +%T)] $tier"
 		result=$(tier_$tier)
 		# shellcheck disable=SC2046,SC2086
 		tier_result "$tier" $(reported $result) $((SECONDS - began))
@@ -486,6 +542,11 @@ inner() {
 	done
 	[ -z "${NVM_COVERAGE:-}" ] ||
 		scripts/coverage_report.py "$work/src" "$work/counts" "$work/coverage"
+	for tier in $tiers; do
+		[ -s "$work/log/$tier.d/failed" ] || continue
+		echo "---- failed in $tier:"
+		cat "$work/log/$tier.d/failed"
+	done
 	[ "$skipped" = 0 ] || echo "$skipped skipped: see the reasons in the tests"
 	echo "$passed passed, $failed failed"
 	[ "$failed" = 0 ]
