@@ -10,10 +10,9 @@ NvmTest - a PostgreSQL::Test::Cluster whose tables live in a pool
 
   use NvmTest;
 
-  my $node = NvmTest->new('main');
-  $node->init;                      # or init(simulate => 1)
-  $node->start;
-  $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+  my $node = NvmTest->start_new('main',      # simulate => 1 for loss of power
+    conf => "autovacuum = off\n",
+    sql  => 'CREATE TABLE t (id int PRIMARY KEY) USING nvm;');
   my $load = $node->start_load(clients => 4, sql => sub { ... });
   $load->wait_acknowledged(100);
   $node->crash;                     # or power_failure(seed => 1)
@@ -272,6 +271,31 @@ wal_sync_method = open_datasync
 wal_level = replica
 CONF
 	return;
+}
+
+=pod
+
+=item NvmTest->start_new(NAME, conf => TEXT, sql => TEXT, extension => 0, ...)
+
+A new server that runs.  init gets the other parameters, conf is appended to
+postgresql.conf.  The extension is created in database postgres, and the same session
+runs sql then; extension => 0: neither.
+
+=cut
+
+sub start_new
+{
+	my ($class, $name, %params) = @_;
+	my $conf      = delete $params{conf};
+	my $sql       = delete $params{sql} // '';
+	my $extension = delete $params{extension} // 1;
+	my $node      = $class->new($name);
+
+	$node->init(%params);
+	$node->append_conf('postgresql.conf', $conf) if defined $conf;
+	$node->start;
+	$node->safe_psql('postgres', "CREATE EXTENSION pg_nvm;\n$sql") if $extension;
+	return $node;
 }
 
 =pod

@@ -12,11 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('basics');
-$node->init;
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('basics', sql => <<SQL);
 CREATE TABLE account (id int PRIMARY KEY, balance int) USING nvm;
 INSERT INTO account SELECT i, 100 FROM generate_series(1, 1000) i;
 CREATE TABLE note (id int, body text) USING nvm;
@@ -98,11 +94,7 @@ $node->check_clean('after the death of a backend');
 $node->stop;
 
 # the same with the loss of power
-my $sim = NvmTest->new('power');
-$sim->init(simulate => 1);
-$sim->start;
-$sim->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $sim = NvmTest->start_new('power', simulate => 1, sql => <<SQL);
 CREATE TABLE ack (client int, n int) USING nvm;
 CREATE TABLE account (id int PRIMARY KEY, balance int) USING nvm;
 INSERT INTO account SELECT i, 100 FROM generate_series(1, 100) i;

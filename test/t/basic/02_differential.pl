@@ -23,20 +23,14 @@ my $rounds = NvmTest::is_long() ? 30 : 10;
 diag("seed $seed, $steps steps");
 srand($seed);
 
-my $node = NvmTest->new('differential');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+# twice(statement): run it on heap (%t is h) and on nvm (%t is n), compare.
+# compare(): the tables must agree by every kind of scan.
+my $node = NvmTest->start_new('differential', conf => <<CONF, sql => <<'SQL');
 jit = off
 client_min_messages = warning
 max_parallel_workers_per_gather = 0
 autovacuum_naptime = 1s
 CONF
-$node->start;
-
-# twice(statement): run it on heap (%t is h) and on nvm (%t is n), compare.
-# compare(): the tables must agree by every kind of scan.
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE done (n int) USING heap;
 INSERT INTO done VALUES (0);
 CREATE TABLE h (id int PRIMARY KEY, k int, u int UNIQUE, a int[], s text) USING heap;

@@ -26,15 +26,12 @@ my $rounds = $steps > 2000 ? int($steps / 500) : 6;
 diag("seed $seed, $steps steps");
 srand($seed);
 
-my $node = NvmTest->new('kinds');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('kinds', conf => <<CONF, extension => 0);
 jit = off
 client_min_messages = warning
 max_parallel_workers_per_gather = 0
 autovacuum_naptime = 1s
 CONF
-$node->start;
 $node->safe_psql('postgres', slurp_file($0 =~ s/\.pl$/.sql/r));
 
 # Outside of a transaction, in each schema.

@@ -12,14 +12,10 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('pgbench');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('pgbench', conf => <<CONF);
 default_table_access_method = nvm
 autovacuum_naptime = 1s
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 my $transactions = NvmTest::is_long() ? 2000 : 150;
 my $clients      = 4;

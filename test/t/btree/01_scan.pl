@@ -26,17 +26,13 @@ my $joins   = int($queries / 15) + 4;
 note "seed $seed";
 srand($seed);
 
-my $node = NvmTest->new('scan');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('scan', conf => <<CONF);
 autovacuum = off
 jit = off
 max_parallel_workers_per_gather = 2
 min_parallel_index_scan_size = 0
 min_parallel_table_scan_size = 0
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 # ---------------------------------------------------------------------------
 # Two tables of the same rows: n's indexes are nvm_btree's, h's are btree's.

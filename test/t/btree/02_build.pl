@@ -13,17 +13,12 @@ use Test::More;
 
 my $rows = NvmTest::is_long() ? 1_000_000 : 15_000;
 
-my $node = NvmTest->new('build');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('build', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 fsync = off
 max_parallel_maintenance_workers = 2
 max_worker_processes = 8
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, u int, few int, big int8, t text, n numeric, nul int, wide text, at timestamptz) USING nvm;
 INSERT INTO t SELECT i, (i::int8 * 7919 % 1000003)::int, i % 7, i::int8 * 1000003 % 65536,
 	md5((i % 9000)::text) || repeat('x', i % 13), (i % 500) / 4.0, CASE WHEN i % 3 > 0 THEN i % 100 END,

@@ -14,16 +14,12 @@ use Test::More;
 
 my $sleep = 300;
 
-my $node = NvmTest->new('btree_races');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('btree_races', conf => <<CONF);
 autovacuum = off
 enable_seqscan = off
 enable_bitmapscan = off
 max_parallel_workers_per_gather = 0
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 sub clean
 {

@@ -10,11 +10,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('interleave');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+my $node = NvmTest->start_new('interleave', conf => "autovacuum = off\n");
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 

@@ -13,21 +13,18 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $images = NvmTest::is_long() ? 12 : 2;
-my $node   = NvmTest->new('settle');
-$node->init(simulate => 1);
-$node->set_conf(autovacuum => 'off', max_prepared_transactions => 5,
-	'nvm.default_index_method' => 'nvm_btree');
-$node->start;
-
-sub sql { return $node->safe_psql('postgres', $_[0]); }
-
-sql(<<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('settle', simulate => 1, conf => <<CONF, sql => <<SQL);
+autovacuum = off
+max_prepared_transactions = 5
+nvm.default_index_method = 'nvm_btree'
+CONF
 CREATE TABLE t (id int PRIMARY KEY, a int, s text) USING nvm;
 CREATE INDEX t_a ON t (a);
 CREATE INDEX t_s ON t (s) WITH (persistence = leaves);
 INSERT INTO t SELECT i * 10, i, md5(i::text) FROM generate_series(1, 8000) i;
 SQL
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 # Every row of `rows`, (id, a), is found by each index, and the indexes are sound.
 sub whole

@@ -20,9 +20,7 @@ use Test::More;
 my $n = NvmTest::is_long() ? 10000 : 300;
 my $rows = 2000 + 2 * $n;	# of t; each DELETE takes two
 
-my $node = NvmTest->new('wal');
-$node->init(checksums => 0);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('wal', checksums => 0, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 full_page_writes = off
 checkpoint_timeout = 1h
@@ -30,9 +28,6 @@ max_wal_size = 4GB
 nvm.redo_limit = 0
 nvm.default_index_method = 'nvm_btree'
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, a int, b text, n int DEFAULT 0) USING nvm;
 CREATE INDEX t_a ON t (a);
 CREATE INDEX t_b ON t (b, a DESC);

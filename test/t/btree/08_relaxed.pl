@@ -48,10 +48,7 @@ my $sum = $rows * ($rows + 1) / 2;
 
 # ---- a pool on a disk: how often a load waits for it
 
-my $node = NvmTest->new('syncs');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nnvm.persist_method = msync\n");
-$node->start;
+my $node = NvmTest->start_new('syncs', conf => "autovacuum = off\nnvm.persist_method = msync\n", extension => 0);
 $node->safe_psql('postgres', $schema . 'CREATE TABLE kept (id int PRIMARY KEY, b text) USING nvm; CREATE INDEX kept_b ON kept (b);');
 my %fences;
 foreach my $table (qw(kept t))
@@ -131,10 +128,7 @@ $node->stop;
 
 # ---- loss of power under loads and single rows, while indexes are relaxed and no longer
 
-my $sim = NvmTest->new('power');
-$sim->init(simulate => 1);
-$sim->append_conf('postgresql.conf', "autovacuum = off\nnvm.relax_indexes = on");
-$sim->start;
+my $sim = NvmTest->start_new('power', simulate => 1, conf => "autovacuum = off\nnvm.relax_indexes = on", extension => 0);
 $sim->safe_psql('postgres', $schema . 'CREATE TABLE ack (client int, n int) USING nvm;');
 
 # what nobody has flushed is lost: all of it was, before the index counts as durable

@@ -10,10 +10,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('full');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nnvm.pool_max_size = '64MB'\n");
-$node->start;
+my $node = NvmTest->start_new('full', conf => "autovacuum = off\nnvm.pool_max_size = '64MB'\n");
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
@@ -27,7 +24,6 @@ sub fails_with
 
 # Keys of which a leaf takes two and an inner page has three children.
 sql(<<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE FUNCTION wide(k int) RETURNS text IMMUTABLE LANGUAGE sql AS
 	$$ SELECT lpad(k::text, 9, '0') || string_agg(md5((k + g)::text), '') FROM generate_series(1, 80) g $$;
 CREATE TABLE w (k int) USING nvm;

@@ -96,10 +96,7 @@ sub plan_of
 
 # ---- none: while it is absent
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "nvm.index_rebuild_workers = 1\nmax_prepared_transactions = 5\nautovacuum = off");
-$node->start;
+my $node = NvmTest->start_new('main', conf => "nvm.index_rebuild_workers = 1\nmax_prepared_transactions = 5\nautovacuum = off", extension => 0);
 $node->safe_psql('postgres', schema());
 is($node->safe_psql('postgres', 'SELECT count(*) FROM nvm.index_rebuilds'), '0', 'indexes that were just made are whole');
 
@@ -276,10 +273,7 @@ $node->stop;
 
 # ---- loss of power, with writers in the middle of rebuilds
 
-my $sim = NvmTest->new('power');
-$sim->init(simulate => 1);
-$sim->append_conf('postgresql.conf', "autovacuum = off\nnvm.index_rebuild_workers = 2");
-$sim->start;
+my $sim = NvmTest->start_new('power', simulate => 1, conf => "autovacuum = off\nnvm.index_rebuild_workers = 2", extension => 0);
 $sim->safe_psql('postgres', schema() . 'CREATE TABLE ack (client int, n int) USING nvm;');
 foreach my $round (1 .. (NvmTest::is_long() ? 12 : 3))
 {

@@ -13,16 +13,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, extension => 0);
 nvm.index_rebuild_workers = 2
 max_prepared_transactions = 5
 autovacuum = off
 restart_after_crash = on
 nvm.default_index_method = 'nvm_btree'
 CONF
-$node->start;
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 

@@ -11,16 +11,12 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('rebuilder');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('rebuilder', conf => <<CONF);
 nvm.index_rebuild_workers = 1
 autovacuum = off
 restart_after_crash = on
 nvm.default_index_method = 'nvm_btree'
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 

@@ -11,12 +11,8 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('absent');
-$node->init;
-$node->append_conf('postgresql.conf', "nvm.index_rebuild_workers = 1\nautovacuum = off\n");
-$node->start;
 # the worker is held at the index that is used more, so that nobody comes to the other
-$node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('absent', conf => "nvm.index_rebuild_workers = 1\nautovacuum = off\n", sql => q(
 	CREATE TABLE first (id int) USING nvm;
 	CREATE INDEX first_id ON first USING nvm_btree (id) WITH (persistence = none);
 	INSERT INTO first SELECT g FROM generate_series(1, 500) g;

@@ -46,12 +46,7 @@ sub says
 	return $out;
 }
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('main', conf => 'autovacuum = off', sql => <<SQL);
 CREATE TABLE t (k int, b text) USING nvm;
 INSERT INTO t SELECT i * 10, 'row' || i FROM generate_series(1, 3000) i;
 CREATE INDEX i ON t USING nvm_btree (k);
@@ -155,11 +150,7 @@ $node->stop;
 says([ '-P', $dir ], 0, undef, 'nor after a shutdown');
 
 # loss of power
-my $sim = NvmTest->new('sim');
-$sim->init(simulate => 1);
-$sim->start;
-$sim->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $sim = NvmTest->start_new('sim', simulate => 1, sql => <<SQL);
 CREATE TABLE t (k int PRIMARY KEY, b text) USING nvm;
 INSERT INTO t SELECT i * 7 % 1009, repeat('x', i % 100) FROM generate_series(1, 1000) i;
 SQL

@@ -13,15 +13,10 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 2
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE h (k int) USING heap;
 CREATE TABLE t (k int, b text) USING nvm;
 CREATE TABLE large (k int, b text) USING nvm;

@@ -9,16 +9,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 5
 wal_buffers = 16MB
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, n int) USING nvm;
 CREATE TABLE p (id int, n int) USING nvm;
 INSERT INTO t SELECT i, 0 FROM generate_series(1, 50) i;

@@ -15,12 +15,7 @@ my $config = $ENV{PG_CONFIG} // 'pg_config';
 chomp(my $lib = qx($config --pkglibdir));
 plan skip_all => 'the library has no assertions' if slurp_file("$lib/pg_nvm.so") !~ /ExceptionalCondition/;
 
-my $node = NvmTest->new('poison');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nrestart_after_crash = on\n");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('poison', conf => "autovacuum = off\nrestart_after_crash = on\n", sql => <<SQL);
 $NvmTest::pass_time
 CREATE TABLE t (id int, pad text) USING nvm;
 INSERT INTO t SELECT i, repeat('p', 200) FROM generate_series(1, 20) i;

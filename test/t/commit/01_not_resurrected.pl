@@ -212,18 +212,14 @@ sub run_cases
 	return;
 }
 
-my $node = NvmTest->new('resurrect');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('resurrect', simulate => 1, conf => <<CONF);
 autovacuum = off
 log_line_prefix = '[%p] '
 deadlock_timeout = 60s
 CONF
-$node->start;
 my $base = join ', ', map { my $case = $_; map { "('base $case, $_')" } @classes } @cases;
 my $ssi = join '; ', map { "CREATE TABLE \"ssi_1 $_\" (a int) USING nvm; CREATE TABLE \"ssi_2 $_\" (a int) USING nvm" } @classes;
 $node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (tag text) USING nvm;
 CREATE TABLE other (tag text) USING nvm;
 $ssi;

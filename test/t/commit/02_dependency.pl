@@ -58,16 +58,12 @@ my %is_reader = map { $_ => 1 } qw(read_only read_missed copy cursor parallel va
 my @cases = sort keys %second;
 my @unread = map { "unread_$_" } 1 .. 3;
 
-my $node = NvmTest->new('dependency');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('dependency', simulate => 1, conf => <<CONF);
 autovacuum = off
 nvm.horizon_naptime = 60s
 wal_writer_delay = 10s
 CONF
-$node->start;
 $node->safe_psql('postgres', <<SQL . join "\n", map { <<CASE } @cases, @unread);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE n2 (name text) USING nvm;
 CREATE TABLE h2 (name text);
 SQL

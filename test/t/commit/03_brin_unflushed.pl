@@ -12,16 +12,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('brin');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('brin', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 nvm.horizon_naptime = 60s
 wal_writer_delay = 10s
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE covered (a int) USING nvm;
 CREATE TABLE none (a int, b int) USING nvm;
 CREATE TABLE updated (a int, b int DEFAULT 0) USING nvm;

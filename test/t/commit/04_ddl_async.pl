@@ -10,16 +10,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('ddl');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('ddl', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 wal_writer_delay = 10s
 synchronous_commit = off
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TYPE e AS ENUM ('one');
 CREATE TABLE t (id int PRIMARY KEY, a int, b e) USING nvm;
 INSERT INTO t SELECT i, i, 'one' FROM generate_series(1, 3) i;

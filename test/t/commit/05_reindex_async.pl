@@ -12,17 +12,12 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('reindex');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('reindex', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 nvm.horizon_naptime = 60s
 wal_writer_delay = 10s
 synchronous_commit = off
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, a int) USING nvm;
 CREATE INDEX t_a ON t (a);
 INSERT INTO t SELECT i, i FROM generate_series(1, 100) i;

@@ -12,16 +12,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('notify');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('notify', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 nvm.horizon_naptime = 60s
 wal_writer_delay = 10s
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (how text PRIMARY KEY) USING nvm;
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
 	'BEGIN PERFORM pg_notify(''news'', NEW.how); RETURN NULL; END';

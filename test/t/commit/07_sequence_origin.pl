@@ -14,18 +14,14 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('sequence');
-$node->init(simulate => 1);
-
 # nothing else shall flush WAL
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('sequence', simulate => 1, conf => <<CONF, extension => 0);
 autovacuum = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
 nvm.redo_limit = 0
 max_replication_slots = 10
 CONF
-$node->start;
 
 # Ways to store a number of sequence S in nvm table T; each statement that
 # prints something prints the number.

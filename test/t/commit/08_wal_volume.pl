@@ -15,18 +15,13 @@ use Test::More;
 
 my $commits = NvmTest::is_long() ? 20000 : 3000;
 
-my $node = NvmTest->new('wal');
-$node->init(checksums => 0);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('wal', checksums => 0, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 checkpoint_timeout = 1h
 nvm.redo_limit = 0
 fsync = on
 wal_sync_method = fdatasync
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE plain (id int, v int, t text) USING nvm;
 CREATE TABLE indexed (id int PRIMARY KEY, v int, t text, note int DEFAULT 0) USING nvm;
 CREATE INDEX ON indexed (t);

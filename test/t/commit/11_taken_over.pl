@@ -13,15 +13,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 restart_after_crash = off
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, a int) USING nvm;
 INSERT INTO t SELECT i, i FROM generate_series(1, 6) i;
 SQL

@@ -17,12 +17,7 @@ use NvmTest;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('ends');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nrestart_after_crash = off");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('ends', conf => "autovacuum = off\nrestart_after_crash = off", sql => <<SQL);
 SET default_table_access_method = nvm;
 CREATE TABLE parent (id int PRIMARY KEY, b int);
 CREATE INDEX ON parent (b);

@@ -12,11 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-my $node = NvmTest->new('standbys');
-$node->init(allows_streaming => 1);
-$node->append_conf('postgresql.conf', "autovacuum = off\nnvm.horizon_naptime = 20\n");
-$node->start;
-$node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('standbys', allows_streaming => 1, conf => "autovacuum = off\nnvm.horizon_naptime = 20\n", sql => q(
 	CREATE TABLE n (id int) USING nvm; CREATE TABLE h (id int) USING heap));
 my $shown = 'SELECT ignored_standbys FROM nvm.pool';
 my $warning = qr/WARNING:  synchronous_standby_names \("([^\n]*)"\) is ignored by transactions that write nvm tables alone/;

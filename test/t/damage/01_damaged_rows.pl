@@ -12,13 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('damaged');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->append_conf('postgresql.conf', 'nvm.ignore_damage = on');
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('damaged', conf => "autovacuum = off\nnvm.ignore_damage = on\n", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, body text) USING nvm;
 INSERT INTO t SELECT i, repeat('x', 50) FROM generate_series(1, 10) i;
 CREATE TABLE u (id int PRIMARY KEY, body text) USING nvm;

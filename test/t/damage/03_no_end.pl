@@ -12,13 +12,9 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('no_end');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-# t/damage/02_first_look is about the first look at a block, which finds these: here about what guards who is beyond it
-$node->append_conf('postgresql.conf', 'nvm.ignore_damage = on');
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+# The first look at a block finds these (t/damage/02_first_look).  With nvm.ignore_damage
+# this test is about what guards a process that has come beyond it.
+my $node = NvmTest->start_new('no_end', conf => "autovacuum = off\nnvm.ignore_damage = on\n");
 
 my @stamps = qw(end_slot end_counter end_future begin_slot);
 my @chains = qw(forth back);

@@ -15,12 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $rows = 3000;
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('main', conf => 'autovacuum = off', sql => <<SQL);
 CREATE TABLE t (k int, b text) USING nvm;
 CREATE INDEX t_k ON t USING nvm_btree (k);
 INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, $rows) i;

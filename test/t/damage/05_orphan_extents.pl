@@ -12,12 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('main', conf => 'autovacuum = off', sql => <<'SQL');
 CREATE TABLE t (id int, big text) USING nvm;
 CREATE TABLE damaged (id int, big text) USING nvm;
 ALTER TABLE damaged ALTER big SET STORAGE EXTERNAL;

@@ -17,12 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $rows = 1500;
-my $node = NvmTest->new('fuzz');
-$node->init;
-$node->append_conf('postgresql.conf', "statement_timeout = '30s'");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('fuzz', conf => "statement_timeout = '30s'", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, body text) USING nvm;
 INSERT INTO t SELECT i, md5(i::text) || repeat('x', i % 300) FROM generate_series(1, $rows) i;
 UPDATE t SET body = body || '!' WHERE id % 3 = 0;

@@ -10,12 +10,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('pipeline');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nallow_in_place_tablespaces = on\n");
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('pipeline', conf => "autovacuum = off\nallow_in_place_tablespaces = on\n", sql => <<'SQL');
 CREATE TABLESPACE there LOCATION '';
 SQL
 

@@ -9,12 +9,7 @@ use warnings;
 use NvmTest;
 use Test::More;
 
-my $node = NvmTest->new('lock_order');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nallow_in_place_tablespaces = on\n");
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('lock_order', conf => "autovacuum = off\nallow_in_place_tablespaces = on\n", sql => <<'SQL');
 CREATE TABLESPACE there LOCATION '';
 SQL
 

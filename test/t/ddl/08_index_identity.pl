@@ -10,11 +10,7 @@ use warnings;
 use NvmTest;
 use Test::More;
 
-my $node = NvmTest->new('identity');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
-$node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('identity', conf => "autovacuum = off\n", sql => q(
 	CREATE TABLE t (id int, v text) USING nvm;
 	INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) g;
 	CREATE INDEX in_file ON t USING btree (id);

@@ -11,12 +11,9 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
 # with wal_level = minimal PostgreSQL 15 loses the init forks of a new database's
 # UNLOGGED indexes in a crash, whatever the tables' access method
-$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\nwal_level = replica\nmax_prepared_transactions = 5\nnvm.pool_max_size = 1GB\n");
-$node->start;
+my $node = NvmTest->start_new('main', conf => "allow_in_place_tablespaces = on\nautovacuum = off\nwal_level = replica\nmax_prepared_transactions = 5\nnvm.pool_max_size = 1GB\n", extension => 0);
 
 my $fill = <<SQL;
 CREATE EXTENSION pg_nvm;

@@ -11,11 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+my $node = NvmTest->start_new('main', conf => "autovacuum = off\n");
 # the same with both access methods: what heap does is what is expected
 foreach my $am (qw(nvm heap))
 {

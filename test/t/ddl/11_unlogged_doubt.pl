@@ -13,12 +13,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('main', conf => "autovacuum = off\n", sql => <<SQL);
 CREATE UNLOGGED TABLE u (id int PRIMARY KEY, b text) USING nvm;
 CREATE INDEX u_ours ON u USING nvm_btree (b, id);
 CREATE INDEX u_rebuilt ON u USING nvm_btree (id, b) WITH (persistence = none);

@@ -11,10 +11,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "allow_in_place_tablespaces = on\nautovacuum = off\nmax_prepared_transactions = 5\n");
-$node->start;
+my $node = NvmTest->start_new('main', conf => "allow_in_place_tablespaces = on\nautovacuum = off\nmax_prepared_transactions = 5\n", extension => 0);
 
 my $used = 'SELECT used - size / 1024 FROM nvm.pool';
 my $orphans = 'SELECT count(*) FROM nvm.relations WHERE NOT ended AND relation IS NULL '

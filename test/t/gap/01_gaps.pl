@@ -15,15 +15,10 @@ use Test::More;
 
 my $accounts = 300;
 
-my $node = NvmTest->new('gaps');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('gaps', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 nvm.collect_gaps = off
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE ack (client int, n int) USING nvm;
 CREATE TABLE account (id int PRIMARY KEY, balance int, owner text) USING nvm;
 -- entries that its WAL keeps and takes back on its own, and none of those

@@ -12,18 +12,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 restart_after_crash = off
 nvm.collect_gaps = off
 nvm.horizon_naptime = 10
 nvm.failpoint = ''
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, pad text) USING nvm;
 INSERT INTO t SELECT i, 'x' FROM generate_series(1, 5) i;
 SQL

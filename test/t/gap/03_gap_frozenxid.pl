@@ -11,17 +11,12 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 max_prepared_transactions = 5
 nvm.collect_gaps = off
 nvm.horizon_naptime = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int) USING nvm;
 CREATE TABLE x (a int) USING nvm;
 INSERT INTO t SELECT generate_series(1, 5);

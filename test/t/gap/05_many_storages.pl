@@ -12,17 +12,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF);
 autovacuum = off
 restart_after_crash = off
 nvm.horizon_naptime = 10
 max_locks_per_transaction = 256
 CONF
-$node->start;
 my $make = q[DO $$BEGIN FOR i IN 1 .. 100 LOOP EXECUTE format('CREATE TABLE f%s (i int) USING nvm', i); END LOOP; END$$];
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 $node->safe_psql('postgres', $make);
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE t (id int) USING nvm;

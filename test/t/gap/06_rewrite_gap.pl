@@ -11,17 +11,12 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 2
 nvm.horizon_naptime = 20ms
 nvm.failpoint = 'gap-swept:sleep=1'
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, large text) USING nvm;
 ALTER TABLE t ALTER large SET STORAGE EXTERNAL;
 INSERT INTO t SELECT i, (SELECT string_agg(md5(i || ' ' || j), '') FROM generate_series(1, 1000) j) FROM generate_series(1, 4) i;

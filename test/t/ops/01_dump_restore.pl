@@ -12,10 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('dump');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
+my $node = NvmTest->start_new('dump', conf => 'autovacuum = off', extension => 0);
 my $dir = PostgreSQL::Test::Utils::tempdir();
 local $ENV{PGHOST} = $node->host;
 local $ENV{PGPORT} = $node->port;

@@ -13,10 +13,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('convert');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
+my $node = NvmTest->start_new('convert', conf => 'autovacuum = off', extension => 0);
 local $ENV{PGHOST} = $node->host;
 local $ENV{PGPORT} = $node->port;
 my $file   = PostgreSQL::Test::Utils::tempdir() . '/dump';

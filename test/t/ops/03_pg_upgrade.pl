@@ -15,11 +15,7 @@ use Test::More;
 my ($bindir) = run_command([ 'pg_config', '--bindir' ]);
 plan skip_all => 'no pg_upgrade' unless -x "$bindir/pg_upgrade";
 
-my $old = NvmTest->new('old');
-$old->init;
-$old->start;
-$old->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $old = NvmTest->start_new('old', sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, b text) USING nvm;
 INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 1000) i;
 CREATE TABLE h (id int PRIMARY KEY) USING heap;

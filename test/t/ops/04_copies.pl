@@ -22,13 +22,8 @@ sub make_node
 {
 	my ($name, %params) = @_;
 	my $conf = delete $params{conf} // '';
-	my $node = NvmTest->new($name);
-
-	$node->init(checksums => 0, %params);
-	$node->append_conf('postgresql.conf', "nvm.pool_max_size = '512MB'\nautovacuum = off\n$conf");
-	$node->start;
-	$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+	my $node = NvmTest->start_new($name, checksums => 0, %params,
+		conf => "nvm.pool_max_size = '512MB'\nautovacuum = off\n$conf", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, body text) USING nvm;
 INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 1000) i;
 CREATE TABLE h (id int PRIMARY KEY);

@@ -18,9 +18,7 @@ $pub->init(allows_streaming => 'logical');
 $pub->append_conf('postgresql.conf', "logical_decoding_work_mem = 64kB\nmax_prepared_transactions = 10\nlog_statement = none\nautovacuum = off");
 $pub->start;
 
-my $sub = NvmTest->new('subscriber');
-$sub->init(simulate => 1);
-$sub->append_conf('postgresql.conf', <<CONF);
+my $sub = NvmTest->start_new('subscriber', simulate => 1, conf => <<CONF, extension => 0);
 max_logical_replication_workers = 8
 max_sync_workers_per_subscription = 2
 max_worker_processes = 20
@@ -28,7 +26,6 @@ max_replication_slots = 10
 wal_retrieve_retry_interval = 100ms
 max_prepared_transactions = 10
 CONF
-$sub->start;
 
 my $tables = <<SQL;
 CREATE TABLE acc (id int PRIMARY KEY, balance int, note text);

@@ -12,11 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('settings');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+my $node = NvmTest->start_new('settings', conf => 'autovacuum = off');
 my $doc     = "$FindBin::RealBin/../../../doc";
 my $readme  = slurp_file("$doc/settings.md");
 my $of_views = slurp_file("$doc/monitoring.md");

@@ -14,18 +14,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('maintenance');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('maintenance', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 autovacuum_naptime = 1s
 max_parallel_maintenance_workers = 2
 min_parallel_index_scan_size = 0
 maintenance_work_mem = 64MB
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE FUNCTION held(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
 	'BEGIN IF \$1 = 777 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN \$1; END';
 SQL

@@ -11,12 +11,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('inspection');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nautovacuum_naptime = 1s\nlog_autovacuum_min_duration = 0");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('inspection', conf => "autovacuum = off\nautovacuum_naptime = 1s\nlog_autovacuum_min_duration = 0", sql => <<SQL);
 -- the indexes that these extensions know
 SET nvm.default_index_method = btree;
 CREATE TABLE t (id int PRIMARY KEY, v int, s text) USING nvm;

@@ -26,14 +26,8 @@ sub patch_output
 sub make_node
 {
 	my ($name, %params) = @_;
-	my $node = NvmTest->new($name);
-
-	$node->init(%params);
-	# on a slow machine it would come in the midst of what fills the pool
-	$node->append_conf('postgresql.conf', 'autovacuum = off');
-	$node->start;
-	$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+	# on a slow machine autovacuum would come in the midst of what fills the pool
+	my $node = NvmTest->start_new($name, %params, conf => 'autovacuum = off', sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, body text) USING nvm;
 INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, $rows) i;
 CREATE TABLE h (id int PRIMARY KEY);

@@ -12,11 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('name');
-$node->init(pool => 'pg_nvm', allows_streaming => 1);
-$node->append_conf('postgresql.conf', "nvm.pool_max_size = '512MB'\nautovacuum = off\nrestart_after_crash = on\n");
-$node->start;
-$node->safe_psql('postgres', q(CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('name', pool => 'pg_nvm', allows_streaming => 1, conf => "nvm.pool_max_size = '512MB'\nautovacuum = off\nrestart_after_crash = on\n", sql => q(
 	CREATE TABLE t (id int PRIMARY KEY, v text) USING nvm;
 	INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) g;
 	CREATE ROLE plain;
@@ -147,10 +143,7 @@ whole('after the other one was moved away');
 # ---- another server's pool is not renamed
 
 $node->stop;
-my $thief = NvmTest->new('thief');
-$thief->init(pool => $dir);
-$thief->start;
-$thief->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+my $thief = NvmTest->start_new('thief', pool => $dir);
 $thief->fails_with('CREATE TABLE t (a int) USING nvm', qr/another database cluster|system identifier/, 'of another cluster');
 is(files(), $hidden, 'and keeps its name');
 $thief->stop;

@@ -12,10 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
+my $node = NvmTest->start_new('main', conf => "autovacuum = off\n", extension => 0);
 like($node->log_since_start, qr/a new NVM pool "\Q@{[ $node->pool_file ]}\E" was made\n.*DETAIL:  .*made durable by: /, 'the first start says where the pool is');
 my $dir  = $node->pool_dir;
 my $pool = $node->pool_file;

@@ -11,12 +11,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $main = NvmTest->new('main');
-$main->init(allows_streaming => 1);
-$main->append_conf('postgresql.conf', "autovacuum = off\nnvm.pool_max_size = '512MB'\n");
-$main->start;
-$main->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $main = NvmTest->start_new('main', allows_streaming => 1, conf => "autovacuum = off\nnvm.pool_max_size = '512MB'\n", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, body text) USING nvm;
 INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 1000) i;
 SQL

@@ -20,16 +20,11 @@ use Time::HiRes qw(usleep);
 my ($crashes, $images, $seed) = split /,/, $ENV{NVM_ANY_MOMENT} // (NvmTest::is_long() ? '30,8,1' : '3,4,1');
 note("NVM_ANY_MOMENT=$crashes,$images,$seed");
 
-my $node = NvmTest->new('moment');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('moment', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 10
 nvm.index_rebuild_workers = 1
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE ack (client int, n int) USING nvm;
 -- few rows, updated all the time: chains
 CREATE TABLE hot (id int PRIMARY KEY, n int, pad text) USING nvm;

@@ -17,15 +17,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF);
 autovacuum = off
 restart_after_crash = off
 nvm.horizon_naptime = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 $node->safe_psql('postgres', $NvmTest::pass_time);
 
 sub rows

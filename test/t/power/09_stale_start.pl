@@ -12,16 +12,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', simulate => 1, conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 restart_after_crash = off
 nvm.horizon_naptime = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, pad bytea) USING nvm;
 ALTER TABLE t ALTER pad SET STORAGE EXTERNAL;
 -- one block of rows of a dozen cells, of which some in the middle go

@@ -12,16 +12,12 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $many = 100;
-my $node = NvmTest->new('prepared');
-$node->init(simulate => 1);
-$node->set_conf(
-	max_prepared_transactions => 120,
-	max_connections           => 20,
-	autovacuum                => 'off',
-	'nvm.horizon_naptime'     => 20);
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('prepared', simulate => 1, conf => <<CONF, sql => <<SQL);
+max_prepared_transactions = 120
+max_connections = 20
+autovacuum = off
+nvm.horizon_naptime = 20
+CONF
 CREATE TABLE parent (id int PRIMARY KEY, v int, k int) USING nvm;
 CREATE INDEX ON parent (k);
 CREATE TABLE child (id int REFERENCES parent, n int) USING nvm;

@@ -11,15 +11,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('edges');
-$node->init(simulate => 0);
-$node->set_conf(
-	max_prepared_transactions => 20,
-	autovacuum                => 'off',
-	'nvm.horizon_naptime'     => 20);
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('edges', conf => <<CONF, sql => <<SQL);
+max_prepared_transactions = 20
+autovacuum = off
+nvm.horizon_naptime = 20
+CONF
 CREATE TABLE t (id int PRIMARY KEY, k int, v text) USING nvm;
 CREATE INDEX ON t (k);
 INSERT INTO t SELECT i, i, 'one' FROM generate_series(1, 100) i;

@@ -16,11 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('conflicts');
-$node->init;
-$node->set_conf(max_prepared_transactions => 5, autovacuum => 'off');
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
+my $node = NvmTest->start_new('conflicts', conf => "max_prepared_transactions = 5\nautovacuum = off\n");
 
 my %first = (
 	upd  => "UPDATE parent SET v = v || ' s1' WHERE id = 1",

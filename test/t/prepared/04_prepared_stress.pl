@@ -19,17 +19,13 @@ my $clients = 6;
 my $rounds  = NvmTest::is_long() ? 16 : 4;
 my $seconds = NvmTest::is_long() ? 5 : 2;
 
-my $node = NvmTest->new('stress');
-$node->init(simulate => 1);
-$node->set_conf(
-	max_prepared_transactions => 60,
-	max_connections           => 30,
-	deadlock_timeout          => '50ms',
-	autovacuum_naptime        => '1s',
-	'nvm.horizon_naptime'     => 20);
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('stress', simulate => 1, conf => <<CONF, sql => <<SQL);
+max_prepared_transactions = 60
+max_connections = 30
+deadlock_timeout = 50ms
+autovacuum_naptime = 1s
+nvm.horizon_naptime = 20
+CONF
 CREATE TABLE owner (id int PRIMARY KEY, v int) USING nvm;
 CREATE TABLE n (id int PRIMARY KEY, owner int REFERENCES owner, v bigint, k int) USING nvm;
 CREATE INDEX ON n (k);

@@ -15,15 +15,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 max_prepared_transactions = 5
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, pad text) USING nvm;
 INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 100) i;
 CREATE INDEX i ON t USING nvm_btree (id);

@@ -12,15 +12,10 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY) USING nvm;
 CREATE TABLE h (id int) USING heap;
 ALTER DATABASE template0 ALLOW_CONNECTIONS true;

@@ -16,18 +16,13 @@ use Test::More;
 
 my $rows = 1000;
 
-my $node = NvmTest->new('vacuum');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('vacuum', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
 nvm.horizon_naptime = 20ms
 nvm.default_index_method = btree
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, code text, v int) USING nvm;
 CREATE INDEX t_code ON t (code);
 CREATE TABLE other (a int PRIMARY KEY);

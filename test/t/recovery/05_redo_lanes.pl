@@ -150,10 +150,8 @@ $node->stop;
 
 # ---- no lanes to be had
 
-my $fresh = NvmTest->new('fresh');
-$fresh->init;
-$fresh->start;
-$fresh->safe_psql('postgres', 'CREATE EXTENSION pg_nvm; CREATE TABLE t (k int) USING nvm; CREATE INDEX i ON t USING nvm_btree (k)');
+my $fresh = NvmTest->start_new('fresh');
+$fresh->safe_psql('postgres', 'CREATE TABLE t (k int) USING nvm; CREATE INDEX i ON t USING nvm_btree (k)');
 $fresh->fails_with("SET nvm.failpoint = 'pool-redo-make:error'; INSERT INTO t SELECT 1", qr/failpoint pool-redo-make/, 'the first lanes cannot be made');
 is($fresh->safe_psql('postgres', "SELECT * FROM nvm.check('t', true); SELECT * FROM nvm.check('i'); SELECT * FROM nvm.check_pool()"), '', 'no block is lost by that');
 $fresh->safe_psql('postgres', 'INSERT INTO t SELECT generate_series(1, 2000)');

@@ -14,19 +14,14 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = NvmTest->new('unsettled');
-$node->init;
 # what has not been flushed stays in memory until the crash
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('unsettled', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 bgwriter_lru_maxpages = 0
 checkpoint_timeout = 1h
 nvm.redo_limit = 0
 max_prepared_transactions = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE n (what text PRIMARY KEY, id xid8) USING nvm;
 CREATE TABLE other (a int) USING nvm;
 CREATE TABLE h (what text, id xid8 DEFAULT pg_current_xact_id());

@@ -12,18 +12,15 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('bypassed');
-$node->init;
 # what has not been flushed stays in memory until the crash
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('bypassed', conf => <<CONF);
 autovacuum = off
 bgwriter_lru_maxpages = 0
 checkpoint_timeout = 1h
 nvm.redo_limit = 0
 restart_after_crash = on
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm; CREATE TABLE n (what text) USING nvm; CREATE TABLE h (what text, id xid8)');
+$node->safe_psql('postgres', 'CREATE TABLE n (what text) USING nvm; CREATE TABLE h (what text, id xid8)');
 my $pool = $node->pool_dir;
 
 # A server in which all is well, and one row in n.

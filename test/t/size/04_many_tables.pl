@@ -23,16 +23,12 @@ my $pieces     = 10;
 # times what a heap table takes
 my $ratio      = 2;
 
-my $node = NvmTest->new('many');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('many', conf => <<CONF);
 autovacuum = off
 fsync = off
 max_locks_per_transaction = 256
 max_wal_size = 4GB
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 sub timed
 {

@@ -13,9 +13,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('snapshots');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('snapshots', conf => <<CONF, sql => <<SQL);
 min_parallel_table_scan_size = 0
 min_parallel_index_scan_size = 0
 parallel_setup_cost = 0
@@ -24,9 +22,6 @@ max_parallel_workers = 8
 autovacuum = off
 deadlock_timeout = 100ms
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE n (id int PRIMARY KEY, k int, v int, pad text) USING nvm;
 CREATE INDEX n_k ON n (k);
 CREATE TABLE h (id int PRIMARY KEY, k int, v int, pad text) USING heap;

@@ -18,16 +18,11 @@ my $rows    = 300;
 my $long    = NvmTest::is_long();
 my $seconds = $long ? 90 : 6;
 
-my $node = NvmTest->new('old_snapshot');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('old_snapshot', conf => <<CONF, sql => <<SQL);
 autovacuum_naptime = 1s
 max_connections = 60
 max_prepared_transactions = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE acc (id int PRIMARY KEY, v int, k int, pad text) USING nvm
 	WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50);
 CREATE INDEX acc_k ON acc (k);

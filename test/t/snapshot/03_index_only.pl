@@ -17,20 +17,16 @@ use Test::More;
 
 my $only = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = on;';
 
-my $node = NvmTest->new('index_only');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('index_only', simulate => 1, conf => <<CONF);
 autovacuum = off
 max_prepared_transactions = 5
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
 nvm.horizon_naptime = 10ms
 CONF
-$node->start;
 
 my $looked = q{pg_stat_get_xact_blocks_fetched('t'::regclass)};
 $node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, k int, pad text) USING nvm;
 CREATE INDEX t_id ON t USING nvm_btree (id);
 CREATE INDEX t_k ON t USING btree (k);

@@ -22,9 +22,10 @@ my $seconds   = NvmTest::is_long()             ? 60 : 8;
 my $am        = $ENV{NVM_STRESS_AM}        // 'nvm';
 my $isolation = $ENV{NVM_STRESS_ISOLATION} // 'serializable';
 
-my $node = NvmTest->new('serializable');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+# pair: the two sides of an id never owe together more than they have.  Rows are
+# wide, so that versions lie in many blocks.
+# slot: taken once at most.  on_duty: never empty.
+my $node = NvmTest->start_new('serializable', conf => <<CONF, sql => <<SQL);
 default_transaction_isolation = '$isolation'
 max_connections = 60
 deadlock_timeout = 50ms
@@ -33,13 +34,6 @@ min_parallel_table_scan_size = 0
 parallel_setup_cost = 0
 parallel_tuple_cost = 0
 CONF
-$node->start;
-
-# pair: the two sides of an id never owe together more than they have.  Rows are
-# wide, so that versions lie in many blocks.
-# slot: taken once at most.  on_duty: never empty.
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE pair (id int, side int, v int, pad text, PRIMARY KEY (id, side)) USING $am;
 CREATE INDEX pair_id ON pair (id);
 INSERT INTO pair SELECT i, s, 5, repeat('x', 1500) FROM generate_series(1, 6) i, generate_series(1, 2) s;

@@ -11,14 +11,10 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init(allows_streaming => 'logical');
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', allows_streaming => 'logical', conf => <<CONF);
 autovacuum = off
 nvm.horizon_naptime = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 $node->safe_psql('postgres', $NvmTest::pass_time);
 
 # VACUUM notes a dead version whose row begins in a later block, and looks at it

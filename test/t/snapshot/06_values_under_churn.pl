@@ -18,17 +18,12 @@ use Test::More;
 
 my $seconds = NvmTest::is_long() ? 60 : 8;
 
-my $node = NvmTest->new('churn');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('churn', conf => <<CONF, sql => <<'SQL');
 jit = off
 client_min_messages = warning
 autovacuum = off
 nvm.horizon_naptime = 10ms
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 SET default_table_access_method = nvm;
 CREATE TABLE t (id int PRIMARY KEY, k int, s text, sum text, c text DEFAULT 'c');
 CREATE INDEX ON t (k);

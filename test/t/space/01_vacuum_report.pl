@@ -9,10 +9,8 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('vacuum_report');
-$node->init;
 # an ANALYZE of a catalog by autovacuum would keep rows that are dead
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('vacuum_report', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 autovacuum_naptime = 1s
 autovacuum_vacuum_threshold = 50
@@ -21,9 +19,6 @@ autovacuum_analyze_threshold = 50
 autovacuum_analyze_scale_factor = 0
 log_autovacuum_min_duration = 0
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, v int) USING nvm WITH (autovacuum_enabled = off);
 INSERT INTO t SELECT g, 0 FROM generate_series(1, 5000) g;
 DELETE FROM t WHERE id > 4000;

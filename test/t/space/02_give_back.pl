@@ -12,15 +12,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('give_back');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('give_back', conf => <<CONF);
 autovacuum = off
 autovacuum_naptime = 1s
 autovacuum_vacuum_threshold = 50
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 sub sql  { return $node->safe_psql('postgres', $_[0]); }
 sub used { return sql('SELECT used FROM nvm.pool'); }

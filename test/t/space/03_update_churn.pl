@@ -56,14 +56,10 @@ my @rate;
 my $unbounded = $clients * $part * $version / 1024;
 my $few = $unbounded / ($long ? 16 : 4);
 
-my $node = NvmTest->new('churn');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('churn', conf => <<CONF);
 autovacuum_naptime = 1s
 max_wal_size = 4GB
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 sub pgbench
 {

@@ -10,16 +10,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('barren');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('barren', conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 max_parallel_workers_per_gather = 0
 max_prepared_transactions = 5
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, k int, v int, pad text) USING nvm;
 CREATE INDEX t_k ON t USING nvm_btree (k);
 CREATE FUNCTION scan(OUT n bigint, OUT s bigint, OUT looked bigint) LANGUAGE plpgsql AS

@@ -37,13 +37,9 @@ sub blocks
 
 # ---- fences ----
 
-my $node = NvmTest->new('fences');
-$node->init;
-$node->append_conf('postgresql.conf', 'autovacuum = off');
-$node->start;
+my $node = NvmTest->start_new('fences', conf => 'autovacuum = off');
 my $file = $node->basedir . '/rows';
 $node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int, b text) USING nvm;
 CREATE TABLE x (id int) USING nvm;
 CREATE INDEX x_id ON x USING nvm_btree (id);
@@ -77,12 +73,11 @@ $node->stop;
 
 # A session that finds no room waits for those that were zeroing when it came, and
 # not for those that begin later.
-$node = NvmTest->new('zeroing');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nnvm.persist_method = msync\nnvm.pool_max_size = '512MB'");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+$node = NvmTest->start_new('zeroing', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+nvm.persist_method = msync
+nvm.pool_max_size = '512MB'
+CONF
 CREATE TABLE large (id int, b text) USING nvm;
 ALTER TABLE large ALTER b SET STORAGE EXTERNAL;
 INSERT INTO large SELECT i, repeat('x', 24000000) FROM generate_series(1, 2) i;
@@ -185,13 +180,7 @@ sub crash_at
 {
 	my ($simulate, $place, @images) = @_;
 	my $name = $place =~ s/:.*//r . ($simulate ? ', power' : '');
-	my $node = NvmTest->new($name =~ s/\W+/_/gr);
-
-	$node->init($simulate ? (simulate => 1) : ());
-	$node->append_conf('postgresql.conf', 'autovacuum = off');
-	$node->start;
-	$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+	my $node = NvmTest->start_new($name =~ s/\W+/_/gr, simulate => $simulate, conf => 'autovacuum = off', sql => <<SQL);
 CREATE TABLE t (id int, b text) USING nvm;
 CREATE INDEX t_id ON t USING nvm_btree (id);
 INSERT INTO t SELECT i, 'first' FROM generate_series(1, 20000) i;

@@ -16,12 +16,7 @@ use Test::More;
 
 my $long     = NvmTest::is_long();
 my $sessions = 6;
-my $node     = NvmTest->new('room');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum = off\nrestart_after_crash = on");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('room', conf => "autovacuum = off\nrestart_after_crash = on", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, pad text) USING nvm;
 CREATE TABLE full_up (id int PRIMARY KEY, pad text) USING nvm;
 INSERT INTO t SELECT i, repeat('p', 100) FROM generate_series(1, 20000) i;

@@ -19,18 +19,13 @@ use Time::HiRes qw(usleep);
 
 my $long = NvmTest::is_long();
 my $rows = 4_000;
-my $node = NvmTest->new('space');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('space', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 10
 nvm.horizon_naptime = 20ms
 nvm.collect_gaps = off
 nvm.failpoint = 'gap-mended:sleep=1'
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, v int, pad text) USING nvm;
 INSERT INTO t SELECT i, 0, repeat('p', 100) FROM generate_series(1, $rows) i;
 CREATE TABLE other (id int) USING nvm;

@@ -22,16 +22,11 @@ my $node;
 sub make_server
 {
 	my ($name, %params) = @_;
-	$node = NvmTest->new($name);
-	$node->init(%params);
-	$node->append_conf('postgresql.conf', <<CONF);
+	$node = NvmTest->start_new($name, %params, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 max_prepared_transactions = 10
 nvm.horizon_naptime = 20ms
 CONF
-	$node->start;
-	$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, v int, pad text) USING nvm;
 INSERT INTO t SELECT i, 0, repeat('p', 100) FROM generate_series(1, 200) i;
 CREATE TABLE p (id int PRIMARY KEY, v int, pad text, kept int) USING nvm;

@@ -12,16 +12,11 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('main', conf => <<CONF, sql => <<'SQL');
 autovacuum = off
 restart_after_crash = off
 nvm.horizon_naptime = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
 CREATE EXTENSION pageinspect;
 CREATE PROCEDURE rewrite(tab regclass, n int) LANGUAGE plpgsql AS
 $$BEGIN

@@ -12,12 +12,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('relinked');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', "autovacuum = off\n");
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('relinked', simulate => 1, conf => "autovacuum = off\n", sql => <<SQL);
 CREATE TABLE t (id int PRIMARY KEY, n int) USING nvm;
 INSERT INTO t SELECT i, 0 FROM generate_series(1, 20) i;
 SQL

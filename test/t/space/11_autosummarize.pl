@@ -10,12 +10,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->new('main');
-$node->init;
-$node->append_conf('postgresql.conf', "autovacuum_naptime = 1s\n");
-$node->start;
-$node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pg_nvm;
+my $node = NvmTest->start_new('main', conf => "autovacuum_naptime = 1s\n", sql => <<'SQL');
 CREATE EXTENSION pageinspect;
 CREATE TABLE t (a int, pad text DEFAULT repeat('x', 300)) USING nvm;
 ALTER TABLE t SET (autovacuum_vacuum_threshold = 2000000000, autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2000000000);

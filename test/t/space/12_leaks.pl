@@ -19,17 +19,12 @@ my $times = NvmTest::is_long() ? 10_000 : 500;
 # in the long form are lost in what malloc does, a hundred are not
 my $limit_kb = 1000 + NvmTest::sanitizer_kb();
 
-my $node = NvmTest->new('leaks');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('leaks', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 fsync = off
 nvm.horizon_naptime = 20ms
 max_prepared_transactions = 5
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, v int, t text) USING nvm;
 ALTER TABLE t ALTER t SET STORAGE EXTERNAL;
 INSERT INTO t SELECT i, 0, 'row ' || i FROM generate_series(1, 100) i;

@@ -29,9 +29,8 @@ my $am      = $ENV{NVM_STRESS_AM}      // 'nvm';
 note("NVM_STRESS_SEED=$seed NVM_STRESS_SECONDS=$seconds NVM_STRESS_CLIENTS=$clients");
 srand($seed);
 
-my $node = NvmTest->new('stress');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+# What is rolled back with a storage, or beside one
+my $node = NvmTest->start_new('stress', conf => <<CONF, sql => <<SQL);
 default_table_access_method = heap
 max_connections = 60
 autovacuum_naptime = 1s
@@ -46,11 +45,6 @@ min_parallel_table_scan_size = 0
 parallel_setup_cost = 0
 parallel_tuple_cost = 0
 CONF
-$node->start;
-
-# What is rolled back with a storage, or beside one
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE kept (a int) USING $am;
 BEGIN; CREATE TABLE first (a int) USING $am; INSERT INTO first VALUES (1); COMMIT;
 BEGIN; CREATE TABLE other (a int) USING $am; INSERT INTO first VALUES (666); ROLLBACK;

@@ -21,16 +21,12 @@ my $clients = $long ? 64 : 8;
 my $seconds = $long ? 300 : 8;
 my $rows    = $long ? 1000 : 200;
 
-my $node = NvmTest->new('mixed_soak');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('mixed_soak', conf => <<CONF);
 autovacuum_naptime = 1s
 deadlock_timeout = 100ms
 max_connections = 100
 max_prepared_transactions = 100
 CONF
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
 
 # Locks on accounts are taken in the order of their ids, and on ledger after them.
 # Whoever changes an account shares its holder's key, as foreign keys do, and

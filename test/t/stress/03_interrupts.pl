@@ -28,9 +28,9 @@ my $clients = 6;
 note("NVM_STRESS_SEED=$seed NVM_STRESS_SECONDS=$seconds");
 srand($seed);
 
-my $node = NvmTest->new('interrupts');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+# 40 accounts; noted and noted_heap say what moved.  big holds a large value of
+# each mover, kid a row per transfer under a foreign key.
+my $node = NvmTest->start_new('interrupts', conf => <<CONF, sql => <<SQL);
 max_connections = 40
 deadlock_timeout = 20ms
 autovacuum_naptime = 1s
@@ -39,12 +39,6 @@ min_parallel_table_scan_size = 0
 parallel_setup_cost = 0
 parallel_tuple_cost = 0
 CONF
-$node->start;
-
-# 40 accounts; noted and noted_heap say what moved.  big holds a large value of
-# each mover, kid a row per transfer under a foreign key.
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE acct (id int PRIMARY KEY, balance int NOT NULL, k int NOT NULL, pad text) USING $am;
 CREATE INDEX acct_k ON acct (k);
 INSERT INTO acct SELECT g, 100, g, 'x' FROM generate_series(1, 40) g;

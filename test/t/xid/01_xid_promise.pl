@@ -19,9 +19,7 @@ use Time::HiRes qw(usleep);
 my $step    = 8192;
 my ($crashes, $idle) = NvmTest::is_long() ? (300, 50) : (3, 3);
 
-my $node = NvmTest->new('promise');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('promise', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
@@ -30,9 +28,6 @@ nvm.horizon_naptime = 10s
 track_commit_timestamp = on
 max_prepared_transactions = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE t (id int PRIMARY KEY, v int) USING nvm;
 CREATE TABLE h (id bigint);
 INSERT INTO t SELECT i, 0 FROM generate_series(1, 100) i;

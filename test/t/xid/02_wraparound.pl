@@ -19,18 +19,13 @@ use Test::More;
 my $module = dirname(abs_path($0)) . '/../../tools/nvm_xids';
 my $segment = 1 << 20;
 
-my $node = NvmTest->new('wrap');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('wrap', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 # nor against wraparound
 autovacuum_freeze_max_age = 2000000000
 nvm.horizon_naptime = 50ms
 max_prepared_transactions = 10
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE FUNCTION nvm_test_next_xid(bigint) RETURNS void AS '$module' LANGUAGE C STRICT;
 CREATE TABLE n (id int PRIMARY KEY, v int, t text) USING nvm;
 CREATE TABLE h (id int PRIMARY KEY, v int, t text);

@@ -30,16 +30,11 @@ my %places = (
 		'commit-end'
 	]);
 
-my $node = NvmTest->new('mixed');
-$node->init(simulate => 1);
-$node->append_conf('postgresql.conf', <<CONF);
+my $node = NvmTest->start_new('mixed', simulate => 1, conf => <<CONF, sql => <<SQL);
 autovacuum = off
 wal_writer_delay = 10s
 checkpoint_timeout = 1h
 CONF
-$node->start;
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
 CREATE TABLE n (place text, victim int, v int) USING nvm;
 CREATE TABLE i (place text, victim int, PRIMARY KEY (place, victim)) USING nvm;
 CREATE TABLE h (place text, victim int, id bigint);
