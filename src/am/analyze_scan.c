@@ -16,7 +16,7 @@
 #include "compat/nvm_compat_am.h"
 #include "pgstat.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_visibility.h"
 #include "storage/bufmgr.h"
 #include "utils/backend_status.h"

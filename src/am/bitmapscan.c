@@ -22,7 +22,7 @@
 #include "pgstat.h"
 #include "row/nvm_chain.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 
 /*
  * A bitmap scan of an nvm table was begun since ExecutorStart began, or may

@@ -29,7 +29,7 @@
 #include "nodes/execnodes.h"
 #include "pgstat.h"
 #include "row/nvm_chain.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
 #include "storage/lmgr.h"

@@ -25,7 +25,7 @@
 #include "port/pg_bitutils.h"
 #include "row/nvm_chain.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"
 #include "storage/predicate.h"

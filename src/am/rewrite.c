@@ -34,7 +34,7 @@
 #include "row/nvm_chain.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
 #include "utils/memutils.h"

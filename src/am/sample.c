@@ -22,7 +22,7 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 
 bool
 nvm_scan_sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstate)

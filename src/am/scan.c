@@ -28,7 +28,7 @@
 #include "pool/nvm_allvisible.h"
 #include "pool/nvm_sound.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_visibility.h"
 #include "storage/predicate.h"
 #include "utils/snapmgr.h"

@@ -16,7 +16,7 @@
 #include "replication/logicalworker.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_serializable.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "storage/lockdefs.h"
 #include "storage/nvm_allvisible_set.h"
 #include "storage/nvm_storage_relation.h"

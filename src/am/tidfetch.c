@@ -19,7 +19,7 @@
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_serializable.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
 #include "utils/snapmgr.h"

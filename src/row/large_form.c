@@ -21,7 +21,7 @@
 #include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "utils/memutils.h"
 #include "verify/nvm_verify_block.h"
 

@@ -36,7 +36,7 @@ extern void nvm_large_release(NvmRelState *state, NvmVersion *v);
 extern bool nvm_large_is_kept(NvmRelState *state, const NvmVersion *v);
 /* allocation failed after nvm_form_tuple */
 extern void nvm_large_discard(NvmLargeSet *large);
-/* detoasted values for a slot: see slot.c */
+/* detoasted values for a slot: see tuple_slot.c */
 extern Datum nvm_large_datum(Datum stored, MemoryContext cxt);
 
 extern NvmLargeSet *nvm_large_set_make(NvmRelState *state);

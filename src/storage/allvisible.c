@@ -24,7 +24,7 @@
 #include "pool/nvm_allvisible.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_row_locks.h"
-#include "row/nvm_slot.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
 #include "storage/nvm_allvisible_set.h"

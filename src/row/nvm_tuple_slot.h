@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
- * nvm_slot.h
+ * nvm_tuple_slot.h
  *	  The tuple slot of nvm tables.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef NVM_SLOT_H
-#define NVM_SLOT_H
+#ifndef NVM_TUPLE_SLOT_H
+#define NVM_TUPLE_SLOT_H
 
 #include "executor/tuptable.h"
 #include "pool/nvm_poison.h"
@@ -87,4 +87,4 @@ nvm_slot_set(TupleTableSlot *slot, NvmRelState *state, Oid relid, NvmVersion *v,
 	nslot->state = state;
 }
 
-#endif							/* NVM_SLOT_H */
+#endif							/* NVM_TUPLE_SLOT_H */

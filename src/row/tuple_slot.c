@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * slot.c
+ * tuple_slot.c
  *	  TTSOpsNvm: tuple slots whose tuple lies in the pool.
  *
  * A slot points to the version itself.  There is no pin: a version that a
@@ -27,8 +27,8 @@
 #include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
 #include "row/nvm_relation.h"
-#include "row/nvm_slot.h"
 #include "row/nvm_space.h"
+#include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
