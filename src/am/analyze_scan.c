@@ -117,7 +117,7 @@ nvm_scan_analyze_next_tuple(TableScanDesc sscan, TransactionId OldestXmin,
 		if (sample_it)
 		{
 			*liverows += 1;
-			nvm_slot_set(slot, scan->state, scan->relid, v, scan->blk, cell);
+			nvm_tts_set(slot, scan->state, scan->relid, v, scan->blk, cell);
 			return true;
 		}
 	}

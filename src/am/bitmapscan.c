@@ -115,9 +115,9 @@ nvm_bitmap_next_hit(NvmScanDesc scan, TupleTableSlot *slot)
 	hit = &scan->hits[scan->next_hit++];
 
 	pgstat_count_heap_fetch(scan->base.rs_rd);
-	nvm_slot_set(slot, scan->state, scan->relid, hit->v,
-				 ItemPointerGetBlockNumber(&hit->tid),
-				 ItemPointerGetOffsetNumber(&hit->tid));
+	nvm_tts_set(slot, scan->state, scan->relid, hit->v,
+				ItemPointerGetBlockNumber(&hit->tid),
+				ItemPointerGetOffsetNumber(&hit->tid));
 	return true;
 }
 

@@ -90,8 +90,8 @@ static bool
 nvm_build_form(NvmIndexBuild *build, NvmVersion *v, uint64 ref)
 {
 	MemoryContextReset(build->econtext->ecxt_per_tuple_memory);
-	nvm_slot_set(build->slot, build->scan->state, build->scan->relid, v,
-				 NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
+	nvm_tts_set(build->slot, build->scan->state, build->scan->relid, v,
+				NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
 
 	if (build->predicate != NULL && !ExecQual(build->predicate, build->econtext))
 		return false;

@@ -172,8 +172,8 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 
 	if (unread)
 		nvm_allvisible_consider(fetch->head.state, blk);
-	nvm_slot_set(slot, fetch->head.state, fetch->relid, v,
-				 ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
+	nvm_tts_set(slot, fetch->head.state, fetch->relid, v,
+				ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
 	return true;
 }
 

@@ -128,7 +128,7 @@ rewrite_deform(RewriteState *rw, NvmVersion *v, uint32 blk, uint32 off)
 {
 	TupleDesc	desc = RelationGetDescr(rw->new);
 
-	nvm_slot_store(rw->slot, rw->old, v, blk, off);
+	nvm_tts_store(rw->slot, rw->old, v, blk, off);
 	slot_getallattrs(rw->slot);
 	for (int i = 0; i < desc->natts; i++)
 	{

@@ -113,7 +113,7 @@ nvm_scan_sample_next_tuple(TableScanDesc sscan, struct SampleScanState *scanstat
 		if (!nvm_scan_visible(scan, v))
 			continue;
 
-		nvm_slot_set(slot, scan->state, scan->relid, v, scan->blk, cell);
+		nvm_tts_set(slot, scan->state, scan->relid, v, scan->blk, cell);
 		pgstat_count_heap_getnext(sscan->rs_rd);
 		return true;
 	}

@@ -332,7 +332,7 @@ nvm_scan_getnext(NvmScanDesc scan, ScanDirection direction, TupleTableSlot *slot
 		if (!nvm_scan_visible(scan, v))
 			continue;
 
-		nvm_slot_set(slot, scan->state, scan->relid, v, scan->blk, cell);
+		nvm_tts_set(slot, scan->state, scan->relid, v, scan->blk, cell);
 		if (unlikely(scan->base.rs_nkeys > 0) &&
 			!nvm_scan_keys_match(&scan->base, slot))
 			continue;

@@ -60,7 +60,7 @@ nvm_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 	if (!visible)
 		return false;
 
-	nvm_slot_set(slot, state, RelationGetRelid(rel), v, blk, off);
+	nvm_tts_set(slot, state, RelationGetRelid(rel), v, blk, off);
 	return true;
 }
 

@@ -135,7 +135,7 @@ insert_row(Relation rel, TupleTableSlot *slot, CommandId cid,
 	nvm_new_fill(cache, &nv, 0, link, 0, insert_flags(rel), cid, xid, stamp);
 	nvm_flush(nvm_block(cache->state, nv.blk), NVM_BLOCK_HEADER_SIZE);
 
-	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
+	nvm_tts_written(slot, rel, nv.v, nv.blk, nv.off);
 	nvm_new_announce(rel, &nv);
 }
 
@@ -218,7 +218,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 		if (nv.blk != last_blk && last_blk != InvalidBlockNumber)
 			nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
 		last_blk = nv.blk;
-		nvm_slot_written(slots[i], rel, nv.v, nv.blk, nv.off);
+		nvm_tts_written(slots[i], rel, nv.v, nv.blk, nv.off);
 		nvm_new_announce(rel, &nv);
 	}
 	if (last_blk != InvalidBlockNumber)

@@ -20,13 +20,13 @@ extern const TupleTableSlotOps TTSOpsNvm;
 
 /* store a version in a slot made with TTSOpsNvm: zero-copy, no pin: valid as
  * long as the snapshot that found it, or until the transaction ends */
-extern void nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
-						   uint32 blk, uint32 off);
+extern void nvm_tts_store(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+						  uint32 blk, uint32 off);
 
 /* the slot's contents were just written as v: sets tts_tid and tts_tableOid,
  * and gives it v's system columns */
-extern void nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
-							 uint32 blk, uint32 off);
+extern void nvm_tts_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
+							uint32 blk, uint32 off);
 
 /*
  * States of the slot:
@@ -49,20 +49,20 @@ typedef struct NvmTupleTableSlot
 
 #define TTS_IS_NVM(slot)		((slot)->tts_ops == &TTSOpsNvm)
 
-extern void nvm_slot_reset(TupleTableSlot *slot);
+extern void nvm_tts_reset(TupleTableSlot *slot);
 
 static inline bool
-nvm_slot_in_pool(const NvmTupleTableSlot *nslot)
+nvm_tts_in_pool(const NvmTupleTableSlot *nslot)
 {
 	return nslot->base.tuple == &nslot->base.tupdata;
 }
 
 /*
- * Store a version.  The work of nvm_slot_store, for callers that scan.
+ * Store a version.  The work of nvm_tts_store, for callers that scan.
  */
 static inline void
-nvm_slot_set(TupleTableSlot *slot, NvmRelState *state, Oid relid, NvmVersion *v,
-			 uint32 blk, uint32 off)
+nvm_tts_set(TupleTableSlot *slot, NvmRelState *state, Oid relid, NvmVersion *v,
+			uint32 blk, uint32 off)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 	HeapTuple	tuple = &nslot->base.tupdata;
@@ -71,7 +71,7 @@ nvm_slot_set(TupleTableSlot *slot, NvmRelState *state, Oid relid, NvmVersion *v,
 	NVM_ASSERT_NOT_FREE(v);
 
 	if (unlikely(TTS_SHOULDFREE(slot) || nslot->large_cxt != NULL))
-		nvm_slot_reset(slot);
+		nvm_tts_reset(slot);
 
 	slot->tts_flags &= ~TTS_FLAG_EMPTY;
 	slot->tts_nvalid = 0;

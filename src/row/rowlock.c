@@ -685,10 +685,10 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 
 	if (nvm_tid_exists(state, ItemPointerGetBlockNumber(tid),
 					   ItemPointerGetOffsetNumber(tid)))
-		nvm_slot_store(slot, rel,
-					   nvm_cell(state, ItemPointerGetBlockNumber(tid),
-								ItemPointerGetOffsetNumber(tid)),
-					   ItemPointerGetBlockNumber(tid),
-					   ItemPointerGetOffsetNumber(tid));
+		nvm_tts_store(slot, rel,
+					  nvm_cell(state, ItemPointerGetBlockNumber(tid),
+							   ItemPointerGetOffsetNumber(tid)),
+					  ItemPointerGetBlockNumber(tid),
+					  ItemPointerGetOffsetNumber(tid));
 	return result;
 }

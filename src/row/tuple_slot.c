@@ -57,7 +57,7 @@ tts_nvm_release(TupleTableSlot *slot)
  * Give back what the slot owns; leaves its fields for the caller to set.
  */
 void
-nvm_slot_reset(TupleTableSlot *slot)
+nvm_tts_reset(TupleTableSlot *slot)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
@@ -79,7 +79,7 @@ tts_nvm_clear(TupleTableSlot *slot)
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
 	if (unlikely(TTS_SHOULDFREE(slot) || nslot->large_cxt != NULL))
-		nvm_slot_reset(slot);
+		nvm_tts_reset(slot);
 
 	slot->tts_nvalid = 0;
 	slot->tts_flags |= TTS_FLAG_EMPTY;
@@ -93,7 +93,7 @@ tts_nvm_clear(TupleTableSlot *slot)
  * Replace the columns from `first` on that are stored outside the tuple.
  */
 static pg_noinline void
-nvm_slot_resolve(TupleTableSlot *slot, int first)
+nvm_tts_resolve(TupleTableSlot *slot, int first)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
@@ -120,8 +120,8 @@ tts_nvm_getsomeattrs(TupleTableSlot *slot, int natts)
 
 	TTSOpsHeapTuple.getsomeattrs(slot, natts);
 	if (unlikely((nslot->base.tuple->t_data->t_infomask & HEAP_HASEXTERNAL) &&
-				 nvm_slot_in_pool(nslot)))
-		nvm_slot_resolve(slot, first);
+				 nvm_tts_in_pool(nslot)))
+		nvm_tts_resolve(slot, first);
 }
 
 /*
@@ -130,7 +130,7 @@ tts_nvm_getsomeattrs(TupleTableSlot *slot, int natts)
  * when it is updated, and a new version must not look locked by it.
  */
 static TransactionId
-nvm_slot_xmax(NvmTupleTableSlot *nslot)
+nvm_tts_xmax(NvmTupleTableSlot *nslot)
 {
 	NvmVersion *v = nslot->version;
 	uint64		end = nvm_load(&v->end);
@@ -176,7 +176,7 @@ tts_nvm_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MinTransactionIdAttributeNumber:
 			return TransactionIdGetDatum(nslot->version->tuple.xmin);
 		case MaxTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(nvm_slot_xmax(nslot));
+			return TransactionIdGetDatum(nvm_tts_xmax(nslot));
 		case MinCommandIdAttributeNumber:
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(nslot->version->tuple.cid);
@@ -216,10 +216,10 @@ tts_nvm_is_current_xact_tuple(TupleTableSlot *slot)
  * Has the slot a tuple, and one that may be handed out as it is?
  */
 static inline bool
-nvm_slot_has_plain_tuple(NvmTupleTableSlot *nslot)
+nvm_tts_has_plain_tuple(NvmTupleTableSlot *nslot)
 {
 	return nslot->base.tuple != NULL &&
-		!(nvm_slot_in_pool(nslot) && HeapTupleHasExternal(nslot->base.tuple));
+		!(nvm_tts_in_pool(nslot) && HeapTupleHasExternal(nslot->base.tuple));
 }
 
 /*
@@ -227,14 +227,14 @@ nvm_slot_has_plain_tuple(NvmTupleTableSlot *nslot)
  * of the pool, and whose header shows what the system columns show.
  */
 static HeapTuple
-nvm_slot_form_copy(TupleTableSlot *slot)
+nvm_tts_form_copy(TupleTableSlot *slot)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 	HeapTuple	tuple = nslot->base.tuple;
 	HeapTuple	copy;
 	NvmVersion *v = nslot->version;
 
-	if (nvm_slot_has_plain_tuple(nslot))
+	if (nvm_tts_has_plain_tuple(nslot))
 		copy = heap_copytuple(tuple);
 	else
 	{
@@ -249,7 +249,7 @@ nvm_slot_form_copy(TupleTableSlot *slot)
 	if (v != NULL)
 	{
 		HeapTupleHeader th = copy->t_data;
-		TransactionId xmax = nvm_slot_xmax(nslot);
+		TransactionId xmax = nvm_tts_xmax(nslot);
 		uint64		begin = nvm_load(&v->begin);
 
 		copy->t_self = slot->tts_tid;
@@ -272,12 +272,12 @@ nvm_slot_form_copy(TupleTableSlot *slot)
  * until the slot is cleared: values of its columns may have been handed out.
  */
 static void
-nvm_slot_own_tuple(TupleTableSlot *slot)
+nvm_tts_own_tuple(TupleTableSlot *slot)
 {
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 	MemoryContext oldcontext = MemoryContextSwitchTo(slot->tts_mcxt);
 
-	nslot->base.tuple = nvm_slot_form_copy(slot);
+	nslot->base.tuple = nvm_tts_form_copy(slot);
 	MemoryContextSwitchTo(oldcontext);
 	nslot->version = NULL;
 
@@ -297,7 +297,7 @@ tts_nvm_materialize(TupleTableSlot *slot)
 	if (TTS_SHOULDFREE(slot))
 		return;
 
-	nvm_slot_own_tuple(slot);
+	nvm_tts_own_tuple(slot);
 	if (nslot->large_cxt != NULL)
 	{
 		MemoryContextDelete(nslot->large_cxt);
@@ -313,11 +313,11 @@ tts_nvm_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 	MemoryContext oldcontext;
 	HeapTuple	tuple;
 
-	if (TTS_IS_NVM(srcslot) && nvm_slot_in_pool(nsrc))
+	if (TTS_IS_NVM(srcslot) && nvm_tts_in_pool(nsrc))
 	{
-		nvm_slot_set(dstslot, nsrc->state, srcslot->tts_tableOid, nsrc->version,
-					 ItemPointerGetBlockNumber(&srcslot->tts_tid),
-					 ItemPointerGetOffsetNumber(&srcslot->tts_tid));
+		nvm_tts_set(dstslot, nsrc->state, srcslot->tts_tableOid, nsrc->version,
+					ItemPointerGetBlockNumber(&srcslot->tts_tid),
+					ItemPointerGetOffsetNumber(&srcslot->tts_tid));
 		return;
 	}
 
@@ -339,8 +339,8 @@ tts_nvm_get_heap_tuple(TupleTableSlot *slot)
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
 	Assert(!TTS_EMPTY(slot));
-	if (!nvm_slot_has_plain_tuple(nslot))
-		nvm_slot_own_tuple(slot);
+	if (!nvm_tts_has_plain_tuple(nslot))
+		nvm_tts_own_tuple(slot);
 
 	return nslot->base.tuple;
 }
@@ -349,7 +349,7 @@ static HeapTuple
 tts_nvm_copy_heap_tuple(TupleTableSlot *slot)
 {
 	Assert(!TTS_EMPTY(slot));
-	return nvm_slot_form_copy(slot);
+	return nvm_tts_form_copy(slot);
 }
 
 /* the slot stays as it is, and what it holds outside its tuple is copied once */
@@ -359,7 +359,7 @@ tts_nvm_copy_minimal_tuple(NVM_COPY_MINIMAL_ARGS)
 	NvmTupleTableSlot *nslot = (NvmTupleTableSlot *) slot;
 
 	Assert(!TTS_EMPTY(slot));
-	if (nvm_slot_has_plain_tuple(nslot))
+	if (nvm_tts_has_plain_tuple(nslot))
 		return NvmMinimalFromHeap(nslot->base.tuple);
 	slot_getallattrs(slot);
 	return NvmFormMinimal(slot);
@@ -388,10 +388,10 @@ const TupleTableSlotOps TTSOpsNvm = {
  * long as the snapshot that found it, or until the transaction ends.
  */
 void
-nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
-			   uint32 off)
+nvm_tts_store(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
+			  uint32 off)
 {
-	nvm_slot_set(slot, nvm_rel(rel), RelationGetRelid(rel), v, blk, off);
+	nvm_tts_set(slot, nvm_rel(rel), RelationGetRelid(rel), v, blk, off);
 }
 
 /*
@@ -399,8 +399,8 @@ nvm_slot_store(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
  * system columns are v's from now on, its contents remain.  For RETURNING.
  */
 void
-nvm_slot_written(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
-				 uint32 off)
+nvm_tts_written(TupleTableSlot *slot, Relation rel, NvmVersion *v, uint32 blk,
+				uint32 off)
 {
 	ItemPointerSet(&slot->tts_tid, blk, off);
 	slot->tts_tableOid = RelationGetRelid(rel);

@@ -458,7 +458,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
 
 	nvm_ssi_ended(rel, otid, &roottid);
-	nvm_slot_written(slot, rel, nv.v, nv.blk, nv.off);
+	nvm_tts_written(slot, rel, nv.v, nv.blk, nv.off);
 	nvm_new_announce(rel, &nv);
 	NvmCountUpdate(rel, !*new_root);
 	return TM_Ok;
