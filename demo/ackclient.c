@@ -200,7 +200,7 @@ static bool
 run_statement(PGconn *conn, const char *name, int nparams, const long *params,
 			  const char *expect)
 {
-	char		text[4][24];
+	char		digits[4][24];
 	const char *values[4];
 	PGresult   *res;
 	ExecStatusType status;
@@ -208,8 +208,8 @@ run_statement(PGconn *conn, const char *name, int nparams, const long *params,
 
 	for (int i = 0; i < nparams; i++)
 	{
-		snprintf(text[i], sizeof(text[i]), "%ld", params[i]);
-		values[i] = text[i];
+		snprintf(digits[i], sizeof(digits[i]), "%ld", params[i]);
+		values[i] = digits[i];
 	}
 	res = PQexecPrepared(conn, name, nparams, values, NULL, NULL, 0);
 	status = PQresultStatus(res);
@@ -232,19 +232,21 @@ transaction_body(PGconn *conn, const Options *opt, long scale, int client,
 	long		tid = 1 + rand_r(seed) % (10 * scale);
 	long		bid = 1 + rand_r(seed) % scale;
 	long		delta = rand_r(seed) % 10001 - 5000;
+	long		account[] = {aid, delta};
+	long		teller[] = {tid, delta};
+	long		branch[] = {bid, delta};
+	long		history[] = {tid, bid, aid, delta};
+	long		ack[] = {opt->run, client, seq, delta};
 
 	return run_statement(conn, "begin", 0, NULL, "BEGIN") &&
-		run_statement(conn, "account", 2, (long[]) {aid, delta}, "UPDATE 1") &&
-		run_statement(conn, "read", 1, (long[]) {aid}, "SELECT 1") &&
-		run_statement(conn, "teller", 2, (long[]) {tid, delta}, "UPDATE 1") &&
-		run_statement(conn, "branch", 2, (long[]) {bid, delta}, "UPDATE 1") &&
-		run_statement(conn, "history", 4, (long[]) {tid, bid, aid, delta},
-					  "INSERT 0 1") &&
-		run_statement(conn, "ack", 4, (long[]) {opt->run, client, seq, delta},
-					  "INSERT 0 1") &&
+		run_statement(conn, "account", 2, account, "UPDATE 1") &&
+		run_statement(conn, "read", 1, account, "SELECT 1") &&
+		run_statement(conn, "teller", 2, teller, "UPDATE 1") &&
+		run_statement(conn, "branch", 2, branch, "UPDATE 1") &&
+		run_statement(conn, "history", 4, history, "INSERT 0 1") &&
+		run_statement(conn, "ack", 4, ack, "INSERT 0 1") &&
 		(!opt->mixed ||
-		 run_statement(conn, "ack_heap", 3, (long[]) {opt->run, client, seq},
-					   "INSERT 0 1"));
+		 run_statement(conn, "ack_heap", 3, ack, "INSERT 0 1"));
 }
 
 /* One write(2) a line: what a reader of the file sees is whole lines */
