@@ -139,7 +139,11 @@ do_init(const Options *opt)
 	exec_or_die(conn, "SET client_min_messages = warning");
 	exec_or_die(conn, "DROP TABLE IF EXISTS ack, ack_heap");
 	exec_or_die(conn, "DROP SEQUENCE IF EXISTS ack_seq");
-	/* of an nvm table an nvm_btree index: no WAL of its makes a transaction mixed */
+
+	/*
+	 * of an nvm table an nvm_btree index: no WAL of its makes a transaction
+	 * mixed
+	 */
 	snprintf(sql, sizeof(sql),
 			 "CREATE TABLE ack (run int, client int, seq bigint, delta int, "
 			 "drawn bigint, PRIMARY KEY (run, client, seq)) %s %s",
@@ -228,7 +232,7 @@ transaction_body(PGconn *conn, const Options *opt, long scale, int client,
 				 long seq, unsigned *seed)
 {
 	long		aid = 1 + (long) ((double) rand_r(seed) / ((double) RAND_MAX + 1) *
-							  100000.0 * scale);
+								  100000.0 * scale);
 	long		tid = 1 + rand_r(seed) % (10 * scale);
 	long		bid = 1 + rand_r(seed) % scale;
 	long		delta = rand_r(seed) % 10001 - 5000;

@@ -94,8 +94,8 @@ void
 _PG_init(void)
 {
 	/*
-	 * Loaded by a session alone, the handler works just enough to say that the
-	 * library must be preloaded: the pool is mapped by the postmaster.
+	 * Loaded by a session alone, the handler works just enough to say that
+	 * the library must be preloaded: the pool is mapped by the postmaster.
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 	{
@@ -104,8 +104,8 @@ _PG_init(void)
 	}
 
 	/*
-	 * Settings, all of them before the unknown ones are warned of, and before the
-	 * prefix is reserved.
+	 * Settings, all of them before the unknown ones are warned of, and before
+	 * the prefix is reserved.
 	 */
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();
@@ -124,8 +124,8 @@ _PG_init(void)
 	/*
 	 * What PostgreSQL calls at the end of a transaction; inherited by every
 	 * process: nobody may commit without being asked.  Callbacks run in the
-	 * reverse order of their registration, so what other parts have registered
-	 * has run when this one decides.
+	 * reverse order of their registration, so what other parts have
+	 * registered has run when this one decides.
 	 */
 	nvm_xact_register_callbacks();
 

@@ -132,7 +132,7 @@ describe(const PoolFile *file, const Pool *pool)
 {
 	const NvmPoolHeader *h = &file->copy[nvm_header_choose(file->copy, file->problem)];
 	time_t		created = (time_t) ((int64) h->created / USECS_PER_SEC) +
-		(time_t) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+	(time_t) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
 	char		when[128];
 	uint32		nslots = 0;
 	uint32		losers = 0;

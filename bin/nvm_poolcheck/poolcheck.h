@@ -58,7 +58,8 @@ typedef struct PoolSlot
 typedef struct Pool
 {
 	NvmImage	image;
-	NvmPoolHeader header;		/* with the list of crashed incarnations as it will be */
+	NvmPoolHeader header;		/* with the list of crashed incarnations as it
+								 * will be */
 	bool		clean;
 	uint32		incarnation;
 	uint16		marks;			/* of that incarnation's run-time marks; 0: it
@@ -101,6 +102,7 @@ extern void progress_end(void);
 
 /* ends the program if the pool cannot be read, or is in use */
 extern void pool_file_open(PoolFile *file, const char *dir, const char *name);
+
 /* false if there is nothing more to check */
 extern bool pool_file_header(PoolFile *file, NvmPoolHeader *header);
 extern void pool_file_map(PoolFile *file, uint64 bytes);

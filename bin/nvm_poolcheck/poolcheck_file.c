@@ -158,9 +158,9 @@ pool_file_header(PoolFile *file, NvmPoolHeader *header)
  * The medium, or somebody who cut off the file, has taken a page from us.
  */
 static void
-bus_error(int signo, siginfo_t *info, void *context)
+bus_error(int signo, siginfo_t * info, void *context)
 {
-	char		text[MAXPGPATH + 100];
+	char text[	MAXPGPATH + 100];
 	int			n;
 
 	n = snprintf(text, sizeof(text), "nvm_poolcheck: error: could not read NVM pool \"%s\" at offset %llu\n",

@@ -140,7 +140,11 @@ scan_entry(Pool *pool, uint32 id)
 	{
 		snprintf(place, sizeof(place), "directory entry %u", id);
 		found(place, "%s", problem);
-		/* its extents have an owner all the same; what they hold is not looked at */
+
+		/*
+		 * its extents have an owner all the same; what they hold is not
+		 * looked at
+		 */
 		storage->exists = true;
 		return;
 	}
@@ -151,7 +155,10 @@ scan_entry(Pool *pool, uint32 id)
 	else
 		pool->nindexes++;
 
-	/* as many as there are must be the first ones, and those that are counted among them */
+	/*
+	 * as many as there are must be the first ones, and those that are counted
+	 * among them
+	 */
 	for (uint32 i = 0; i < Max(storage->nextents, NVM_DIR_COUNT(entry->counted)); i++)
 	{
 		if (i < storage->room && storage->unit[i] != 0)
@@ -306,7 +313,11 @@ scan_slots(Pool *pool)
 			pool->gaps = true;
 			continue;
 		}
-		/* a crash leaves whole fields, so this is damage, though one copy is enough */
+
+		/*
+		 * a crash leaves whole fields, so this is damage, though one copy is
+		 * enough
+		 */
 		for (int i = 0; i < 2; i++)
 		{
 			if (problem[i] != NULL)

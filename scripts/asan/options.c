@@ -30,7 +30,8 @@ __ubsan_default_options(void)
 	return options ? options : "";
 }
 
-static void __attribute__((constructor))
+static void
+__attribute__((constructor))
 set_report_path(void)
 {
 	const char *path = getenv("NVM_UBSAN_REPORTS");

@@ -105,7 +105,7 @@ pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks, double *roo
 {
 	int			fillfactor = RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR);
 	double		heap_bytes = HEAP_PAGE_BYTES -
-		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 	double		cells = NVM_BLOCK_CELLS * fillfactor / 100.0;
 	RowSizes	sizes = {.equal = true};
 	double		per_block;
@@ -205,7 +205,10 @@ nvm_relation_estimate_size(Relation rel, int32 *attr_widths,
 	if (nblocks > 0)
 		*allvisfrac = Min((double) nvm_dir_entry(state->dir)->all_visible / nblocks, 1.0);
 
-	/* rows by the page are a guess about heap's pages; else blocks were counted */
+	/*
+	 * rows by the page are a guess about heap's pages; else blocks were
+	 * counted
+	 */
 	if (guess && *pages > 0)
 		*tuples = rint(*tuples / *pages * heap_pages);
 	/* where no row is known of, all that is there may have come since */

@@ -224,6 +224,7 @@ static const struct
 	cost_function own;
 	cost_function here;
 }			cost_functions[] =
+
 {
 	{nvm_btree_costestimate, nvm_btree_cost},
 	{btcostestimate, btree_cost},

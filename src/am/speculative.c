@@ -161,7 +161,7 @@ nvm_speculative_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count,
 {
 	MemoryContext context = CurrentMemoryContext;
 	bool		routes = queryDesc->operation == CMD_INSERT &&
-		routes_conflicts(queryDesc->planstate);
+	routes_conflicts(queryDesc->planstate);
 	ListCell   *lc;
 
 	foreach(lc, queryDesc->estate->es_auxmodifytables)

@@ -268,7 +268,11 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 			case NVM_VAC_DEAD_ROOT:
 				found->dead[found->ndead++] = (uint16) cell;
 				found->all_visible = false;
-				/* a few roots are no matter, but one's value can be of any size */
+
+				/*
+				 * a few roots are no matter, but one's value can be of any
+				 * size
+				 */
 				if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0)
 					vac->may_bypass = false;
 				break;
@@ -311,7 +315,8 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	/*
 	 * Space first: what is unlinked below is not free before we have
 	 * committed.  This also sanitizes the block where that is due, which a
-	 * crashed incarnation makes worth the writing: it finds the block suspect.
+	 * crashed incarnation makes worth the writing: it finds the block
+	 * suspect.
 	 */
 	quiet = vacuum_block_is_quiet(block, &found);
 	if (!quiet || nvm_incarnation_crashed(block->alloc_inc))
@@ -339,8 +344,8 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 
 		/*
 		 * No snapshot of ours keeps retired areas from being freed and cut
-		 * anew: the allocation lock does, or the bytes of a row could be taken
-		 * for a version.
+		 * anew: the allocation lock does, or the bytes of a row could be
+		 * taken for a version.
 		 */
 		LWLockAcquire(alloc_lock, LW_SHARED);
 		vacuum_count_block(vac, block, &found);
@@ -491,8 +496,9 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 		/*
 		 * The root's row lock keeps its chain; the version is no one else's.
 		 * Or it was merely not pruned yet when it was noted, and others have
-		 * done it since, freed its cells, which no snapshot of ours keeps them
-		 * from, and cut them anew: then what we look at may be some row's data.
+		 * done it since, freed its cells, which no snapshot of ours keeps
+		 * them from, and cut them anew: then what we look at may be some
+		 * row's data.
 		 */
 		if (!nvm_begin_is_version(begin))
 			continue;

@@ -54,11 +54,11 @@ static bytea *
 nvm_btree_options(Datum reloptions, bool validate)
 {
 	static const relopt_parse_elt elements[] = {
-		{.optname = "fillfactor", .opttype = RELOPT_TYPE_INT,
+		{.optname = "fillfactor",.opttype = RELOPT_TYPE_INT,
 		.offset = offsetof(NvmIndexOptions, fillfactor)},
-		{.optname = "deduplicate_items", .opttype = RELOPT_TYPE_BOOL,
+		{.optname = "deduplicate_items",.opttype = RELOPT_TYPE_BOOL,
 		.offset = offsetof(NvmIndexOptions, deduplicate_items)},
-		{.optname = "persistence", .opttype = RELOPT_TYPE_ENUM,
+		{.optname = "persistence",.opttype = RELOPT_TYPE_ENUM,
 		.offset = offsetof(NvmIndexOptions, persistence)}
 	};
 

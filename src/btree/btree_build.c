@@ -325,7 +325,7 @@ static Sharedsort *
 build_shared_sort(ParallelContext *pcxt, uint64 key, int nparticipants)
 {
 	Sharedsort *sort = (Sharedsort *)
-		shm_toc_allocate(pcxt->toc, tuplesort_estimate_shared(nparticipants));
+	shm_toc_allocate(pcxt->toc, tuplesort_estimate_shared(nparticipants));
 
 	tuplesort_initialize_shared(sort, nparticipants, pcxt->seg);
 	shm_toc_insert(pcxt->toc, key, sort);
@@ -341,10 +341,10 @@ build_fill_shared(BuildLeader *leader, Build *build, bool concurrent,
 {
 	ParallelContext *pcxt = leader->pcxt;
 	BuildShared *shared = (BuildShared *)
-		shm_toc_allocate(pcxt->toc,
-						 add_size(BUFFERALIGN(sizeof(BuildShared)),
-								  table_parallelscan_estimate(build->heap,
-															  leader->snapshot)));
+	shm_toc_allocate(pcxt->toc,
+					 add_size(BUFFERALIGN(sizeof(BuildShared)),
+							  table_parallelscan_estimate(build->heap,
+														  leader->snapshot)));
 
 	memset(shared, 0, sizeof(BuildShared));
 	shared->heapid = RelationGetRelid(build->heap);

@@ -204,7 +204,8 @@ static uint32
 check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 {
 	CheckCursor cursor = {NULL, 0, NULL};
-	IndexTuple	low = NULL;		/* high key of the page before: strict lower bound */
+	IndexTuple	low = NULL;		/* high key of the page before: strict lower
+								 * bound */
 	uint32		left = NVM_INDEX_NONE;
 	uint32		below = NVM_INDEX_NONE;
 	bool		incomplete = false;

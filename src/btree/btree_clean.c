@@ -75,7 +75,7 @@ static int
 form_postings(IndexTuple base, ItemPointer tids, int ntids, IndexTuple *out)
 {
 	Size		keysize = BTreeTupleIsPosting(base) ?
-		BTreeTupleGetPostingOffset(base) : IndexTupleSize(base);
+	BTreeTupleGetPostingOffset(base) : IndexTupleSize(base);
 	int			most = 1;
 	int			n = 0;
 
@@ -412,12 +412,12 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 	NvmIndexCopy *copy = clean->copy;
 
 	/*
-	 * In a unique index equal keys are versions of one row, which go soon, and
-	 * merging is worth it only where there are some.  Keys with nulls are of as
-	 * many rows as in any other index.
+	 * In a unique index equal keys are versions of one row, which go soon,
+	 * and merging is worth it only where there are some.  Keys with nulls are
+	 * of as many rows as in any other index.
 	 */
 	bool		merge = nvm_index_deduplicates(clean->index) &&
-		(equals || clean->nullkey || !clean->index->rd_index->indisunique);
+	(equals || clean->nullkey || !clean->index->rd_index->indisunique);
 
 	if (copy->flags & NVM_INDEX_DELETED)
 		return;

@@ -146,7 +146,11 @@ find_bounds(PlannerInfo *root, IndexPath *path, NvmBoundQuals *bound)
 			bound->quals = lappend(bound->quals, rinfo);
 			if (!is_equality(root, rinfo->clause, index->opfamily[col], &nelems, &isnull))
 				continue;
-			/* of two equalities of a column the one with fewer elements counts */
+
+			/*
+			 * of two equalities of a column the one with fewer elements
+			 * counts
+			 */
 			column_scans = equal ? Min(column_scans, nelems) : nelems;
 			several |= isnull || IsA(rinfo->clause, ScalarArrayOpExpr);
 			equal = true;

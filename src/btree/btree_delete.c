@@ -194,7 +194,10 @@ delete_plan(Relation index, NvmIndexCache *cache, NvmIndexCopy *leaf, DeletePlan
 		if (i + 1 < parent->nitems)
 			return delete_form_parent(cache, parent, i, child->right, plan);
 
-		/* the last child takes the range's end with it, unless it is the only one */
+		/*
+		 * the last child takes the range's end with it, unless it is the only
+		 * one
+		 */
 		if (i > parent->first || plan->nlevels == DELETE_LEVELS)
 			return false;
 		child = parent;

@@ -39,10 +39,12 @@ typedef struct Insertion
 
 	uint32		first;			/* first leaf on which the key could be, if it */
 	uint64		first_version;	/* is checked; NVM_INDEX_NONE otherwise */
-	bool		equals;			/* there may be equal keys, here or to the right */
+	bool		equals;			/* there may be equal keys, here or to the
+								 * right */
 	bool		unique;			/* what the check found */
 
-	uint32		near;			/* leaf on which the place may be, or NVM_INDEX_NONE */
+	uint32		near;			/* leaf on which the place may be, or
+								 * NVM_INDEX_NONE */
 	uint32		blkno;			/* where the entry goes */
 	uint64		version;
 	int			pos;

@@ -34,7 +34,8 @@ typedef struct LoadPage
 	uint32		blkno;
 	uint32		left;
 	IndexTuple	downlink;		/* leads to it, with its low key */
-	Size		full;			/* when its entries take as much it gets no more */
+	Size		full;			/* when its entries take as much it gets no
+								 * more */
 	Size		used;			/* what they do */
 	int			nitems;
 	IndexTuple	item[LOAD_MAX_ITEMS];
@@ -52,7 +53,8 @@ struct NvmIndexLoad
 	int			nkeys;
 	LoadPage   *leaf;			/* NULL: no entry came yet */
 	char	   *image;			/* of the page that is being written */
-	bool		inner;			/* inner levels alone, in blocks that are there */
+	bool		inner;			/* inner levels alone, in blocks that are
+								 * there */
 
 	/* a posting list that is being collected */
 	bool		deduplicate;
@@ -143,7 +145,7 @@ load_new_level(NvmIndexLoad *load, uint32 level)
 {
 	LoadPage   *page = (LoadPage *) palloc0(sizeof(LoadPage));
 	int			fillfactor = level == 0 ? nvm_index_fillfactor(load->index) :
-		BTREE_NONLEAF_FILLFACTOR;
+	BTREE_NONLEAF_FILLFACTOR;
 
 	page->level = level;
 	page->blkno = load_block(load);
@@ -281,8 +283,8 @@ static void
 load_add(NvmIndexLoad *load, LoadPage *page, IndexTuple itup)
 {
 	/*
-	 * What the fillfactor leaves is for insertions, the first of which needs a
-	 * second order word for each entry.
+	 * What the fillfactor leaves is for insertions, the first of which needs
+	 * a second order word for each entry.
 	 */
 	Size		words = page->full < NVM_INDEX_ROOM ? page->nitems * sizeof(uint16) : 0;
 

@@ -491,7 +491,7 @@ nvm_index_has_room(const NvmIndexPage *page, Size size)
 	uint32		nbase = nvm_index_load16(&page->nbase);
 	uint32		tail = nvm_index_tail(page);
 	Size		lower = NVM_INDEX_HEADER_SIZE +
-		(2 * nbase + NVM_INDEX_NTAIL(tail) + 1) * sizeof(uint16);
+	(2 * nbase + NVM_INDEX_NTAIL(tail) + 1) * sizeof(uint16);
 
 	return lower + MAXALIGN(size) <= NVM_INDEX_UPPER(tail);
 }

@@ -96,7 +96,8 @@ typedef struct AbsentSearch
 	const uint32 *locked;		/* is not looked for among these */
 	int			nlocked;
 	uint32		nabsent;		/* not READY */
-	uint32		nidle;			/* of these, nobody is at them, nor have they failed */
+	uint32		nidle;			/* of these, nobody is at them, nor have they
+								 * failed */
 	uint32		best;			/* most-used idle one, or 0 */
 	uint32		uses;
 	Oid			best_database;
@@ -519,7 +520,7 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 	uint32		total = pg_atomic_read_u32(&state->index_total);
 	bool		none = (entry->flags & NVM_DIR_REBUILT) != 0;
 	bool		relaxed = NvmDirIsRelaxed(entry) ||
-		pg_atomic_read_u32(&state->index_relaxed) != 0;
+	pg_atomic_read_u32(&state->index_relaxed) != 0;
 	Datum		values[6];
 	bool		nulls[6] = {false};
 
@@ -532,7 +533,7 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 									relaxed || pg_atomic_read_u64(&state->index_xid) != 0 ? "full" :
 									"leaves");
 	values[2] = CStringGetTextDatum(relaxed && (index_state == NVM_INDEXSTATE_NEW ||
-											   index_state == NVM_INDEXSTATE_READY) ? "relaxed" :
+												index_state == NVM_INDEXSTATE_READY) ? "relaxed" :
 									index_state == NVM_INDEXSTATE_READY ? "ready" :
 									index_state == NVM_INDEXSTATE_UNUSED ? "unused" :
 									index_state == NVM_INDEXSTATE_BUILDING ? "rebuilding" :

@@ -202,7 +202,7 @@ first_in_place(IndexScanDesc scan, NvmLeafReader *reader, NvmRelState *state,
 		 !nvm_leaf_lock_behind_empty(scan, blkno, reader->right, version)))
 		return false;
 	return nvm_leaf_read(scan, reader, ScanDirectionIsForward(dir) ? pos : pos - 1,
-					 true, dir);
+						 true, dir);
 }
 
 /*
@@ -334,7 +334,7 @@ read_left_leaf(IndexScanDesc scan, uint32 from)
 			nvm_leaf_reader_copy(scan, &reader, blkno);
 			if (reader.right == from && (reader.flags & NVM_INDEX_DELETED) == 0)
 				return nvm_leaf_read(scan, &reader, reader.nitems - 1, false,
-								 BackwardScanDirection);
+									 BackwardScanDirection);
 			break;
 		}
 	}
@@ -484,7 +484,7 @@ bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)
 	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	int			last = leaf->index + step * ROWS_AHEAD;
 	int			i = leaf->index == (step > 0 ? 0 : leaf->nitems - 1) ?
-		leaf->index + step : last;
+	leaf->index + step : last;
 
 	for (;; i += step)
 	{

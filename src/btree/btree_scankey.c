@@ -60,8 +60,8 @@ typedef struct NvmScanCondition
 	FmgrInfo   *cmp;			/* (column, type), or NULL */
 	bool		is_array;
 	bool		is_sorted;
-	bool		is_row;			/* a row comparison, as what it says of its first
-								 * column */
+	bool		is_row;			/* a row comparison, as what it says of its
+								 * first column */
 	Datum		value;
 	Datum	   *elems;
 	int			nelems;
@@ -464,7 +464,7 @@ merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
 			const NvmScanCondition *cond)
 {
 	bool		strict = cond->strategy == BTLessStrategyNumber ||
-		cond->strategy == BTGreaterStrategyNumber;
+	cond->strategy == BTGreaterStrategyNumber;
 
 	if (bound->given && !bound->isnull)
 	{
@@ -704,9 +704,9 @@ extend_bound(NvmScanKeys *keys, NvmIndexKey *key, bool is_low, NvmScanColumn *co
 	if (column->equal)
 	{
 		nvm_scankeys_add_part(keys, key, column->type,
-				 column->isnull ? (Datum) 0 :
-				 column->elems[is_low ? 0 : column->nelems - 1],
-				 column->isnull);
+							  column->isnull ? (Datum) 0 :
+							  column->elems[is_low ? 0 : column->nelems - 1],
+							  column->isnull);
 		return true;
 	}
 	if (!bound->given)

@@ -68,7 +68,7 @@ keep_tuple(NvmScan *so, IndexTuple itup)
 {
 	NvmScanLeaf *leaf = &so->leaf;
 	Size		size = BTreeTupleIsPosting(itup) ?
-		BTreeTupleGetPostingOffset(itup) : IndexTupleSize(itup);
+	BTreeTupleGetPostingOffset(itup) : IndexTupleSize(itup);
 	int			place = leaf->tuples_used;
 	IndexTuple	kept;
 

@@ -93,7 +93,8 @@ compare_copied(const char *page, uint64 version, const NvmIndexKey *key, uint32 
  * The key against one entry, whose first column is an integer `value` of the
  * key.  The result means something only if the page has not changed.
  */
-static inline __attribute__((always_inline)) int
+static inline __attribute__((always_inline))
+int
 compare_at(const char *page, uint64 version, const NvmIndexKey *key,
 		   NvmIndexFast fast, int64 value, uint32 off)
 {
@@ -129,7 +130,8 @@ compare_at(const char *page, uint64 version, const NvmIndexKey *key,
  * entries that may come next are asked for while one is compared; those that
  * are not integers may well lie across two lines.
  */
-static inline __attribute__((always_inline)) int
+static inline __attribute__((always_inline))
+int
 search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
 			NvmIndexFast fast, int64 value, int low, int high)
 {

@@ -208,9 +208,9 @@ nvm_index_settle(void)
 		store_settled(&unsettled[i]);
 
 	/*
-	 * Also where somebody else has said so, who may not have waited for it yet.
-	 * Not while locks are being taken, each of which would wait for the flush
-	 * before it.
+	 * Also where somebody else has said so, who may not have waited for it
+	 * yet. Not while locks are being taken, each of which would wait for the
+	 * flush before it.
 	 */
 	for (int i = 0; i < nunsettled; i++)
 	{

@@ -88,7 +88,11 @@ claim_block(NvmIndexCache *cache, uint32 blkno)
 	if (!block_is_free(cache, page, blkno, NULL) || !nvm_index_lock(page, version))
 		return false;
 	init_page(cache, page, blkno);
-	/* it is ours from the first byte on, and nobody comes here before it is linked */
+
+	/*
+	 * it is ours from the first byte on, and nobody comes here before it is
+	 * linked
+	 */
 	nvm_unit_set_sound(page);
 	nvm_index_unlock(page, true);
 	return true;
@@ -183,7 +187,10 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 		nvm_redo_prepare();
 	blkno = search_free(cache);
 
-	/* who makes the inner pages anew has given back as many, far from each other */
+	/*
+	 * who makes the inner pages anew has given back as many, far from each
+	 * other
+	 */
 	while (blkno == NVM_INDEX_NONE && cache->persistence == NVM_INDEX_LEAVES &&
 		   pg_atomic_read_u32(&cache->state->index_state) == NVM_INDEXSTATE_BUILDING &&
 		   pg_atomic_read_u32(&cache->state->hint_free_blocks) > 0)

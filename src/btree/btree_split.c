@@ -331,7 +331,11 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 		{
 			if (split_with_downlink(index, cache, blkno, version, pos, downlink, &guard))
 				return true;
-			/* a full parent stays so if the downlink has come and gone meanwhile */
+
+			/*
+			 * a full parent stays so if the downlink has come and gone
+			 * meanwhile
+			 */
 			if (!is_incomplete(&guard))
 				return false;
 			continue;
@@ -372,9 +376,9 @@ finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 	SplitGuard	guard = {page, copy->right};
 
 	/*
-	 * Whoever read the page before it was split has its predicate lock by now.
-	 * Nobody has inserted anything into the right page, since he would have
-	 * had to come through here.
+	 * Whoever read the page before it was split has its predicate lock by
+	 * now. Nobody has inserted anything into the right page, since he would
+	 * have had to come through here.
 	 */
 	if (copy->level == 0)
 		PredicateLockPageSplit(index, copy->blkno, copy->right);

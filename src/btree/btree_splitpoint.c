@@ -213,7 +213,10 @@ follow_series(const SplitSearch *search, IndexTuple newitem, int newpos, int *pe
 		return 0;
 	}
 
-	/* in the middle: its row must have been inserted just after the last one's */
+	/*
+	 * in the middle: its row must have been inserted just after the last
+	 * one's
+	 */
 	if (ItemPointerCompare(&newitem->t_tid, &last->t_tid) < 0 ||
 		ItemPointerGetBlockNumber(&newitem->t_tid) -
 		ItemPointerGetBlockNumber(&last->t_tid) > 1 ||

@@ -131,8 +131,8 @@ end_older_storages(Relation index, const NvmStorageForm *form)
 	ListCell   *lc;
 
 	/*
-	 * What a prepared transaction made or ended that was rolled back is in the
-	 * gap after this, also if somebody else is still at it.
+	 * What a prepared transaction made or ended that was rolled back is in
+	 * the gap after this, also if somebody else is still at it.
 	 */
 	nvm_twophase_settle();
 	nvm_dir_walk(add_older_storage, &older);
@@ -187,7 +187,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 		/* before its blocks are somebody else's */
 		if (nvm_xact_is_writer())
 			(void) nvm_index_settle();
-		nvm_storage_empty(dir);		/* needs no stamp: ON COMMIT has none to give */
+		nvm_storage_empty(dir); /* needs no stamp: ON COMMIT has none to give */
 	}
 	else
 	{
@@ -210,7 +210,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 /* ---- CREATE DATABASE ---- */
 
 static void
-copy_damaged(uint32 dir, uint32 blkno) __attribute__((noreturn));
+			copy_damaged(uint32 dir, uint32 blkno) __attribute__((noreturn));
 
 static void
 copy_damaged(uint32 dir, uint32 blkno)

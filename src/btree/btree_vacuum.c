@@ -133,7 +133,7 @@ static bool
 vacuum_rewrite(IndexVacuum *vac)
 {
 	bool		merge = nvm_index_deduplicates(vac->index) &&
-		!vac->index->rd_index->indisunique;
+	!vac->index->rd_index->indisunique;
 	IndexTuple *items;
 	int			n = nvm_index_merge(vac->index, &vac->cache, vac->items, vac->nitems,
 									merge || vac->postings, &items);

@@ -96,6 +96,7 @@ extern void nvm_index_copy_storage(uint32 from, uint32 to);
 
 /* check word of a meta page as it stands in memory (btree_page.c) */
 extern uint32 nvm_index_meta_check(const NvmIndexMeta *meta);
+
 /* the same of a page: magic, dir, blkno, uuid */
 extern uint32 nvm_index_page_check(const NvmIndexPage *page);
 
@@ -235,6 +236,7 @@ nvm_index_validate(NvmIndexPage *page, uint64 version)
  */
 extern bool nvm_index_lock(NvmIndexPage *page, uint64 version);
 extern uint64 nvm_index_unlock(NvmIndexPage *page, bool changed);
+
 /* lock whatever the version is, waiting: for the second of two pages */
 extern void nvm_index_lock_wait(NvmIndexPage *page);
 
@@ -264,7 +266,8 @@ typedef struct NvmIndexCopy
 	uint32		epoch;
 	uint64		version;		/* that it was validated against */
 	int			nitems;
-	int			first;			/* of the data items: 1 with a high key, else 0 */
+	int			first;			/* of the data items: 1 with a high key, else
+								 * 0 */
 	uint16		word[NVM_INDEX_PAGE_SIZE / 16]; /* order words, with hints */
 	union
 	{
@@ -284,6 +287,7 @@ typedef struct NvmIndexCopy
  */
 extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 						   NvmIndexCopy *copy);
+
 /* the same for the checker and for btree_prove.c, of a page that is verified in no other
  * way, but whose bytes make sense: NULL, or what is wrong with its entries */
 extern const char *nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
@@ -326,6 +330,7 @@ typedef struct NvmIndexChange
 } NvmIndexChange;
 
 extern void nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 level);
+
 /*
  * Store an image in a page that nobody can reach but by an old link, and that the
  * change is to link: all but the lock word, of which the version is raised; flushed
@@ -333,9 +338,11 @@ extern void nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache,
  */
 extern void nvm_index_put_image(const NvmIndexChange *change, NvmIndexPage *page,
 								const char *image);
+
 /* under the locks of all its pages; false: nothing may be changed, begin again */
 extern bool nvm_index_change_stands(const NvmIndexChange *change);
 extern void nvm_index_change_add(NvmIndexChange *change, void *place, const void *data, Size len);
+
 /* the whole page, but for the lock word; image gets the next epoch */
 extern void nvm_index_change_page(NvmIndexChange *change, NvmIndexPage *page, char *image);
 extern void nvm_index_change_apply(NvmIndexChange *change);
@@ -418,13 +425,16 @@ extern void nvm_index_kill(NvmIndexCache *cache, uint32 blkno, uint32 epoch,
  * (disk_full).  Takes LWLocks: not under a page lock.
  */
 extern uint32 nvm_index_alloc(Relation index, NvmIndexCache *cache);
+
 /*
  * Bulk load: one block more at the end of the storage, nothing written to it.
  * They come in order, without a gap, if nobody else extends.  May ERROR.
  */
 extern uint32 nvm_index_extend(Relation index, NvmIndexCache *cache);
+
 /* give back one that was not used after all */
 extern void nvm_index_free(NvmIndexCache *cache, uint32 blkno);
+
 /* VACUUM: look at all blocks for those that can be used again; counts for its report */
 extern void nvm_index_find_free(Relation index, NvmIndexCache *cache, Relation heap,
 								uint32 *ndeleted, uint32 *nfree);
@@ -453,9 +463,10 @@ typedef struct NvmIndexKey
 	int			nparts;
 	bool		nextkey;
 	bool		anynull;		/* a part is null, and nulls are distinct */
-	bool		pivot;			/* it is a pivot's: columns that it lacks are minus
-								 * infinity, and compare is exact */
-	bool		inserts;		/* descend finishes incomplete splits that it passes */
+	bool		pivot;			/* it is a pivot's: columns that it lacks are
+								 * minus infinity, and compare is exact */
+	bool		inserts;		/* descend finishes incomplete splits that it
+								 * passes */
 	ItemPointer scantid;
 	NvmIndexKeyPart part[INDEX_MAX_KEYS];
 } NvmIndexKey;
@@ -576,6 +587,7 @@ extern void nvm_index_check_size(Relation index, Relation heap, IndexTuple itup)
 /* btree_build.c; subphases are nbtree's: PROGRESS_BTREE_PHASE_* */
 extern IndexBuildResult *nvm_btree_build(Relation heap, Relation index, IndexInfo *info);
 extern void nvm_btree_buildempty(Relation index);
+
 /* what tuplesort_begin_index_btree takes for the index */
 extern Relation nvm_index_sort_relation(Relation index);
 

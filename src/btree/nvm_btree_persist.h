@@ -21,7 +21,8 @@ typedef struct NvmIndexShared
 	ConditionVariable rebuilt;	/* some index has left state BUILDING */
 	pg_atomic_uint32 nabsent;	/* at most so many are not READY: a hint */
 	pg_atomic_uint32 relaxed;	/* some index may be relaxed: a hint */
-	struct Latch *rebuilder;	/* of the rebuilder; valid as long as the memory is */
+	struct Latch *rebuilder;	/* of the rebuilder; valid as long as the
+								 * memory is */
 } NvmIndexShared;
 
 extern NvmIndexShared *NvmIndexes;
@@ -47,8 +48,10 @@ nvm_index_restarts_empty(uint32 dir, const NvmDirEntry *entry)
 extern bool nvm_index_claim(NvmRelState *state, uint32 from);
 extern void nvm_index_claim_done(NvmRelState *state);
 extern void nvm_index_abandon(NvmRelState *state, uint32 to, uint32 failed);
+
 /* persistence = none: an ABSENT index needs no rebuild, and never will */
 extern void nvm_index_set_unused(NvmRelState *state);
+
 /* wait until some index leaves state BUILDING, or a second; may ERROR */
 extern void nvm_index_wait_changed(void);
 

@@ -45,8 +45,8 @@ typedef struct NvmScanTest
 	FmgrInfo   *cmp;			/* (column, element): elems are in order.
 								 * NULL: they are not */
 	bool		desc;			/* in descending order */
-	bool		is_row;			/* key is the header of a row comparison; none of
-								 * the rest counts */
+	bool		is_row;			/* key is the header of a row comparison; none
+								 * of the rest counts */
 } NvmScanTest;
 
 /* a column whose value is one of several, in the order of the index */

@@ -116,7 +116,7 @@ nvm_reindex_index(Oid index, char persistence)
 #if PG_VERSION_NUM >= 170000
 #define NVM_ANALYZE_BLOCK_ARGS	ReadStream *stream
 static inline BlockNumber
-nvm_analyze_block(ReadStream *stream)
+nvm_analyze_block(ReadStream * stream)
 {
 	BufferAccessStrategy strategy;
 

@@ -26,9 +26,9 @@ static inline void
 nvm_count_found(Relation rel, int64 live, int64 dead)
 {
 	PgStat_EntryRef *ref =
-		pgstat_get_entry_ref_locked(PGSTAT_KIND_RELATION,
-									rel->rd_rel->relisshared ? InvalidOid : MyDatabaseId,
-									RelationGetRelid(rel), false);
+	pgstat_get_entry_ref_locked(PGSTAT_KIND_RELATION,
+								rel->rd_rel->relisshared ? InvalidOid : MyDatabaseId,
+								RelationGetRelid(rel), false);
 	PgStat_StatTabEntry *entry = &((PgStatShared_Relation *) ref->shared_stats)->stats;
 
 #if PG_VERSION_NUM >= 160000

@@ -93,8 +93,8 @@ nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
 						  int elevel, BufferAccessStrategy bstrategy)
 {
 	ParallelVacuumState *pvs =
-		parallel_vacuum_init(rel, indrels, nindexes, nworkers,
-							 maintenance_work_mem, elevel, bstrategy);
+	parallel_vacuum_init(rel, indrels, nindexes, nworkers,
+						 maintenance_work_mem, elevel, bstrategy);
 	VacDeadItemsInfo *info;
 	TidStore   *store;
 	OffsetNumber off[MaxHeapTuplesPerPage];

@@ -345,9 +345,9 @@ static void
 commit_in_time(Node *stmt)
 {
 	bool		temporary =
-		(IsA(stmt, CreateStmt) && ((CreateStmt *) stmt)->relation->relpersistence == RELPERSISTENCE_TEMP) ||
-		(IsA(stmt, CreateTableAsStmt) &&
-		 ((CreateTableAsStmt *) stmt)->into->rel->relpersistence == RELPERSISTENCE_TEMP);
+	(IsA(stmt, CreateStmt) && ((CreateStmt *) stmt)->relation->relpersistence == RELPERSISTENCE_TEMP) ||
+	(IsA(stmt, CreateTableAsStmt) &&
+	 ((CreateTableAsStmt *) stmt)->into->rel->relpersistence == RELPERSISTENCE_TEMP);
 
 	if (!temporary && GetCommandLogLevel(stmt) == LOGSTMT_DDL && IsTransactionState() &&
 		OidIsValid(get_table_am_oid("nvm", true)))

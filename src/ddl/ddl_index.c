@@ -88,7 +88,8 @@ typedef struct WatchedDrop
 	Oid			table;
 	char	   *name;
 	bool		lent;
-	char	   *persistence;	/* index parameter of one that is lent, or NULL */
+	char	   *persistence;	/* index parameter of one that is lent, or
+								 * NULL */
 } WatchedDrop;
 
 /* the innermost command that is being watched */
@@ -641,9 +642,12 @@ settle_index(NvmIndexWatch *w, Oid relid)
 	if (nvm_relation_is_btree(index))
 	{
 		bool		new_file = index->rd_createSubid != InvalidSubTransactionId ||
-			NvmRelFirstFileSubid(index) != InvalidSubTransactionId;
+		NvmRelFirstFileSubid(index) != InvalidSubTransactionId;
 
-		/* none: SET TABLESPACE.  Ended: taken over from an index that is dropped */
+		/*
+		 * none: SET TABLESPACE.  Ended: taken over from an index that is
+		 * dropped
+		 */
 		build = index->rd_index->indisready &&
 			((dir == 0 && new_file) ||
 			 (dir != 0 && nvm_xact_is_writer() &&

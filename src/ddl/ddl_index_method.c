@@ -165,6 +165,7 @@ text_has_using(PlannedStmt *pstmt, const char *queryString)
 		return true;
 	if (pstmt->stmt_location >= 0 && pstmt->stmt_len > 0)
 		text = pnstrdup(queryString + pstmt->stmt_location, pstmt->stmt_len);
+
 	else
 		text = pstrdup(queryString + Max(pstmt->stmt_location, 0));
 
@@ -327,7 +328,7 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 		else
 		{
 			bool		lend = index->rd_index->indrelid == relid &&
-				index->rd_index->indisvalid && NvmOwnsRelation(relid);
+			index->rd_index->indisvalid && NvmOwnsRelation(relid);
 
 			index_close(index, NoLock);
 			if (lend)

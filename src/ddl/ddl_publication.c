@@ -88,8 +88,8 @@ static List *
 publication_others(Oid pubid)
 {
 	List	   *relids = GetPublication(pubid)->alltables ?
-		GetAllTablesPublicationRelations(false) :
-		GetAllSchemaPublicationRelations(pubid, PUBLICATION_PART_LEAF);
+	GetAllTablesPublicationRelations(false) :
+	GetAllSchemaPublicationRelations(pubid, PUBLICATION_PART_LEAF);
 	List	   *result = NIL;
 	ListCell   *lc;
 

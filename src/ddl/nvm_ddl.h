@@ -18,7 +18,8 @@
 
 /* ---- ddl_hooks.c ---- */
 
-extern void nvm_ddl_register_hooks(void);	/* object access, utility; in _PG_init */
+extern void nvm_ddl_register_hooks(void);	/* object access, utility; in
+											 * _PG_init */
 
 /* ---- ddl_database.c ---- */
 
@@ -53,7 +54,7 @@ extern PlannedStmt *nvm_ddl_plan_without_pose(Query *parse, const char *query_st
 											  int cursorOptions, ParamListInfo boundParams,
 											  planner_hook_type next);
 extern void nvm_ddl_created_index(Oid indexid);
-extern Oid nvm_ddl_index_opclass(Oid indexid, int i);
+extern Oid	nvm_ddl_index_opclass(Oid indexid, int i);
 extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);
 
 /* ---- ddl_index.c ---- */

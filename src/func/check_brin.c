@@ -133,7 +133,7 @@ check_row_callback(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 void
 nvm_check_brin(Relation index, Relation heap, NvmBrinCheckEmit emit, void *arg)
 {
-	BrinCheck	check = {.index = index, .emit = emit, .arg = arg, .buf = InvalidBuffer};
+	BrinCheck	check = {.index = index,.emit = emit,.arg = arg,.buf = InvalidBuffer};
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	IndexInfo  *info = BuildIndexInfo(index);
 

@@ -64,16 +64,17 @@ typedef struct NvmBlock
 	uint32_t	magic;
 	uint32_t	dir;			/* owning directory entry */
 	uint32_t	blkno;			/* logical block number: identity of the block */
-	uint32_t	alloc_inc;		/* incarnation in which cells were last handed out,
-								 * or one that ended cleanly since */
+	uint32_t	alloc_inc;		/* incarnation in which cells were last handed
+								 * out, or one that ended cleanly since */
 	uint16_t	flags;
-	uint16_t	ended;			/* volatile hint: versions ended since last pruned */
+	uint16_t	ended;			/* volatile hint: versions ended since last
+								 * pruned */
 	uint32_t	check;			/* CRC-32C over magic, dir, blkno and uuid */
-	uint8_t		retired[8];		/* volatile hints: cells of RETIRED areas, 0 none;
-								 * the last: there may be more */
+	uint8_t		retired[8];		/* volatile hints: cells of RETIRED areas, 0
+								 * none; the last: there may be more */
 	uint64_t	starts[4];		/* bit per cell: an area starts here */
-	uint64_t	used[4];		/* bit per cell: belongs to an area.  A cache of
-								 * starts + ncells, rebuilt by sanitize */
+	uint64_t	used[4];		/* bit per cell: belongs to an area.  A cache
+								 * of starts + ncells, rebuilt by sanitize */
 } NvmBlock;
 
 #define NVM_BLOCK_HEADER_SIZE	96
@@ -91,20 +92,25 @@ typedef struct NvmBlock
 
 /* the high 16 bits of NvmVersion.next */
 #define NVM_NEXT_CELLS(hi)		((hi) & 0x01FF) /* cells of the area, 1..253 */
-#define NVM_NEXT_OTHER_ROOT		0x0200	/* next is a row of its own: an indexed column
-										 * changed; index readers stop here */
+#define NVM_NEXT_OTHER_ROOT		0x0200	/* next is a row of its own: an
+										 * indexed column changed; index
+										 * readers stop here */
 #define NVM_NEXT_MOVED			0x0400	/* row moved to another partition */
-#define NVM_NEXT_KEYS			0x0800	/* it was ended by a change of key columns or a
-										 * delete, which excludes FOR KEY SHARE; beside
-										 * end, because it must outlive a restart with a
+#define NVM_NEXT_KEYS			0x0800	/* it was ended by a change of key
+										 * columns or a delete, which excludes
+										 * FOR KEY SHARE; beside end, because
+										 * it must outlive a restart with a
 										 * prepared transaction */
-#define NVM_NEXT_SKIPS			0x1000	/* versions between were unlinked: next does not
-										 * begin where this one ends */
+#define NVM_NEXT_SKIPS			0x1000	/* versions between were unlinked:
+										 * next does not begin where this one
+										 * ends */
 
 /* NvmVersion.flags: immutable once begin is set, covered by crc */
 #define NVM_VF_ROOT				0x0001	/* index entries may lead here */
-#define NVM_VF_NOINDEX			0x0002	/* no index existed when it was written */
-#define NVM_VF_LARGE			0x0004	/* has attributes outside (HEAP_HASEXTERNAL) */
+#define NVM_VF_NOINDEX			0x0002	/* no index existed when it was
+										 * written */
+#define NVM_VF_LARGE			0x0004	/* has attributes outside
+										 * (HEAP_HASEXTERNAL) */
 
 /*
  * The lock word of a row lives in its root: xid or multixact of the lockers in
@@ -118,8 +124,8 @@ typedef struct NvmBlock
 #define NVM_LOCK_MAKE(xid, inc, bits) \
 	(((uint64_t) (uint16_t) (bits) << 48) | ((uint64_t) (uint16_t) (inc) << 32) | (uint32_t) (xid))
 #define NVM_LOCK_MULTI			0x0010	/* xid is a multixact of lockers only */
-#define NVM_LOCK_MODE_MASK		0x0007	/* LockTupleMode + 1 of a single locker, or the
-										 * strongest of a multi */
+#define NVM_LOCK_MODE_MASK		0x0007	/* LockTupleMode + 1 of a single
+										 * locker, or the strongest of a multi */
 
 /*
  * The tuple as PostgreSQL's heap_form_tuple makes it, whose header fields of
@@ -130,9 +136,11 @@ typedef struct NvmBlock
 typedef struct NvmTupleHeader
 {
 	uint32_t	xmin;			/* (sub)transaction that made the version */
-	uint32_t	xend;			/* (sub)transaction that ended it; valid if end is */
+	uint32_t	xend;			/* (sub)transaction that ended it; valid if
+								 * end is */
 	uint32_t	cid;			/* command id, or combo command id, of both */
-	uint16_t	root_blk_hi;	/* TID of the root; its own when it is the root */
+	uint16_t	root_blk_hi;	/* TID of the root; its own when it is the
+								 * root */
 	uint16_t	root_blk_lo;
 	uint16_t	root_offset;
 	uint16_t	infomask2;
@@ -147,18 +155,20 @@ typedef struct NvmTupleHeader
 typedef struct NvmVersion
 {
 	uint64_t	next;			/* newer version; cells and NVM_NEXT_* in hi */
-	uint64_t	end;			/* stamp of the transaction that ended it, or 0 */
-	uint64_t	link;			/* root: newest version, a hint, valid if hi is the low
-								 * 16 bits of the incarnation; offset 0: its block
-								 * number is the token of a speculative insertion.
-								 * Otherwise: older version, hi likewise */
+	uint64_t	end;			/* stamp of the transaction that ended it, or
+								 * 0 */
+	uint64_t	link;			/* root: newest version, a hint, valid if hi
+								 * is the low 16 bits of the incarnation;
+								 * offset 0: its block number is the token of
+								 * a speculative insertion. Otherwise: older
+								 * version, hi likewise */
 	uint64_t	begin;			/* stamp of the one that made it; stored last */
 	/* -- second cell -- */
 	uint64_t	lock;			/* root: the row's lock word */
 	uint16_t	len;			/* bytes of the tuple */
 	uint16_t	flags;			/* NVM_VF_* */
-	uint32_t	crc;			/* CRC-32C over len, flags, and of the tuple what
-								 * never changes: see row/README.md */
+	uint32_t	crc;			/* CRC-32C over len, flags, and of the tuple
+								 * what never changes: see row/README.md */
 	NvmTupleHeader tuple;
 } NvmVersion;
 

@@ -38,8 +38,8 @@
 /* NvmIndexPage.flags */
 #define NVM_INDEX_LEAF			0x0001
 #define NVM_INDEX_ROOT			0x0002
-#define NVM_INDEX_INCOMPLETE	0x0004	/* split: the parent may lack the downlink
-										 * of the right sibling */
+#define NVM_INDEX_INCOMPLETE	0x0004	/* split: the parent may lack the
+										 * downlink of the right sibling */
 #define NVM_INDEX_DELETED		0x0008	/* unlinked; reusable beyond safexid */
 #define NVM_INDEX_LIVE			0x0010	/* linked into the tree, or was */
 #define NVM_INDEX_HAS_DEAD		0x0020	/* hint: some order words are DEAD */
@@ -47,7 +47,8 @@
 /* words of base[] and order[] */
 #define NVM_INDEX_OFFSET(w)		((uint32_t) ((w) & 0x03FF) * 8)
 #define NVM_INDEX_WORD(off)		((uint16_t) ((off) / 8))
-#define NVM_INDEX_DEAD			0x8000	/* hint: its rows are dead to everybody */
+#define NVM_INDEX_DEAD			0x8000	/* hint: its rows are dead to
+										 * everybody */
 
 /*
  * The tail of a page
@@ -79,8 +80,9 @@ typedef struct NvmIndexPage
 	uint32_t	blkno;
 	uint32_t	check;			/* CRC-32C over magic, dir, blkno and uuid */
 	uint64_t	lock;			/* volatile: incarnation, version, lock bit */
-	uint64_t	safexid;		/* DELETED: next full xid at that time.  Until LIVE:
-								 * the incarnation in which it was allocated */
+	uint64_t	safexid;		/* DELETED: next full xid at that time.  Until
+								 * LIVE: the incarnation in which it was
+								 * allocated */
 	uint32_t	left;			/* siblings */
 	uint32_t	right;
 	uint16_t	level;			/* 0: leaf */
@@ -102,18 +104,20 @@ typedef struct NvmIndexMeta
 	uint32_t	magic;
 	uint32_t	dir;
 	uint32_t	version;
-	uint32_t	check;			/* CRC-32C over magic, dir, version, flags and uuid */
+	uint32_t	check;			/* CRC-32C over magic, dir, version, flags and
+								 * uuid */
 	uint32_t	flags;			/* NVM_INDEX_META_* */
 	uint32_t	reserved;		/* zero, checked */
-	uint64_t	root;			/* block number, level in the high 32 bits; 0: the
-								 * index is empty.  The one word of the page that
-								 * changes */
+	uint64_t	root;			/* block number, level in the high 32 bits; 0:
+								 * the index is empty.  The one word of the
+								 * page that changes */
 	uint8_t		reserved2[32];	/* zero, checked */
 } NvmIndexMeta;
 
-#define NVM_INDEX_META_EQUALIMAGE	0x0001	/* equal keys are equal bytes: posting
-											 * lists may be made */
-#define NVM_INDEX_META_LEAVES	0x0002	/* inner pages do not outlive a restart */
+#define NVM_INDEX_META_EQUALIMAGE	0x0001	/* equal keys are equal bytes:
+											 * posting lists may be made */
+#define NVM_INDEX_META_LEAVES	0x0002	/* inner pages do not outlive a
+										 * restart */
 #define NVM_INDEX_META_NONE		0x0004	/* no page does */
 
 #define NVM_INDEX_ROOT_MAKE(blkno, level) \

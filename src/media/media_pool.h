@@ -55,7 +55,8 @@
 
 /* Feature bits a pool may need; unknown ones in incompat refuse the open */
 #define NVM_FEATURE_COUNTED		1	/* NvmDirEntry.counted is in use */
-#define NVM_FEATURES_INCOMPAT	NVM_FEATURE_COUNTED /* what this code knows, and enters */
+#define NVM_FEATURES_INCOMPAT	NVM_FEATURE_COUNTED /* what this code knows,
+													 * and enters */
 
 #define NVM_CRASHED_LIST		32
 
@@ -69,40 +70,47 @@ typedef struct NvmPoolHeader
 	uint64_t	magic;
 	uint32_t	version;
 	uint32_t	min_version;
-	uint64_t	sequence;			/* raised at each write of the header */
+	uint64_t	sequence;		/* raised at each write of the header */
 	uint64_t	system_identifier;	/* pg_control's */
-	uint8_t		uuid[16];			/* made at creation; salts every check */
+	uint8_t		uuid[16];		/* made at creation; salts every check */
 	uint64_t	features_compat;
 	uint64_t	features_incompat;
-	uint64_t	nchunks;			/* chunks in use; the file is at least this long */
-	uint32_t	incarnation;		/* raised at each open for use, never 0 */
-	uint32_t	clean;				/* 1: closed by a clean shutdown */
-	uint64_t	wal_position;		/* insert position at the last clean close, or redo
-									 * point known at open: binds pool and data dir */
+	uint64_t	nchunks;		/* chunks in use; the file is at least this
+								 * long */
+	uint32_t	incarnation;	/* raised at each open for use, never 0 */
+	uint32_t	clean;			/* 1: closed by a clean shutdown */
+	uint64_t	wal_position;	/* insert position at the last clean close, or
+								 * redo point known at open: binds pool and
+								 * data dir */
 	uint32_t	unit_size;
 	uint32_t	chunk_units;
 	uint32_t	max_slots;
-	uint32_t	pg_major;			/* major version of the server that last opened */
-	uint64_t	created;			/* PostgreSQL TimestampTz */
-	uint64_t	device;				/* st_dev and st_ino of the pool file at the last */
-	uint64_t	inode;				/* open: an unclean copy has others.  Inode 0:
-									 * not recorded, not checked (crash images) */
-	uint32_t	ncrashed;			/* entries of crashed[] in use */
-	uint32_t	crashed_floor;		/* incarnations below this may all have crashed */
-	uint32_t	crashed[NVM_CRASHED_LIST];	/* incarnations that ended in a crash */
-	uint64_t	nonce;				/* drawn at each open; the incarnation file has
-									 * the same */
-	uint64_t	birth;				/* birth time of the file in ns, 0 if unknown */
-	uint64_t	xid_promise;		/* full transaction ids from here on are in no row
-									 * written since the last clean start */
-	uint64_t	data_inode;			/* st_ino and birth time of the incarnation file at */
-	uint64_t	data_birth;			/* the last open: a copy of the data directory has
-									 * others.  0: not recorded */
-	uint32_t	marks_era;			/* run-time marks in the pool, which carry the low 16
-									 * bits of an incarnation, are of incarnations with
-									 * these high ones */
-	uint8_t		reserved[20];		/* zero, checked */
-	uint32_t	reserved2;			/* zero, checked */
+	uint32_t	pg_major;		/* major version of the server that last
+								 * opened */
+	uint64_t	created;		/* PostgreSQL TimestampTz */
+	uint64_t	device;			/* st_dev and st_ino of the pool file at the
+								 * last */
+	uint64_t	inode;			/* open: an unclean copy has others.  Inode 0:
+								 * not recorded, not checked (crash images) */
+	uint32_t	ncrashed;		/* entries of crashed[] in use */
+	uint32_t	crashed_floor;	/* incarnations below this may all have
+								 * crashed */
+	uint32_t	crashed[NVM_CRASHED_LIST];	/* incarnations that ended in a
+											 * crash */
+	uint64_t	nonce;			/* drawn at each open; the incarnation file
+								 * has the same */
+	uint64_t	birth;			/* birth time of the file in ns, 0 if unknown */
+	uint64_t	xid_promise;	/* full transaction ids from here on are in no
+								 * row written since the last clean start */
+	uint64_t	data_inode;		/* st_ino and birth time of the incarnation
+								 * file at */
+	uint64_t	data_birth;		/* the last open: a copy of the data directory
+								 * has others.  0: not recorded */
+	uint32_t	marks_era;		/* run-time marks in the pool, which carry the
+								 * low 16 bits of an incarnation, are of
+								 * incarnations with these high ones */
+	uint8_t		reserved[20];	/* zero, checked */
+	uint32_t	reserved2;		/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;
 
@@ -130,15 +138,17 @@ typedef struct NvmIncarnationRecord
 	uint64_t	magic;
 	uint64_t	sequence;
 	uint64_t	system_identifier;
-	uint8_t		uuid[16];			/* of the pool */
-	uint64_t	nonce;				/* of the last complete open */
+	uint8_t		uuid[16];		/* of the pool */
+	uint64_t	nonce;			/* of the last complete open */
 	uint64_t	next_nonce;
-	uint32_t	incarnation;		/* of the last complete open */
+	uint32_t	incarnation;	/* of the last complete open */
 	uint32_t	next_incarnation;
-	uint16_t	severed;			/* NVM_SEVERED_* */
-	uint8_t		bypassed;			/* 1: the server has run without the pool since */
-	uint8_t		armed;				/* 1: in this incarnation the witness was there */
-	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
+	uint16_t	severed;		/* NVM_SEVERED_* */
+	uint8_t		bypassed;		/* 1: the server has run without the pool
+								 * since */
+	uint8_t		armed;			/* 1: in this incarnation the witness was
+								 * there */
+	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0 */
 } NvmIncarnationRecord;
 
 #define NVM_PLACE_MAGIC			UINT64_C(0x31434C50564D564E)	/* "NVMVPLC1" */
@@ -149,8 +159,8 @@ typedef struct NvmPlaceRecord
 {
 	uint64_t	magic;
 	char		directory[NVM_PLACE_LENGTH];	/* absolute, zeroes behind it */
-	uint32_t	reserved;			/* zero */
-	uint32_t	crc;				/* CRC-32C over the struct, crc taken as 0 */
+	uint32_t	reserved;		/* zero */
+	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0 */
 } NvmPlaceRecord;
 
 /*
@@ -193,7 +203,7 @@ typedef struct NvmPlaceRecord
  * A large value's run of units; longer values are chained.  Two of the longest
  * fill a chunk.
  */
-#define NVM_LARGE_MAX_UNITS		((NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS) / 2)	/* 4092: 32 MB */
+#define NVM_LARGE_MAX_UNITS		((NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS) / 2) /* 4092: 32 MB */
 
 /* an extent of a list of row locks; longer lists are chained */
 #define NVM_LOCKS_MAX_UNITS		128 /* 1 MB, 65534 locks */
@@ -219,24 +229,27 @@ typedef struct NvmPlaceRecord
 typedef struct NvmDirEntry
 {
 	uint64_t	end;
-	uint32_t	database;			/* (i) */
-	uint32_t	tablespace;			/* (i) 0: the database's default */
-	uint64_t	relnumber;			/* (i) */
-	uint64_t	creation_id;		/* (i) distinguishes uses of one relnumber */
-	uint32_t	kind;				/* (i) */
-	uint32_t	flags;				/* (i) NVM_DIR_* */
-	uint32_t	relaxed;			/* of an index: not 0 if what it holds may not be
-									 * durable, so that the next start empties it */
-	uint32_t	crc;				/* CRC-32C over the (i) fields, id and uuid */
-	uint32_t	temp_owner;			/* (i) backend id of a temporary table */
-	uint32_t	all_visible;		/* blocks in which VACUUM last found nothing but
-									 * rows visible to everybody: for the planner */
-	uint64_t	begin;				/* stored last when the entry is made */
-	uint32_t	relation;			/* (i) of an index, as it was made: pg_class.oid */
-	uint32_t	uses;				/* of an index: scans, roughly; a hint of which
-									 * one to rebuild first */
+	uint32_t	database;		/* (i) */
+	uint32_t	tablespace;		/* (i) 0: the database's default */
+	uint64_t	relnumber;		/* (i) */
+	uint64_t	creation_id;	/* (i) distinguishes uses of one relnumber */
+	uint32_t	kind;			/* (i) */
+	uint32_t	flags;			/* (i) NVM_DIR_* */
+	uint32_t	relaxed;		/* of an index: not 0 if what it holds may not
+								 * be durable, so that the next start empties
+								 * it */
+	uint32_t	crc;			/* CRC-32C over the (i) fields, id and uuid */
+	uint32_t	temp_owner;		/* (i) backend id of a temporary table */
+	uint32_t	all_visible;	/* blocks in which VACUUM last found nothing
+								 * but rows visible to everybody: for the
+								 * planner */
+	uint64_t	begin;			/* stored last when the entry is made */
+	uint32_t	relation;		/* (i) of an index, as it was made:
+								 * pg_class.oid */
+	uint32_t	uses;			/* of an index: scans, roughly; a hint of
+								 * which one to rebuild first */
 	uint64_t	counted;
-	uint8_t		reserved[48];		/* zero, checked */
+	uint8_t		reserved[48];	/* zero, checked */
 } NvmDirEntry;
 
 #define NVM_DIR_ENTRY_SIZE		128
@@ -261,15 +274,15 @@ typedef struct NvmDirEntry
 
 typedef struct NvmRedoPiece
 {
-	uint64_t	place;				/* pool offset */
-	uint64_t	length;				/* bytes */
+	uint64_t	place;			/* pool offset */
+	uint64_t	length;			/* bytes */
 } NvmRedoPiece;
 
 typedef struct NvmRedoLane
 {
-	uint64_t	word;				/* stored last; 0: the lane is empty */
+	uint64_t	word;			/* stored last; 0: the lane is empty */
 	uint32_t	npieces;
-	uint32_t	reserved;			/* zero, checked */
+	uint32_t	reserved;		/* zero, checked */
 	NvmRedoPiece piece[NVM_REDO_PIECES];
 } NvmRedoLane;
 
@@ -282,17 +295,18 @@ typedef struct NvmRedoLane
  */
 typedef struct NvmLargeHeader
 {
-	uint64_t	next;				/* pool offset of the next run of the value, or 0 */
-	uint64_t	length;				/* bytes of the value in this run */
-	uint64_t	total;				/* bytes of the whole value */
-	uint32_t	owner_block;		/* TID of the owning version */
+	uint64_t	next;			/* pool offset of the next run of the value,
+								 * or 0 */
+	uint64_t	length;			/* bytes of the value in this run */
+	uint64_t	total;			/* bytes of the whole value */
+	uint32_t	owner_block;	/* TID of the owning version */
 	uint16_t	owner_offset;
-	uint16_t	attribute;			/* attribute number of the value */
-	uint32_t	segment;			/* 0 for the first run */
-	uint32_t	crc;				/* CRC-32C of the bytes in this run */
-	uint8_t		reserved[16];		/* zero, checked */
-	uint64_t	stamp;				/* writer, as in the version that owns it;
-									 * stored last */
+	uint16_t	attribute;		/* attribute number of the value */
+	uint32_t	segment;		/* 0 for the first run */
+	uint32_t	crc;			/* CRC-32C of the bytes in this run */
+	uint8_t		reserved[16];	/* zero, checked */
+	uint64_t	stamp;			/* writer, as in the version that owns it;
+								 * stored last */
 } NvmLargeHeader;
 
 #endif							/* MEDIA_POOL_H */

@@ -91,8 +91,9 @@ typedef struct NvmSlotCopy
 								 * transaction, or stale */
 	uint64_t	gap[NVM_SLOT_GAPS]; /* fields: loser counters, or 0 */
 	uint64_t	statement;		/* field: reserved for statements persisted */
-	uint64_t	locks;			/* field: first unit of the list of row locks of a
-								 * transaction under PREPARE TRANSACTION, or 0 */
+	uint64_t	locks;			/* field: first unit of the list of row locks
+								 * of a transaction under PREPARE TRANSACTION,
+								 * or 0 */
 	uint64_t	word;			/* stored last of what changes together */
 } NvmSlotCopy;
 
@@ -107,8 +108,8 @@ typedef struct NvmLockList
 	uint64_t	stamp;
 	uint32_t	next;			/* first unit of the next extent, or 0 */
 	uint32_t	count;
-	uint32_t	crc;			/* CRC-32C over header and items, crc taken as 0,
-								 * uuid and unit */
+	uint32_t	crc;			/* CRC-32C over header and items, crc taken as
+								 * 0, uuid and unit */
 	uint32_t	reserved[3];	/* zero, checked */
 } NvmLockList;
 

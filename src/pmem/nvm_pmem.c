@@ -237,8 +237,8 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 		nvm_msync_attach(path, map_base, max_size, fd);
 
 	/*
-	 * Another method does not keep the durable image of a simulated pool up to
-	 * date.  One left from an earlier run would be wrong from now on.
+	 * Another method does not keep the durable image of a simulated pool up
+	 * to date.  One left from an earlier run would be wrong from now on.
 	 */
 	if (method != NVM_PERSIST_SIMULATE)
 		nvm_simulate_discard(path);

@@ -228,6 +228,7 @@ check_failpoint(char **newval, void **extra, GucSource source)
 	if (list == NULL)
 		return false;
 	text = strdup(*newval);
+
 	if (text == NULL)
 	{
 		NvmGucFree(list);
@@ -426,6 +427,7 @@ crash_write_wal(void)
 	static const struct itimerval patience = {{0, 0}, {1, 0}};
 	struct sigaction act;
 	sigset_t	mask;
+
 	/* also if it PANICs: no process may be left behind, stopped */
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = crash_kill_all;

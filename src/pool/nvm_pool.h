@@ -40,7 +40,8 @@ typedef struct NvmPoolShared
 	NvmPoolStatus status;
 	char		refusal[512];	/* why, when REFUSED: primary message */
 	char		refusal_hint[512 + MAXPGPATH];	/* what to do */
-	char		last_directory[NVM_PLACE_LENGTH];	/* of the open before this one; or "" */
+	char		last_directory[NVM_PLACE_LENGTH];	/* of the open before this
+													 * one; or "" */
 	int			refusal_errcode;
 
 	uint32		incarnation;	/* constant while the server runs */
@@ -48,13 +49,15 @@ typedef struct NvmPoolShared
 	uint32		crashed_floor;
 	uint32		crashed[NVM_CRASHED_LIST];
 	bool		was_clean;		/* the last close was clean */
-	bool		data_clean;		/* pg_control said so: shut down cleanly.  With
-								 * !was_clean: killed after the shutdown checkpoint,
-								 * or run without the library since */
+	bool		data_clean;		/* pg_control said so: shut down cleanly. With
+								 * !was_clean: killed after the shutdown
+								 * checkpoint, or run without the library
+								 * since */
 	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */
-	bool		incarnation_lost;	/* a sync of the incarnation file has failed, and
-									 * no later one tells */
-	bool		was_bypassed;	/* the server is known to have run without it since */
+	bool		incarnation_lost;	/* a sync of the incarnation file has
+									 * failed, and no later one tells */
+	bool		was_bypassed;	/* the server is known to have run without it
+								 * since */
 	bool		was_standby;	/* why it is refused */
 	bool		medium_is_volatile;
 	uint8		uuid[16];		/* of the open pool */
@@ -92,11 +95,12 @@ extern char *nvm_pool_base;
 /* shared memory and start (postmaster) */
 extern Size nvm_pool_shmem_size(void);
 extern int	nvm_pool_num_lwlocks(void);
-extern void nvm_pool_shmem_startup(void);	/* attaches, and opens the pool in the
-											 * postmaster; never throws for a bad
-											 * pool: sets REFUSED and logs */
-extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the pool
-										 * arranges itself: see README */
+extern void nvm_pool_shmem_startup(void);	/* attaches, and opens the pool in
+											 * the postmaster; never throws
+											 * for a bad pool: sets REFUSED
+											 * and logs */
+extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the
+										 * pool arranges itself: see README */
 
 /*
  * In the postmaster, before anybody uses the pool: may there be run-time marks
@@ -178,19 +182,21 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_DIRSTATE_RECLAIM	1	/* nvm_dir_reclaim is at work */
 
 /* NvmRelState.index_state, btree/btree_rebuild.c and btree_persist.c */
-#define NVM_INDEXSTATE_NEW		0	/* whole, or, where no more than leaves outlive a
-									 * restart, nobody knows yet */
-#define NVM_INDEXSTATE_ABSENT	1	/* emptied by the start: entries of older rows are
-									 * missing */
+#define NVM_INDEXSTATE_NEW		0	/* whole, or, where no more than leaves
+									 * outlive a restart, nobody knows yet */
+#define NVM_INDEXSTATE_ABSENT	1	/* emptied by the start: entries of older
+									 * rows are missing */
 #define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
 #define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
-#define NVM_INDEXSTATE_UNUSED	4	/* emptied by the start, and nobody enters or looks
-									 * for rows in this storage any more */
+#define NVM_INDEXSTATE_UNUSED	4	/* emptied by the start, and nobody enters
+									 * or looks for rows in this storage any
+									 * more */
 
 /* NvmRelState.index_failed */
 #define NVM_INDEXFAILED_NOT		0
 #define NVM_INDEXFAILED_ERROR	1	/* the last attempt did */
-#define NVM_INDEXFAILED_LEFT	2	/* who was at it was cancelled: it is a worker's turn */
+#define NVM_INDEXFAILED_LEFT	2	/* who was at it was cancelled: it is a
+									 * worker's turn */
 
 struct NvmRelState
 {
@@ -200,23 +206,28 @@ struct NvmRelState
 	uint32		dir;			/* own id; 0 = unused */
 	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
 	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
-	pg_atomic_uint32 index_relaxed; /* btree/btree_relax.c: of an index, nobody sees
-									 * to it that what he stores is durable */
+	pg_atomic_uint32 index_relaxed; /* btree/btree_relax.c: of an index,
+									 * nobody sees to it that what he stores
+									 * is durable */
 	pg_atomic_uint32 nlarge;	/* NVM_EXT_LARGE extents it owns */
 	pg_atomic_uint64 large_units;	/* and their units */
 	uint32		dir_next;		/* next id in the hash chain; dir_lock */
 	uint32		dir_state;		/* NVM_DIRSTATE_*; dir_lock */
-	/* physical unit of each extent; segment k holds 64 << k of them.  Set
-	 * once, under extend_lock; read without lock below nextents */
+
+	/*
+	 * physical unit of each extent; segment k holds 64 << k of them.  Set
+	 * once, under extend_lock; read without lock below nextents
+	 */
 	uint32	   *map[NVM_RELMAP_SEGS];
 
 	/* free space hints, row/space.c; all advisory */
 	pg_atomic_uint32 target[NVM_INSERT_TARGETS];	/* block + 1 that backends
-													 * insert into, by process number */
+													 * insert into, by process
+													 * number */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */
 	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
-	pg_atomic_uint32 hint_again;	/* 0, or the number of blocks from which on one
-									 * more round of the search is due */
+	pg_atomic_uint32 hint_again;	/* 0, or the number of blocks from which
+									 * on one more round of the search is due */
 	pg_atomic_uint32 told;		/* statistics know what a crash left of it */
 
 	/* an index that a restart does not keep whole */
@@ -225,17 +236,20 @@ struct NvmRelState
 	pg_atomic_uint32 index_done;	/* blocks of the table, or leaves */
 	pg_atomic_uint32 index_total;
 	pg_atomic_uint64 index_usec;	/* what it took */
-	pg_atomic_uint64 index_xid; /* older transactions' rows may have their entries
-								 * by the rebuild */
+	pg_atomic_uint64 index_xid; /* older transactions' rows may have their
+								 * entries by the rebuild */
 	pg_atomic_uint64 index_relaxer; /* who has relaxed it: btree/btree_relax.c */
-	uint8	   *fsm[NVM_RELMAP_SEGS];	/* row/freemap.c: a byte per block; segment
-										 * k covers 8192 << k blocks */
+	uint8	   *fsm[NVM_RELMAP_SEGS];	/* row/freemap.c: a byte per block;
+										 * segment k covers 8192 << k blocks */
 
-	/* pool/nvm_allvisible.h: two bits per block; segment k covers
-	 * NVM_ALLVISIBLE_BLOCKS << k of them */
+	/*
+	 * pool/nvm_allvisible.h: two bits per block; segment k covers
+	 * NVM_ALLVISIBLE_BLOCKS << k of them
+	 */
 	uint64	   *allvisible[NVM_ALLVISIBLE_SEGS];
-	pg_atomic_uint64 allvisible_after;	/* full xid; while a snapshot is as old
-										 * no bit is set: storage/allvisible.c */
+	pg_atomic_uint64 allvisible_after;	/* full xid; while a snapshot is as
+										 * old no bit is set:
+										 * storage/allvisible.c */
 };
 
 static inline uint32
@@ -385,6 +399,7 @@ extern void nvm_dir_walk(NvmDirCallback fn, void *arg);
 /* store the end stamp, durable on return; undo of that */
 extern void nvm_dir_set_end(uint32 id, uint64 stamp);
 extern void nvm_dir_clear_end(uint32 id, uint64 stamp);
+
 /* store NvmDirEntry.relaxed, flushed */
 extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
 

@@ -161,7 +161,8 @@ nvm_pool_verify(NvmCheckEmit emit, void *arg)
 {
 	CheckState	state = {.emit = emit,.arg = arg};
 	NvmImage	image;
-	uint64		covered = 0;	/* units that belong to an extent, or are no extent's */
+	uint64		covered = 0;	/* units that belong to an extent, or are no
+								 * extent's */
 	uint64		used = 0;
 	uint64		nchunks;
 

@@ -511,8 +511,8 @@ nvm_rel_open(uint32 dir)
 		if (kind == NVM_DIR_KIND_TABLE && nblocks > 0)
 		{
 			/*
-			 * Where the last rows went before the start there may be room; then
-			 * the others get their turn.
+			 * Where the last rows went before the start there may be room;
+			 * then the others get their turn.
 			 */
 			pg_atomic_write_u32(&rel->hint_next,
 								nblocks > START_LOOKS ? (uint32) nblocks - START_LOOKS : 0);
@@ -565,7 +565,10 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 						  "directory entry %u of NVM pool \"%s\" is damaged: %s",
 						  id, nvm_pool_path, problem);
 
-	/* as many as there are must be the first ones, and those that are counted among them */
+	/*
+	 * as many as there are must be the first ones, and those that are counted
+	 * among them
+	 */
 	for (uint32 i = 0; i < Max(nextents, NVM_DIR_COUNT(entry->counted)); i++)
 	{
 		uint32		k = 31 - __builtin_clz(i / 64 + 1);
@@ -614,6 +617,7 @@ nvm_dir_scan(uint64 nowned)
 
 	if (nowned == owned)
 		return true;
+
 	/*
 	 * No table misses them, so all tables stay usable; nor are they free, in
 	 * case somebody wants to look.

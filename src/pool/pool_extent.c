@@ -245,7 +245,8 @@ typedef struct NewUnits
 {
 	uint64		unit;
 	uint32		nunits;			/* that are wanted */
-	uint32		ntaken;			/* from `unit` on, wanted and zeroed along with those */
+	uint32		ntaken;			/* from `unit` on, wanted and zeroed along
+								 * with those */
 	bool		zero;			/* durably zero as they were found */
 } NewUnits;
 
@@ -267,8 +268,8 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 
 	/*
-	 * Some of what is being zeroed will be free again.  Wait for as many as are at
-	 * it now, not for who comes after them: there may always be one.
+	 * Some of what is being zeroed will be free again.  Wait for as many as
+	 * are at it now, not for who comes after them: there may always be one.
 	 */
 	wait_for = nvm_dram->nzeroed + nvm_dram->nzeroing;
 	while ((new->unit = find_run(nunits)) == 0)
@@ -521,7 +522,10 @@ add_extent(NvmRelState *rel, uint32 blk, NvmReadyCallback ready, void *arg)
 	pg_write_barrier();
 	pg_atomic_write_u32(&rel->nextents, index + 1);
 
-	/* fenced along with what will be in it; the next start counts it if it has to */
+	/*
+	 * fenced along with what will be in it; the next start counts it if it
+	 * has to
+	 */
 	NVM_FAILPOINT("pool-extent-count");
 	nvm_dir_count(rel->dir, index + 1);
 }
@@ -805,7 +809,7 @@ nvm_extent_scan(uint64 *nowned)
 			if (!scan_extent(base + i, word))
 				return false;
 			if (nvm_extent_of_storage(word))
-				++*nowned;
+				++* nowned;
 			units = nvm_extent_word_units(word);
 			nvm_bits_set(nvm_used_bits, base + i, units);
 			used += units;

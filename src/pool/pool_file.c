@@ -30,7 +30,8 @@
 
 int			nvm_pool_fd = -1;
 char	   *nvm_pool_path = NULL;	/* of the file; its directory below */
-char	   *nvm_pool_own_path = NULL;	/* what that is once it has been opened */
+char	   *nvm_pool_own_path = NULL;	/* what that is once it has been
+										 * opened */
 
 static char *pool_dir = NULL;
 static char *pool_other_path = NULL;	/* what it may be before */
@@ -136,7 +137,10 @@ prepare_directory(bool known)
 	Size		len = strlen(pool_dir);
 	Size		tmp = strlen("/" PG_TEMP_FILES_DIR);
 
-	/* a start of the server removes what is called like a temporary file there */
+	/*
+	 * a start of the server removes what is called like a temporary file
+	 * there
+	 */
 	if (len > tmp && strcmp(pool_dir + len - tmp, "/" PG_TEMP_FILES_DIR) == 0)
 		return nvm_refuse(ERRCODE_INVALID_PARAMETER_VALUE, "Correct nvm.pool_directory.",
 						  "NVM pool directory \"%s\" has the name of a directory of temporary files",

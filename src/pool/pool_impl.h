@@ -40,7 +40,8 @@ typedef struct NvmDramControl
 	/* protected by extent_lock: marked used, but not on media (yet, any more) */
 	uint64		reserved_units;
 	uint32		nzeroing;		/* processes that zero more than they take */
-	uint64		nzeroed;		/* how often one of them has given back the rest */
+	uint64		nzeroed;		/* how often one of them has given back the
+								 * rest */
 
 	/* protected by dir_lock */
 	uint64		next_creation;
@@ -53,7 +54,8 @@ typedef struct NvmDramControl
 
 extern NvmDramControl *nvm_dram;
 extern uint64 *nvm_used_bits;	/* bit a unit, extent_lock */
-extern uint64 *nvm_zero_bits;	/* bit a unit: known to be durably zero; extent_lock */
+extern uint64 *nvm_zero_bits;	/* bit a unit: known to be durably zero;
+								 * extent_lock */
 extern uint32 *nvm_dir_units;	/* unit of each directory extent, dir_lock */
 extern uint32 *nvm_dir_buckets; /* head id of each hash chain, dir_lock */
 
@@ -158,6 +160,7 @@ extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
 extern bool nvm_dir_scan(uint64 nowned);
+
 /* what a start makes of UNLOGGED storages */
 typedef enum NvmDirReset
 {

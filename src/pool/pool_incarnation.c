@@ -187,7 +187,7 @@ incarnation_write(NvmIncarnationRecord *rec, bool durable)
 {
 	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
 	bool		ok = fd >= 0 && record_store(fd, rec) &&
-		(!durable || file_sync(fd));
+	(!durable || file_sync(fd));
 
 	if (fd >= 0)
 	{
@@ -271,7 +271,11 @@ nvm_incarnation_note_bypass(bool on)
 	{
 		NVM_FAILPOINT("bypass-note");
 		rec.bypassed = on ? 1 : 0;
-		/* what is overwritten is older than the last record only once that is durable */
+
+		/*
+		 * what is overwritten is older than the last record only once that is
+		 * durable
+		 */
 		ok = file_sync(fd) && record_store(fd, &rec) && file_sync(fd);
 		if (!ok)
 			ereport(LOG,
@@ -378,8 +382,8 @@ bool
 nvm_incarnation_bound(NvmIncarnationRecord *rec)
 {
 	const char *what = rec->severed == NVM_SEVERED_STANDBY ? "that of a standby" :
-		rec->severed == NVM_SEVERED_BACKUP ? "restored from a base backup" :
-		"an older copy";
+	rec->severed == NVM_SEVERED_BACKUP ? "restored from a base backup" :
+	"an older copy";
 
 	if (rec->severed == NVM_SEVERED_NOT)
 		return true;

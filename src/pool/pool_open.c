@@ -57,7 +57,11 @@ nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
 	pg_write_barrier();
 	NvmPool->status = NVM_POOL_REFUSED;
-	/* a session that finds out says so by itself, as far as its user may see it */
+
+	/*
+	 * a session that finds out says so by itself, as far as its user may see
+	 * it
+	 */
 	ereport(IsUnderPostmaster ? LOG_SERVER_ONLY : WARNING,
 			(errcode(sqlerrcode),
 			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
@@ -382,8 +386,8 @@ static void
 tell_of_new_pool(void)
 {
 	const char *how = NvmPool->medium_is_volatile ? "not at all: it lies in memory" :
-		nvm_persist_in_force == NVM_PERSIST_PMEM ? "flushes of the processor's caches" :
-		nvm_persist_in_force == NVM_PERSIST_MSYNC ? "syncs of the file" : "a simulation";
+	nvm_persist_in_force == NVM_PERSIST_PMEM ? "flushes of the processor's caches" :
+	nvm_persist_in_force == NVM_PERSIST_MSYNC ? "syncs of the file" : "a simulation";
 
 	if (nvm_reset_was_done)
 		ereport(LOG,
@@ -486,8 +490,8 @@ open_pool(void)
 
 	/*
 	 * Where the server may have run, crashed and started again without us, it
-	 * may have emptied the indexes of UNLOGGED tables, or not, and the witness
-	 * does not always know.
+	 * may have emptied the indexes of UNLOGGED tables, or not, and the
+	 * witness does not always know.
 	 */
 	if (!NvmPool->data_clean)
 		reset = NVM_DIR_RESET_EMPTY;

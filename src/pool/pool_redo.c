@@ -88,7 +88,7 @@ make_lanes(void)
 
 		NVM_FAILPOINT("pool-redo-make");
 		unit = nvm_extent_alloc(NVM_EXT_REDO, 0, NVM_REDO_EXTENT_UNITS,
-											NVM_REDO_EXTENT_UNITS);
+								NVM_REDO_EXTENT_UNITS);
 
 		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
 	}
@@ -221,7 +221,7 @@ nvm_redo_scan(void)
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
 		const char *problem = lane_address(lane)->word == 0 ? NULL :
-			nvm_redo_lane_problem(&image, lane_unit(lane), storage_exists, NULL);
+		nvm_redo_lane_problem(&image, lane_unit(lane), storage_exists, NULL);
 
 		if (problem)
 			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,

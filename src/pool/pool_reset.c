@@ -74,7 +74,7 @@ reset_answers(int sqlerrcode)
 NvmResetRequest
 nvm_reset_requested(void)
 {
-	char		text[96] = {0};
+	char text[	96] = {0};
 	char		word[8];
 	unsigned long long noted_inode;
 	unsigned long long noted_birth;
@@ -121,7 +121,7 @@ void
 nvm_pool_request_reset(bool force)
 {
 	const char *temp = NVM_RESET_FILE ".new";
-	char		text[96];
+	char text[	96];
 	uint64		device;
 	uint64		inode;
 	uint64		birth;

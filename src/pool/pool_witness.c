@@ -195,7 +195,10 @@ witness_make(void)
 	{
 		const char *directory = witness_directories[i];
 
-		/* where it is no database's own directory, it could not be moved there */
+		/*
+		 * where it is no database's own directory, it could not be moved
+		 * there
+		 */
 		if (witness_size(directory, "PG_VERSION") < 0)
 			continue;
 		if (witness_is_foreign(directory))

@@ -46,9 +46,9 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		block->check = nvm_block_check(block, state->dir, blk + i);
 
 		/*
-		 * Readers look at magic alone, and a header that a crash tears has none: a
-		 * line keeps its stores in their order, which the simulation learns by a
-		 * flush before the last one.
+		 * Readers look at magic alone, and a header that a crash tears has
+		 * none: a line keeps its stores in their order, which the simulation
+		 * learns by a flush before the last one.
 		 */
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		nvm_store32(&block->magic, NVM_BLOCK_MAGIC);

@@ -223,7 +223,10 @@ nvm_chain_search(Relation rel, NvmRelState *state, uint64 root,
 	v = search_chain(rel, state, root, snapshot, tid, all_dead);
 	nvm_read_leave();
 
-	/* of a block that the row goes on in, its root's proof has seen the frame alone */
+	/*
+	 * of a block that the row goes on in, its root's proof has seen the frame
+	 * alone
+	 */
 	if (v != NULL && rel != NULL && ItemPointerGetBlockNumber(tid) != NVM_REF_BLOCK(root))
 		nvm_block_prove(rel, state, ItemPointerGetBlockNumber(tid),
 						ItemPointerGetOffsetNumber(tid));
@@ -369,15 +372,18 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 		return true;
 
 	/*
-	 * Unlink: the root leads past them before any of them may be reused, which
-	 * their retirement by our stamp sees to.
+	 * Unlink: the root leads past them before any of them may be reused,
+	 * which their retirement by our stamp sees to.
 	 */
 	ref = first == root ? next_in_row(rootv) : first;
 	if (cur != 0)
 	{
 		uint16		hi = NvmVersionCells(rootv);
 
-		/* it is a version until it is a stub, and who dies between leaves it so */
+		/*
+		 * it is a version until it is a stub, and who dies between leaves it
+		 * so
+		 */
 		if (!stub)
 			hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(nvm_load(&rootv->next)) & NVM_NEXT_KEYS);
 		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), hi));
@@ -398,9 +404,9 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 		NVM_FAILPOINT("prune-before-dead");
 
 		/*
-		 * The root leads nowhere before the others are retired, as above.  DEAD
-		 * even if the row was written when there was no index (NVM_VF_NOINDEX):
-		 * one may have been built over it since.
+		 * The root leads nowhere before the others are retired, as above.
+		 * DEAD even if the row was written when there was no index
+		 * (NVM_VF_NOINDEX): one may have been built over it since.
 		 */
 		retire_version(state, root, stamp, NVM_STAMP_DEAD, batch);
 		(*nremoved)++;
@@ -434,7 +440,10 @@ nvm_block_prune(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
 		LWLock	   *lock;
 		bool		mine;
 
-		/* a retired area may be reused while we look at it: begin, then the bit */
+		/*
+		 * a retired area may be reused while we look at it: begin, then the
+		 * bit
+		 */
 		if (!nvm_begin_is_version(nvm_load(&v->begin)) ||
 			!nvm_tid_exists(state, blk, off) ||
 			nvm_load(&v->end) == 0 ||

@@ -95,7 +95,10 @@ check_handed_out(NvmBlockCheck *block, uint32 slot, uint64 *limit)
 static bool
 check_xid_to_come(NvmBlockCheck *block, uint64 fxid)
 {
-	/* what a crash has lost of them may be promised, and not skipped for a reason */
+	/*
+	 * what a crash has lost of them may be promised, and not skipped for a
+	 * reason
+	 */
 	return fxid > Max(U64FromFullTransactionId(ReadNextFullTransactionId()),
 					  pg_atomic_read_u64(&NvmPool->xid_promise));
 }

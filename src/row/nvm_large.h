@@ -25,17 +25,21 @@
 typedef struct NvmLargeSet NvmLargeSet;
 extern HeapTuple nvm_form_tuple(Relation rel, TupleTableSlot *slot,
 								bool *tofree, NvmLargeSet **large);
+
 /* now that the TID is known: name the owner in the large headers and flush
  * them; before the version's begin is stored.  Their stamp stays the writing
  * transaction's, also if begin is another one's (nvm_raw_insert): while it runs
  * the collector does not miss the version. */
 extern void nvm_large_assign(NvmLargeSet *large, NvmVersion *v, uint32 blk, uint32 off);
+
 /* give back the extents of a version that is being freed; caller holds
  * the alloc lock of the version's block */
 extern void nvm_large_release(NvmRelState *state, NvmVersion *v);
 extern bool nvm_large_is_kept(NvmRelState *state, const NvmVersion *v);
+
 /* allocation failed after nvm_form_tuple */
 extern void nvm_large_discard(NvmLargeSet *large);
+
 /* detoasted values for a slot: see tuple_slot.c */
 extern Datum nvm_large_datum(Datum stored, MemoryContext cxt);
 

@@ -35,7 +35,8 @@ extern NvmTableShared *NvmTable;
 extern Size nvm_table_shmem_size(void);
 extern int	nvm_table_num_lwlocks(void);
 extern void nvm_table_shmem_startup(void);
-extern void nvm_table_register(void);	/* table ops for wbl, hooks; in _PG_init */
+extern void nvm_table_register(void);	/* table ops for wbl, hooks; in
+										 * _PG_init */
 
 static inline LWLock *
 nvm_row_lock(uint32 dir, uint32 blkno)

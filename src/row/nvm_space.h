@@ -169,7 +169,10 @@ typedef struct NvmRetireBatch
 	NvmRelState *state;
 	NvmStamp	stamp;			/* who unlinked them */
 
-	/* told of each with large values, under the locks, unless it becomes DEAD; or NULL */
+	/*
+	 * told of each with large values, under the locks, unless it becomes
+	 * DEAD; or NULL
+	 */
 	void		(*retired_large) (void *arg, uint32 blk, uint32 off);
 	void	   *arg;
 

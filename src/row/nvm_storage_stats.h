@@ -19,7 +19,8 @@ typedef struct NvmStorageEstimate
 {
 	uint64		live;			/* rows */
 	uint64		dead;			/* versions that VACUUM or time takes away */
-	uint64		suspect;		/* rows that there is room for in SUSPECT blocks */
+	uint64		suspect;		/* rows that there is room for in SUSPECT
+								 * blocks */
 } NvmStorageEstimate;
 
 extern void nvm_storage_estimate(NvmRelState *state, NvmStorageEstimate *estimate);

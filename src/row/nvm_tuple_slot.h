@@ -43,8 +43,8 @@ typedef struct NvmTupleTableSlot
 	NvmVersion *version;
 	NvmRelState *state;			/* relation of version; valid if that is set */
 	MemoryContext large_cxt;	/* values assembled of several runs, or NULL */
-	bool		unread;			/* of an index-only scan: what is stored is not
-								 * looked at (allvisible.c) */
+	bool		unread;			/* of an index-only scan: what is stored is
+								 * not looked at (allvisible.c) */
 } NvmTupleTableSlot;
 
 #define TTS_IS_NVM(slot)		((slot)->tts_ops == &TTSOpsNvm)

@@ -608,7 +608,10 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 			return TM_Ok;
 		}
 
-		/* ended, by us or by who committed: what counts is who made the newest */
+		/*
+		 * ended, by us or by who committed: what counts is who made the
+		 * newest
+		 */
 		CHECK_FOR_INTERRUPTS();
 		end = nvm_load(&v->end);
 		if (end == 0)

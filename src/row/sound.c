@@ -90,7 +90,10 @@ verify(NvmCheck *check, uint32 blk)
 		return;
 	}
 
-	/* who holds a lock of ours may be in the middle of a change, or want more of them */
+	/*
+	 * who holds a lock of ours may be in the middle of a change, or want more
+	 * of them
+	 */
 	if (InterruptHoldoffCount > 0 || CritSectionCount > 0)
 	{
 		check->problems = NIL;
@@ -151,9 +154,9 @@ void
 nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 {
 	/*
-	 * ALTER TABLE reads the rows when the relation already has the columns that
-	 * they will have.  Who holds that lock does without looking at columns, and
-	 * the next one verifies the block.
+	 * ALTER TABLE reads the rows when the relation already has the columns
+	 * that they will have.  Who holds that lock does without looking at
+	 * columns, and the next one verifies the block.
 	 */
 	prove(rel, state, blk, off, CheckRelationLockedByMe(rel, AccessExclusiveLock, true));
 }

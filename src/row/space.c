@@ -147,8 +147,8 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 		return false;
 
 	/*
-	 * An index entry that somebody has read may lead to a root: those wait for
-	 * every snapshot.  A single cell was one, too.
+	 * An index entry that somebody has read may lead to a root: those wait
+	 * for every snapshot.  A single cell was one, too.
 	 */
 	if (!GlobalVisTestIsRemovableFullXid(vistest, fxid) &&
 		(!nvm_snapshots_held() || NvmVersionCells(v) == 1 ||
@@ -242,7 +242,7 @@ reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest
 	LWLock	   *rowlock = nvm_row_lock(state->dir, block->blkno);
 	bool		mine = LWLockHeldByMe(rowlock);
 	bool		locked = !neighbour &&
-		(mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE));
+	(mine || LWLockConditionalAcquire(rowlock, LW_EXCLUSIVE));
 
 	r->block = block;
 	r->rowlock = locked && !mine ? rowlock : NULL;
@@ -338,7 +338,10 @@ reclaim_neighbours(NvmRelState *state, uint32 blk, struct GlobalVisState *vistes
 		NvmBlock   *block = nvm_block(state, blk);
 		LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
 
-		/* what has to be verified or sanitized first costs more than this fence */
+		/*
+		 * what has to be verified or sanitized first costs more than this
+		 * fence
+		 */
 		if (!nvm_unit_is_sound(block) || !nvm_block_has_retired(block) ||
 			LWLockHeldByMe(lock) || !LWLockConditionalAcquire(lock, LW_EXCLUSIVE))
 			continue;
@@ -385,7 +388,10 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	for (int i = n - 1; i >= 0; i--)
 		reclaim_free(state, &list[i]);
 
-	/* meanwhile the neighbours looked full, and others may have passed them by */
+	/*
+	 * meanwhile the neighbours looked full, and others may have passed them
+	 * by
+	 */
 	if (n > 1 && pg_atomic_read_u32(&state->hint_next) > block->blkno + 1)
 		pg_atomic_write_u32(&state->hint_next, block->blkno + 1);
 	return free_cells(block);
@@ -609,8 +615,9 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 			continue;
 
 		/*
-		 * Of a block that nobody has used since the start these are hints, too:
-		 * what a crash has left of them hides some room until VACUUM comes by.
+		 * Of a block that nobody has used since the start these are hints,
+		 * too: what a crash has left of them hides some room until VACUUM
+		 * comes by.
 		 */
 		block = nvm_block(state, b);
 		if (block->magic == NVM_BLOCK_MAGIC && root && !block_takes_roots(block))
@@ -653,7 +660,7 @@ next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells, bool roo
 {
 	uint32		blk;
 	bool		reclaim = tries < SEARCH_BLOCKS &&
-		pg_atomic_read_u32(&NvmWbl->ntorn) == 0;
+	pg_atomic_read_u32(&NvmWbl->ntorn) == 0;
 
 	*fresh = false;
 	if (tries >= 2 * SEARCH_BLOCKS ||
@@ -683,7 +690,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 	NvmRelState *state = cache->state;
 	pg_atomic_uint32 *target = &state->target[NvmProcNumber() % NVM_INSERT_TARGETS];
 	uint32		limit = NVM_BLOCK_CELLS *
-		RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
+	RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
 	bool		fresh = false;
 	NvmVersion *v;
 	ErrorContextCallback context;

@@ -150,9 +150,9 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 		bool		unindexed;
 
 		/*
-		 * Only collectors retire it: who copies a storage is another one of the
-		 * copy.  What he has made DEAD a VACUUM might free, and an insertion
-		 * use, before we come to retire it.
+		 * Only collectors retire it: who copies a storage is another one of
+		 * the copy.  What he has made DEAD a VACUUM might free, and an
+		 * insertion use, before we come to retire it.
 		 */
 		lock = nvm_row_lock(state->dir, blk);
 		LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -162,8 +162,8 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 				(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
 			/*
-			 * Its area is not used again as long as the stamp is in the gap, or,
-			 * if DEAD, before VACUUM has been here.
+			 * Its area is not used again as long as the stamp is in the gap,
+			 * or, if DEAD, before VACUUM has been here.
 			 */
 			nvm_version_retire(state, v, blk, off, begin,
 							   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
@@ -240,7 +240,10 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 		{
 			TransactionId xend;
 
-			/* an abort retires the new version first, and then takes back the end */
+			/*
+			 * an abort retires the new version first, and then takes back the
+			 * end
+			 */
 			if (skips != 0 && nvm_version_end_state(v, &xend) != NVM_END_COMMITTED)
 				break;
 			after = 0;
@@ -325,8 +328,8 @@ nvm_collect_block(uint32 dir, uint32 blk)
 
 	/*
 	 * Where no trace was found it may be because one of those who died had
-	 * removed it, and not come to flush that; orderly stops since then, before
-	 * anybody came by here, have not done it either.
+	 * removed it, and not come to flush that; orderly stops since then,
+	 * before anybody came by here, have not done it either.
 	 */
 	nvm_flush(block, NVM_UNIT_SIZE);
 	return n;

@@ -108,9 +108,10 @@ nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
 	nvm_allvisible_clear(state, NVM_REF_BLOCK(nvm_version_root(v)));
 
 	/*
-	 * What an aborted or lost transaction left is taken over in two steps.  The
-	 * version that it made may be the one that the root calls the newest: its
-	 * undoer, who finds that v is not his any more, does not take that back.
+	 * What an aborted or lost transaction left is taken over in two steps.
+	 * The version that it made may be the one that the root calls the newest:
+	 * its undoer, who finds that v is not his any more, does not take that
+	 * back.
 	 */
 	if (v->end != 0)
 	{

@@ -55,6 +55,7 @@ static void
 forget_in_storage(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	NvmRelState *state = &nvm_relstates[id];
+
 	/* not opened yet: blocks that were never used have no magic number */
 	uint32		nblocks = (uint32) Min(nvm_rel_units(state), MaxBlockNumber);
 

@@ -52,7 +52,7 @@ typedef struct CopyState
 } CopyState;
 
 static void
-copy_damaged(CopyState *copy, uint32 blk, uint32 off, const char *problem) __attribute__((noreturn));
+			copy_damaged(CopyState *copy, uint32 blk, uint32 off, const char *problem) __attribute__((noreturn));
 
 /*
  * The source may be another database's, so there is no name to give.

@@ -114,8 +114,11 @@ typedef struct NvmBlockCheckOps
 	/* may any stamp be in a gap; is this one? */
 	bool		(*any_gap) (NvmBlockCheck *check);
 	bool		(*in_gap) (NvmBlockCheck *check, uint64 stamp);
-	/* the counter up to which a slot may have handed out stamps; false if it was
-	 * never used */
+
+	/*
+	 * the counter up to which a slot may have handed out stamps; false if it
+	 * was never used
+	 */
 	bool		(*handed_out) (NvmBlockCheck *check, uint32 slot, uint64 *limit);
 	/* is that full transaction id yet to be handed out?  NULL: nobody knows */
 	bool		(*xid_to_come) (NvmBlockCheck *check, uint64 fxid);
@@ -137,8 +140,10 @@ struct NvmBlockCheck
 	const NvmBlockCheckOps *ops;
 	const char *base;			/* start of the mapping */
 	uint32		dir;
-	uint32		incarnation;	/* the one that runs; or, if none does, the next */
-	uint16		marks;			/* what its run-time marks carry; 0: it has none */
+	uint32		incarnation;	/* the one that runs; or, if none does, the
+								 * next */
+	uint16		marks;			/* what its run-time marks carry; 0: it has
+								 * none */
 };
 
 /* everything about one block but what its large values hold */

@@ -130,7 +130,7 @@ lost_area(NvmBlockCheck *check, const NvmBlock *block, uint32 cell)
 	return nvm_cell_looks_taken(block, cell) &&
 		!check->ops->crashed(check, block->alloc_inc) &&
 		!check->ops->in_gap(check, nvm_load(&((const NvmVersion *) ((const char *) block +
-																   cell * NVM_CELL_SIZE))->begin));
+																	cell * NVM_CELL_SIZE))->begin));
 }
 
 static inline bool
@@ -190,7 +190,10 @@ check_header(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 		const char *bytes = (const char *) block;
 		bool		torn = block->alloc_inc == 0 || check->ops->crashed(check, block->alloc_inc);
 
-		/* a crash may have torn the header while it was made, before the first row */
+		/*
+		 * a crash may have torn the header while it was made, before the
+		 * first row
+		 */
 		for (size_t i = 0; i < lengthof(block->starts); i++)
 			torn &= block->starts[i] == 0;
 		for (int i = 0; i < NVM_BLOCK_HEADER_SIZE && !torn; i++)
@@ -621,8 +624,10 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
 			{
-				/* a reader that comes along the chain does not verify that
-				 * block */
+				/*
+				 * a reader that comes along the chain does not verify that
+				 * block
+				 */
 				const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
 
 				if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
@@ -762,8 +767,11 @@ nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off, b
 		if (!check->ops->owns_large(check, offset / NVM_UNIT_SIZE))
 			return "is not where the version says";
 		head = (const NvmLargeHeader *) (check->base + offset);
-		/* once: in a server the run may be freed, and given to another value,
-		 * while we look */
+
+		/*
+		 * once: in a server the run may be freed, and given to another value,
+		 * while we look
+		 */
 		length = *(volatile const uint64 *) &head->length;
 		if (segment == 0)
 			total = head->total;

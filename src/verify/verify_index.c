@@ -51,8 +51,8 @@ typedef struct CheckImage
 {
 	const char *data;
 	const NvmIndexPage *header;
-	uint8		begins[NVM_INDEX_PAGE_SIZE / 64];	/* a bit for each place where an
-													 * entry begins */
+	uint8		begins[NVM_INDEX_PAGE_SIZE / 64];	/* a bit for each place
+													 * where an entry begins */
 } CheckImage;
 
 static inline bool

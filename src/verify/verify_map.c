@@ -89,7 +89,7 @@ uint64
 nvm_image_extent_of(const NvmImage *image, uint64 unit, uint64 *first)
 {
 	uint64		lowest = unit - unit % NVM_UNITS_PER_CHUNK +
-		nvm_chunk_first_unit(unit / NVM_UNITS_PER_CHUNK);
+	nvm_chunk_first_unit(unit / NVM_UNITS_PER_CHUNK);
 
 	for (uint64 i = unit; i >= lowest; i--)
 	{
@@ -234,10 +234,10 @@ nvm_block_was_used(uint32 kind, const char *unit)
 	uint32		magic;
 
 	/*
-	 * Damage must not make a block look like one that was never used: all rows
-	 * behind it would disappear.  Units are zero when an extent is allocated.
-	 * The magic number is stored last of a header, and is durable before the
-	 * first row.
+	 * Damage must not make a block look like one that was never used: all
+	 * rows behind it would disappear.  Units are zero when an extent is
+	 * allocated. The magic number is stored last of a header, and is durable
+	 * before the first row.
 	 */
 	memcpy(&magic, unit, sizeof(magic));
 	if (magic != 0)

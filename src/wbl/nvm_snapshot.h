@@ -27,6 +27,7 @@
 
 /* this transaction's snapshot is, or was, published: reads announce themselves */
 extern bool nvm_reader_published;
+
 /* it will not be, or not again */
 extern bool nvm_reader_barred;
 

@@ -36,15 +36,19 @@ typedef struct NvmSlotState
 	/* sampling for the horizon, by nvm_wbl_advance_frozen alone */
 	uint64		sample_counter;
 	uint64		sample_next_xid;
-	/* the counter handed out last, and its transaction's full xid; open while
-	 * it is above durable.  Stored by the owner. */
-	pg_atomic_uint64 running;
-	pg_atomic_uint64 xid;
-	bool		prepared_dirs;	/* the prepared transaction made or ended storages */
 
 	/*
-	 * The counter of a transaction that was prepared before the last start, or
-	 * 0, and its xid: the xids beside its stamps may not have reached the
+	 * the counter handed out last, and its transaction's full xid; open while
+	 * it is above durable.  Stored by the owner.
+	 */
+	pg_atomic_uint64 running;
+	pg_atomic_uint64 xid;
+	bool		prepared_dirs;	/* the prepared transaction made or ended
+								 * storages */
+
+	/*
+	 * The counter of a transaction that was prepared before the last start,
+	 * or 0, and its xid: the xids beside its stamps may not have reached the
 	 * media.  Set by resolving, constant from then on.
 	 */
 	uint64		restored_counter;
@@ -66,9 +70,10 @@ typedef struct NvmWblShared
 	 * Taken with no other lock of ours held, except wbl_lock by resolving.
 	 */
 	LWLock	   *storage_lock;
-	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier incarnations
-								 * were settled */
-	pg_atomic_uint32 judged;	/* the part of it that all commits wait for is done */
+	pg_atomic_uint32 resolved;	/* in-doubt transactions of earlier
+								 * incarnations were settled */
+	pg_atomic_uint32 judged;	/* the part of it that all commits wait for is
+								 * done */
 
 	/* attempts at it that failed, and the last of them: under wbl_lock */
 	uint32		settle_failures;
@@ -79,8 +84,8 @@ typedef struct NvmWblShared
 	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
 
 	/*
-	 * Those of them whose transaction may have stopped in the middle of what it
-	 * did to blocks: all but the ones of prepared transactions that were
+	 * Those of them whose transaction may have stopped in the middle of what
+	 * it did to blocks: all but the ones of prepared transactions that were
 	 * rolled back in this run, which had come to their end, and those for
 	 * which the collector has been through all blocks.
 	 */
@@ -104,8 +109,8 @@ typedef struct NvmWblShared
 	pg_atomic_uint64 collector_sweeps;
 	pg_atomic_uint32 collector_paused;	/* nvm.collect_gaps off, or tests */
 	pg_atomic_uint64 collected; /* gap entries dropped in this run */
-	pg_atomic_uint32 commit_record_size;	/* WAL bytes of a nvm-only commit, last
-											 * measured */
+	pg_atomic_uint32 commit_record_size;	/* WAL bytes of a nvm-only commit,
+											 * last measured */
 	Latch		quiet_latch;	/* see wbl_walwriter.c */
 	pg_atomic_uint64 redo_checkpoints;	/* asked for because of nvm.redo_limit */
 } NvmWblShared;
@@ -280,8 +285,8 @@ typedef struct NvmTableOps
 	void		(*collect_large) (uint32 dir);
 
 	/*
-	 * restore_lock: give a row lock to a prepared transaction; nobody else uses
-	 * nvm data.  May ERROR.
+	 * restore_lock: give a row lock to a prepared transaction; nobody else
+	 * uses nvm data.  May ERROR.
 	 */
 	void		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
 } NvmTableOps;

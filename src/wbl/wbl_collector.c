@@ -179,7 +179,11 @@ nvm_sweep_storage(NvmSweep *sweep, uint32 id)
 			LWLockRelease(NvmWbl->storage_lock);
 			return true;
 		}
-		/* nothing in an index carries a stamp; what leads to no row VACUUM removes */
+
+		/*
+		 * nothing in an index carries a stamp; what leads to no row VACUUM
+		 * removes
+		 */
 		if (nvm_dir_entry(id)->kind != NVM_DIR_KIND_TABLE)
 		{
 			LWLockRelease(NvmWbl->storage_lock);

@@ -321,7 +321,7 @@ nvm_resolve_is_possible(void)
 	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint64		oldest = U64FromFullTransactionId(next) -
-		(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
+	(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
 
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
@@ -354,7 +354,11 @@ nvm_resolve_slots(NvmResolveCount *count)
 
 		if (!nvm_word_asks_pg_xact(word))
 			continue;
-		/* an attempt that failed has restored it; if it has ended since, settling will tell */
+
+		/*
+		 * an attempt that failed has restored it; if it has ended since,
+		 * settling will tell
+		 */
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
 			count->prepared++;
 		else if (nvm_twophase_is_prepared(slot))
@@ -451,7 +455,8 @@ nvm_resolve_locked(NvmResolveCount *count)
 	if (!nvm_resolve_is_possible())
 		return false;
 	nvm_resolve_slots(count);
-	nvm_xid_keep_promise();		/* not earlier: the above compares with the next xid */
+	nvm_xid_keep_promise();		/* not earlier: the above compares with the
+								 * next xid */
 	NvmPool->promise_kept = true;
 	pg_write_barrier();
 	pg_atomic_write_u32(&NvmWbl->judged, 1);

@@ -51,8 +51,8 @@ nvm_redo_limit_check(void)
 	{
 		/*
 		 * A checkpoint began since we last looked, perhaps a naptime ago: of
-		 * the commits since then those count that come after it, which is
-		 * the share of the WAL that does.
+		 * the commits since then those count that come after it, which is the
+		 * share of the WAL that does.
 		 */
 		seen_redo = redo;
 		commits_at_redo = last_commits;

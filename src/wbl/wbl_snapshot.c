@@ -35,8 +35,8 @@ typedef struct NvmReader
 {
 	pg_atomic_uint64 published; /* xmax above xmin, or 0 */
 	pg_atomic_uint32 busy;		/* odd: between nvm_read_enter and _leave */
-	pg_atomic_uint32 relied;	/* newest xid whose ends somebody removed because
-								 * of what is published, or 0 */
+	pg_atomic_uint32 relied;	/* newest xid whose ends somebody removed
+								 * because of what is published, or 0 */
 } NvmReader;
 
 typedef union NvmReaderPadded

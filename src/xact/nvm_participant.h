@@ -22,11 +22,13 @@
  */
 typedef enum NvmXactClass
 {
-	NVM_XACT_OPEN,				/* PRE_COMMIT has not come by, or found no stamp */
+	NVM_XACT_OPEN,				/* PRE_COMMIT has not come by, or found no
+								 * stamp */
 	NVM_XACT_NVM_ONLY,			/* the slot's word */
 	NVM_XACT_MIXED,				/* pg_xact, which the slot's word asks */
-	NVM_XACT_TWOPHASE			/* PRE_PREPARE has come by: nothing is written any
-								 * more, and there is no stamp to write it with */
+	NVM_XACT_TWOPHASE			/* PRE_PREPARE has come by: nothing is written
+								 * any more, and there is no stamp to write it
+								 * with */
 } NvmXactClass;
 
 /*
@@ -38,22 +40,22 @@ typedef struct NvmParticipant
 	const char *name;
 
 	/*
-	 * PRE_COMMIT, first round; may ERROR.  Has the transaction written here what
-	 * pg_xact alone can decide?  Writes nothing that belongs to the transaction's
-	 * data.
+	 * PRE_COMMIT, first round; may ERROR.  Has the transaction written here
+	 * what pg_xact alone can decide?  Writes nothing that belongs to the
+	 * transaction's data.
 	 */
 	bool		(*needs_pg_xact) (void);
 
 	/*
-	 * PRE_COMMIT, second round, when the class is known; may ERROR, and so may what
-	 * comes after it.  Makes the data durable, and what asks the decider.  Class
-	 * OPEN: the transaction has no stamp.
+	 * PRE_COMMIT, second round, when the class is known; may ERROR, and so
+	 * may what comes after it.  Makes the data durable, and what asks the
+	 * decider.  Class OPEN: the transaction has no stamp.
 	 */
 	void		(*pre_commit) (NvmXactClass class);
 
 	/*
-	 * COMMIT: the transaction is visible to others, its commit record written.
-	 * Must not fail.
+	 * COMMIT: the transaction is visible to others, its commit record
+	 * written. Must not fail.
 	 */
 	void		(*decide) (NvmXactClass class);
 
@@ -61,8 +63,8 @@ typedef struct NvmParticipant
 	void		(*abort) (void);
 
 	/*
-	 * PRE_PREPARE, may ERROR: as pre_commit, and lists the locks.  PREPARE, must not
-	 * fail: the record is durable, the transaction nobody's.
+	 * PRE_PREPARE, may ERROR: as pre_commit, and lists the locks.  PREPARE,
+	 * must not fail: the record is durable, the transaction nobody's.
 	 */
 	void		(*pre_prepare) (void);
 	void		(*prepare) (void);

@@ -67,8 +67,10 @@ extern void nvm_xact_before_row_lock(void);
 typedef enum NvmUndoKind
 {
 	NVM_UNDO_INSERT = 1,		/* a version was made at (dir, blk, off) */
-	NVM_UNDO_END,				/* end was set on the version at (dir, blk, off) */
-	NVM_UNDO_LOCK,				/* the row with root (dir, blk, off) was locked */
+	NVM_UNDO_END,				/* end was set on the version at (dir, blk,
+								 * off) */
+	NVM_UNDO_LOCK,				/* the row with root (dir, blk, off) was
+								 * locked */
 	NVM_UNDO_DIR_CREATE,		/* directory entry dir was made */
 	NVM_UNDO_DIR_END			/* directory entry dir was ended */
 } NvmUndoKind;
@@ -96,8 +98,8 @@ typedef struct NvmUndoOps
 
 	/*
 	 * Row locks that the current transaction holds on roots in cells
-	 * off_first..off_last of a block, at most NVM_CELLS; returns their number.
-	 * May ERROR.
+	 * off_first..off_last of a block, at most NVM_CELLS; returns their
+	 * number. May ERROR.
 	 */
 	int			(*locks_held) (uint32 dir, uint32 blk, uint16 off_first,
 							   uint16 off_last, NvmLockItem *items);

@@ -40,7 +40,8 @@ typedef struct NvmXactSlot
 	NvmStamp	stamp;			/* 0: it has written no nvm data */
 	NvmStamp	prepared;		/* of class TWOPHASE: its stamp, or 0 */
 	TransactionId promised;		/* xids below it may be in rows: wbl_xid.c */
-	bool		locked_rows;	/* it has locked rows, and perhaps written nothing */
+	bool		locked_rows;	/* it has locked rows, and perhaps written
+								 * nothing */
 } NvmXactSlot;
 
 static NvmXactSlot xact;

@@ -72,7 +72,8 @@ const NvmUndoOps *nvm_undo_ops = NULL;
 typedef struct NvmUndoMark
 {
 	int			level;
-	uint64		nrows;			/* of the stack when the level's first entry came */
+	uint64		nrows;			/* of the stack when the level's first entry
+								 * came */
 	int			ndirs;
 } NvmUndoMark;
 
@@ -274,9 +275,9 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 
 	/*
 	 * Extend one of the last two entries: an update notes the end of one
-	 * version and the making of another in turn.  Their order does not matter,
-	 * as it does not for the gap collector.  The entries of two levels differ
-	 * in xid, so none is extended across a mark.
+	 * version and the making of another in turn.  Their order does not
+	 * matter, as it does not for the gap collector.  The entries of two
+	 * levels differ in xid, so none is extended across a mark.
 	 */
 	for (int i = nentries - 1; i >= 0 && i >= nentries - 2; i--)
 	{
@@ -321,8 +322,8 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 			/* a lock goes with its xid */
 			if (UNDO_KIND(e) != NVM_UNDO_LOCK)
 				nvm_undo_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
-										  e->off_first, e->off_last,
-										  stamp, e->xid);
+										 e->off_first, e->off_last,
+										 stamp, e->xid);
 			nentries--;
 			NVM_FAILPOINT("abort-mid-undo");
 		}
@@ -487,8 +488,8 @@ undo_save_locks(const NvmUndoEntry *e, uint64 n)
 		if (UNDO_KIND(e) == NVM_UNDO_LOCK)
 			nvm_lock_list_add(items,
 							  nvm_undo_ops->locks_held(UNDO_DIR(e), e->blk,
-														e->off_first, e->off_last,
-														items));
+													   e->off_first, e->off_last,
+													   items));
 		if ((n & 1023) == 0)
 			CHECK_FOR_INTERRUPTS();
 	}

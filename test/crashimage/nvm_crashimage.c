@@ -62,7 +62,7 @@
 
 #define PAGE				4096
 #define PAGE_LINES			(PAGE / NVM_SIM_LINE)
-#define RUN_PAGES			256	/* pages read at once */
+#define RUN_PAGES			256 /* pages read at once */
 #define MAX_STATES			4096	/* of one line; what is beyond is skipped */
 
 #define EXIT_USAGE			1
@@ -768,7 +768,7 @@ parse_number(const char *text, const char *option)
 
 	errno = 0;
 	value = strtoull(text, &end, 10);
-	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0')
+	if (errno != 0 || *text <'0' || *text >'9' || *end != '\0')
 		die(EXIT_USAGE, "%s needs a number, not \"%s\"", option, text);
 	return value;
 }

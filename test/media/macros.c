@@ -77,7 +77,8 @@ check_stamps(void)
 static void
 check_extent_words(void)
 {
-	uint64_t	w = UINT64_C(0x07FFFFFFFFFFFFFF);	/* all but the reserved bits */
+	uint64_t	w = UINT64_C(0x07FFFFFFFFFFFFFF);	/* all but the reserved
+													 * bits */
 
 	EXPECT(NVM_EXT_CHECK(w), 0xFFF);
 	EXPECT(NVM_EXT_KIND(w), 7);

@@ -336,7 +336,7 @@ grow(uint32_t dir, uint64_t nblocks)
 	{
 		uint32_t	n = table_extent_units(index);
 		uint64_t	word = ((uint64_t) NVM_EXT_TABLE << 12) | ((uint64_t) dir << 15) |
-			((uint64_t) index << 35);
+		((uint64_t) index << 35);
 
 		if (next + n > end)
 		{
@@ -365,7 +365,11 @@ grow(uint32_t dir, uint64_t nblocks)
 	block.used[0] = (1 << NVM_FIRST_CELL) - 1;
 	block.check = check(&h, unit * NVM_UNIT_SIZE, id, sizeof(id), 32);
 	put(&block, NVM_BLOCK_HEADER_SIZE, unit * NVM_UNIT_SIZE);
-	/* the length that the row had: an open takes blocks off that never had one */
+
+	/*
+	 * the length that the row had: an open takes blocks off that never had
+	 * one
+	 */
 	put(&freed, sizeof(freed), unit * NVM_UNIT_SIZE + NVM_FIRST_CELL * NVM_CELL_SIZE +
 		offsetof(NvmVersion, next));
 	set_field(0, "nchunks", h.nchunks);
