@@ -99,6 +99,7 @@ lint:
 	scripts/check_layers.py
 	scripts/check_drain_names.py
 	test/core/compare_test.py
+	scripts/indent.py --check
 	$(MAKE) -C test/media check
 
 ifneq (,$(OTHER_GOALS))

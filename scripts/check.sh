@@ -314,7 +314,7 @@ jobs=$(nproc 2>/dev/null || echo 1)
 
 tier_lint() {
 	commands scripts/check_layers.py scripts/check_drain_names.py test/core/compare_test.py \
-		test/powerfail/check_faults
+		test/powerfail/check_faults "scripts/indent.py --check"
 }
 
 tier_media() {

@@ -19,7 +19,7 @@ if [ -z "${PG_CONFIG:-}" ] || [ ! -x "$(command -v "${PG_CONFIG:-none}")" ]; the
 fi
 case $groups in
 	*" check "*)
-		packages="$packages libipc-run-perl libtap-parser-sourcehandler-pgtap-perl python3-psycopg2 patch"
+		packages="$packages libipc-run-perl libtap-parser-sourcehandler-pgtap-perl python3-psycopg2 patch pg-bsd-indent"
 		programs="$programs prove patch"
 		case $packages in *postgresql-*) packages="$packages postgresql-$server-pgtap" ;; esac ;;
 esac
