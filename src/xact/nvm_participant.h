@@ -40,11 +40,11 @@ typedef struct NvmParticipant
 	const char *name;
 
 	/*
-	 * PRE_COMMIT, first round; may ERROR.  Has the transaction written here
-	 * what pg_xact alone can decide?  Writes nothing that belongs to the
-	 * transaction's data.
+	 * PRE_COMMIT, first round; may ERROR.  Does what must be done before the
+	 * class is known, and says whether the transaction has written here what
+	 * pg_xact alone can decide.
 	 */
-	bool		(*needs_pg_xact) (void);
+	bool		(*begin_commit) (void);
 
 	/*
 	 * PRE_COMMIT, second round, when the class is known; may ERROR, and so

@@ -150,7 +150,7 @@ nvm_xact_current_xid(void)
  * found out late is found out here, and the indexes' pages are settled.
  */
 static bool
-slot_needs_pg_xact(void)
+slot_begin_commit(void)
 {
 	if (xact.stamp != NVM_STAMP_NONE)
 	{
@@ -303,7 +303,7 @@ slot_reset(void)
 
 const NvmParticipant nvm_participant_slot = {
 	.name = "slot",
-	.needs_pg_xact = slot_needs_pg_xact,
+	.begin_commit = slot_begin_commit,
 	.pre_commit = slot_pre_commit,
 	.decide = slot_decide,
 	.abort = slot_abort,

@@ -99,14 +99,18 @@ wal_catalogs_in_time(void)
 static bool
 wal_needs_pg_xact(void)
 {
-	wal_catalogs_in_time();
-	if (!nvm_xact_is_writer())
-		return false;
 	if (wal_has_origin())
 		return true;
 	if (XactLastRecEnd != InvalidXLogRecPtr && !wal_is_harmless())
 		return true;
 	return nvm_rests_notifies();
+}
+
+static bool
+wal_begin_commit(void)
+{
+	wal_catalogs_in_time();
+	return nvm_xact_is_writer() && wal_needs_pg_xact();
 }
 
 /*
@@ -162,7 +166,7 @@ wal_reset(void)
 
 const NvmParticipant nvm_participant_wal = {
 	.name = "wal",
-	.needs_pg_xact = wal_needs_pg_xact,
+	.begin_commit = wal_begin_commit,
 	.pre_commit = wal_pre_commit,
 	.abort = wal_abort,
 	.sub_abort = wal_sub_abort,

@@ -53,7 +53,7 @@ nvm_xact_classify(void)
 	bool		mixed = false;
 
 	for (int i = NUM_PARTICIPANTS - 1; i >= 0; i--)
-		mixed |= participants[i]->needs_pg_xact();
+		mixed |= participants[i]->begin_commit();
 	if (!nvm_xact_is_writer())
 		return NVM_XACT_OPEN;
 	return mixed ? NVM_XACT_MIXED : NVM_XACT_NVM_ONLY;
