@@ -23,6 +23,7 @@
 
 #include "am/nvm_am.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_state.h"
 #include "ddl/nvm_ddl.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -30,6 +31,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_row_locks.h"
+#include "row/nvm_row_state.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/nvm_storage_relation.h"
@@ -130,6 +132,8 @@ _PG_init(void)
 	nvm_xact_register_callbacks();
 
 	/* what lower layers call of higher ones */
+	nvm_row_state_register();
+	nvm_index_state_register();
 	nvm_table_register();
 	nvm_btree_register();
 	nvm_btree_register_settle();

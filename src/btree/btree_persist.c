@@ -14,6 +14,7 @@
 
 #include "btree/nvm_btree_page.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -58,7 +59,7 @@ nvm_btree_shmem_startup(void)
 bool
 nvm_index_claim(NvmRelState *state, uint32 from)
 {
-	return pg_atomic_compare_exchange_u32(&state->index_state, &from,
+	return pg_atomic_compare_exchange_u32(&nvm_rel_index(state)->state, &from,
 										  NVM_INDEXSTATE_BUILDING);
 }
 
@@ -66,7 +67,7 @@ void
 nvm_index_claim_done(NvmRelState *state)
 {
 	pg_write_barrier();
-	pg_atomic_write_u32(&state->index_state, NVM_INDEXSTATE_READY);
+	pg_atomic_write_u32(&nvm_rel_index(state)->state, NVM_INDEXSTATE_READY);
 	ConditionVariableBroadcast(&NvmIndexes->rebuilt);
 }
 
@@ -76,9 +77,9 @@ nvm_index_claim_done(NvmRelState *state)
 void
 nvm_index_abandon(NvmRelState *state, uint32 to, uint32 failed)
 {
-	pg_atomic_write_u32(&state->index_failed, failed);
+	pg_atomic_write_u32(&nvm_rel_index(state)->failed, failed);
 	pg_write_barrier();
-	pg_atomic_write_u32(&state->index_state, to);
+	pg_atomic_write_u32(&nvm_rel_index(state)->state, to);
 	ConditionVariableBroadcast(&NvmIndexes->rebuilt);
 }
 
@@ -87,7 +88,7 @@ nvm_index_set_unused(NvmRelState *state)
 {
 	uint32		from = NVM_INDEXSTATE_ABSENT;
 
-	if (pg_atomic_compare_exchange_u32(&state->index_state, &from, NVM_INDEXSTATE_UNUSED))
+	if (pg_atomic_compare_exchange_u32(&nvm_rel_index(state)->state, &from, NVM_INDEXSTATE_UNUSED))
 		ConditionVariableBroadcast(&NvmIndexes->rebuilt);
 }
 
@@ -161,8 +162,8 @@ look_at_blocks(LeafWalk *walk)
 	if (walk->first == NVM_INDEX_NONE)
 		nvm_index_damaged(walk->index, NVM_INDEX_ROOT_BLOCK(cache->meta->root),
 						  "there is no leftmost leaf");
-	pg_atomic_write_u32(&cache->state->hint_next, first_free);
-	pg_atomic_write_u32(&cache->state->hint_free_blocks, nfree);
+	pg_atomic_write_u32(&nvm_rel_index(cache->state)->hint_next, first_free);
+	pg_atomic_write_u32(&nvm_rel_index(cache->state)->hint_free_blocks, nfree);
 }
 
 /*
@@ -231,7 +232,7 @@ follow_leaves(LeafWalk *walk)
 		if (load != NULL)
 			nvm_index_load_inner_add(load, blkno, low);
 		settle_leaf_flags(walk, blkno);
-		pg_atomic_write_u32(&walk->cache->state->index_done, met);
+		pg_atomic_write_u32(&nvm_rel_index(walk->cache->state)->done, met);
 
 		if (low != NULL)
 			pfree(low);
@@ -270,7 +271,7 @@ walk_claimed(Relation index, NvmIndexCache *cache)
 		MemoryContextAllocExtended(context, walk.nblocks * sizeof(LeafLinks),
 								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	look_at_blocks(&walk);
-	pg_atomic_write_u32(&state->index_total, walk.nleaves);
+	pg_atomic_write_u32(&nvm_rel_index(state)->total, walk.nleaves);
 	NVM_FAILPOINT("index-leaves-known");
 	follow_leaves(&walk);
 	MemoryContextSwitchTo(oldcontext);
@@ -278,7 +279,7 @@ walk_claimed(Relation index, NvmIndexCache *cache)
 
 	INSTR_TIME_SET_CURRENT(duration);
 	INSTR_TIME_SUBTRACT(duration, start);
-	pg_atomic_write_u64(&state->index_usec, INSTR_TIME_GET_MICROSEC(duration));
+	pg_atomic_write_u64(&nvm_rel_index(state)->usec, INSTR_TIME_GET_MICROSEC(duration));
 	ereport(DEBUG1,
 			(errmsg_internal("inner pages of index \"%s\" made from %u leaves in %.3f ms",
 							 RelationGetRelationName(index), walk.nleaves,
@@ -300,7 +301,7 @@ nvm_index_walk_leaves(Relation index, NvmIndexCache *cache)
 {
 	NvmRelState *state = cache->state;
 
-	while (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_READY)
+	while (pg_atomic_read_u32(&nvm_rel_index(state)->state) != NVM_INDEXSTATE_READY)
 	{
 		if (!nvm_index_claim(state, NVM_INDEXSTATE_NEW))
 		{

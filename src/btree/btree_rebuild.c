@@ -23,6 +23,7 @@
 #include "access/xact.h"
 #include "btree/nvm_btree_am.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "catalog/index.h"
 #include "commands/tablespace.h"
 #include "compat/nvm_compat.h"
@@ -68,7 +69,7 @@ rebuild_collect(Relation index, ItemPointer tid, Datum *values, bool *isnull,
 	IndexRebuild *rebuild = (IndexRebuild *) arg;
 
 	/* half of the work, as blocks of the table */
-	pg_atomic_write_u32(&rebuild->state->index_done, ItemPointerGetBlockNumber(tid) / 2);
+	pg_atomic_write_u32(&nvm_rel_index(rebuild->state)->done, ItemPointerGetBlockNumber(tid) / 2);
 	if (ItemPointerCompare(tid, &rebuild->last) != 0)	/* last can be invalid */
 	{
 		tuplesort_putindextuplevalues(rebuild->sort, index, tid, values, isnull);
@@ -93,7 +94,7 @@ static void
 rebuild_insert(Relation index, IndexRebuild *rebuild)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(rebuild->context);
-	uint32		half = pg_atomic_read_u32(&rebuild->state->index_total) / 2;
+	uint32		half = pg_atomic_read_u32(&nvm_rel_index(rebuild->state)->total) / 2;
 	uint32		leaf = NVM_INDEX_NONE;
 	IndexTuple	itup;
 
@@ -102,7 +103,7 @@ rebuild_insert(Relation index, IndexRebuild *rebuild)
 		nvm_index_insert_next(index, rebuild->heap, itup, &leaf);
 		if ((n & 127) == 0)
 		{
-			pg_atomic_write_u32(&rebuild->state->index_done,
+			pg_atomic_write_u32(&nvm_rel_index(rebuild->state)->done,
 								half + (uint32) ((double) half * n / rebuild->nentries));
 			MemoryContextReset(rebuild->context);
 		}
@@ -153,8 +154,8 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 											   NULL, TUPLESORT_NONE);
 	rebuild.nentries = 0;
 	ItemPointerSetInvalid(&rebuild.last);
-	pg_atomic_write_u32(&state->index_total, RelationGetNumberOfBlocks(heap));
-	pg_atomic_write_u32(&state->index_done, 0);
+	pg_atomic_write_u32(&nvm_rel_index(state)->total, RelationGetNumberOfBlocks(heap));
+	pg_atomic_write_u32(&nvm_rel_index(state)->done, 0);
 
 	/* rows that are there are unique, or their transactions find it out */
 	info->ii_Unique = false;
@@ -236,12 +237,12 @@ nvm_index_rebuild(Relation index)
 
 	INSTR_TIME_SET_CURRENT(duration);
 	INSTR_TIME_SUBTRACT(duration, start);
-	pg_atomic_write_u64(&state->index_usec, INSTR_TIME_GET_MICROSEC(duration));
-	pg_atomic_write_u32(&state->index_done, pg_atomic_read_u32(&state->index_total));
-	pg_atomic_write_u32(&state->index_failed, NVM_INDEXFAILED_NOT);
+	pg_atomic_write_u64(&nvm_rel_index(state)->usec, INSTR_TIME_GET_MICROSEC(duration));
+	pg_atomic_write_u32(&nvm_rel_index(state)->done, pg_atomic_read_u32(&nvm_rel_index(state)->total));
+	pg_atomic_write_u32(&nvm_rel_index(state)->failed, NVM_INDEXFAILED_NOT);
 
 	/* whoever has made a row that we saw has an older one */
-	pg_atomic_write_u64(&state->index_xid,
+	pg_atomic_write_u64(&nvm_rel_index(state)->xid,
 						U64FromFullTransactionId(ReadNextFullTransactionId()));
 	nvm_index_claim_done(state);
 	NVM_FAILPOINT("index-rebuild-done");
@@ -269,10 +270,10 @@ nvm_index_wait_slow(Relation index)
 	while (nvm_index_is_absent(nvm_index_cache(index)))
 	{
 		NvmRelState *state = nvm_index_cache(index)->state;
-		uint32		failed = pg_atomic_read_u32(&state->index_failed);
+		uint32		failed = pg_atomic_read_u32(&nvm_rel_index(state)->failed);
 
 		/* until the rebuilder forgives it, should no worker come */
-		if (pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_ABSENT ||
+		if (pg_atomic_read_u32(&nvm_rel_index(state)->state) != NVM_INDEXSTATE_ABSENT ||
 			failed == NVM_INDEXFAILED_LEFT)
 			nvm_index_wait_changed();
 		else if (may_rebuild())
@@ -308,7 +309,7 @@ void
 nvm_index_release_absent(uint32 dir)
 {
 	pg_write_barrier();
-	pg_atomic_write_u32(&nvm_relstates[dir].index_state, NVM_INDEXSTATE_ABSENT);
+	pg_atomic_write_u32(&nvm_rel_index(&nvm_relstates[dir])->state, NVM_INDEXSTATE_ABSENT);
 	ConditionVariableBroadcast(&NvmIndexes->rebuilt);
 }
 

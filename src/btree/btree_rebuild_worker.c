@@ -21,6 +21,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "catalog/index.h"
 #include "catalog/pg_class.h"
 #include "funcapi.h"
@@ -130,7 +131,7 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	AbsentSearch *search = (AbsentSearch *) arg;
 	NvmRelState *state = &nvm_relstates[id];
-	uint32		index_state = pg_atomic_read_u32(&state->index_state);
+	uint32		index_state = pg_atomic_read_u32(&nvm_rel_index(state)->state);
 
 	if (!nvm_index_restarts_empty(id, entry) ||
 		(index_state != NVM_INDEXSTATE_ABSENT && index_state != NVM_INDEXSTATE_BUILDING) ||
@@ -138,7 +139,7 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 		return;
 	search->nabsent++;
 	if (index_state != NVM_INDEXSTATE_ABSENT || entry->end != 0 ||
-		pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR)
+		pg_atomic_read_u32(&nvm_rel_index(state)->failed) == NVM_INDEXFAILED_ERROR)
 		return;
 	search->nidle++;
 	if (is_better(search, id, entry))
@@ -178,7 +179,7 @@ static void
 forgive_failure(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	if (nvm_index_restarts_empty(id, entry))
-		pg_atomic_write_u32(&nvm_relstates[id].index_failed, NVM_INDEXFAILED_NOT);
+		pg_atomic_write_u32(&nvm_rel_index(&nvm_relstates[id])->failed, NVM_INDEXFAILED_NOT);
 }
 
 /* ---- the rebuilder ---- */
@@ -387,7 +388,7 @@ rebuild_storage(uint32 dir)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	index = open_index_of(dir, &heap, &locked);
 	if (index == NULL && !locked)
-		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, NVM_INDEXFAILED_ERROR);
+		pg_atomic_write_u32(&nvm_rel_index(&nvm_relstates[dir])->failed, NVM_INDEXFAILED_ERROR);
 	else if (index != NULL)
 	{
 		char	   *activity = psprintf("rebuilding index %s after a restart",
@@ -424,7 +425,7 @@ rebuild_or_report(uint32 dir, MemoryContext context)
 		FlushErrorState();
 		AbortCurrentTransaction();
 		RESUME_INTERRUPTS();
-		pg_atomic_write_u32(&nvm_relstates[dir].index_failed, NVM_INDEXFAILED_ERROR);
+		pg_atomic_write_u32(&nvm_rel_index(&nvm_relstates[dir])->failed, NVM_INDEXFAILED_ERROR);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -516,34 +517,34 @@ list_rebuild(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	RebuildList *list = (RebuildList *) arg;
 	NvmRelState *state = &nvm_relstates[id];
-	uint32		index_state = pg_atomic_read_u32(&state->index_state);
-	uint32		total = pg_atomic_read_u32(&state->index_total);
+	uint32		index_state = pg_atomic_read_u32(&nvm_rel_index(state)->state);
+	uint32		total = pg_atomic_read_u32(&nvm_rel_index(state)->total);
 	bool		none = (entry->flags & NVM_DIR_REBUILT) != 0;
 	bool		relaxed = NvmDirIsRelaxed(entry) ||
-	pg_atomic_read_u32(&state->index_relaxed) != 0;
+	pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) != 0;
 	Datum		values[6];
 	bool		nulls[6] = {false};
 
 	if (entry->kind != NVM_DIR_KIND_INDEX || entry->database != MyDatabaseId ||
 		entry->end != 0 || (index_state == NVM_INDEXSTATE_NEW && !relaxed) ||
-		(index_state == NVM_INDEXSTATE_READY && pg_atomic_read_u64(&state->index_usec) == 0 && !relaxed))
+		(index_state == NVM_INDEXSTATE_READY && pg_atomic_read_u64(&nvm_rel_index(state)->usec) == 0 && !relaxed))
 		return;
 	values[0] = ObjectIdGetDatum(entry->relation);
 	values[1] = CStringGetTextDatum(none ? "none" :
-									relaxed || pg_atomic_read_u64(&state->index_xid) != 0 ? "full" :
+									relaxed || pg_atomic_read_u64(&nvm_rel_index(state)->xid) != 0 ? "full" :
 									"leaves");
 	values[2] = CStringGetTextDatum(relaxed && (index_state == NVM_INDEXSTATE_NEW ||
 												index_state == NVM_INDEXSTATE_READY) ? "relaxed" :
 									index_state == NVM_INDEXSTATE_READY ? "ready" :
 									index_state == NVM_INDEXSTATE_UNUSED ? "unused" :
 									index_state == NVM_INDEXSTATE_BUILDING ? "rebuilding" :
-									pg_atomic_read_u32(&state->index_failed) == NVM_INDEXFAILED_ERROR ?
+									pg_atomic_read_u32(&nvm_rel_index(state)->failed) == NVM_INDEXFAILED_ERROR ?
 									"failed" : "waiting");
-	values[3] = Int64GetDatum(pg_atomic_read_u32(&state->index_done));
+	values[3] = Int64GetDatum(pg_atomic_read_u32(&nvm_rel_index(state)->done));
 	values[4] = Int64GetDatum(total);
 	nulls[4] = index_state == NVM_INDEXSTATE_ABSENT || index_state == NVM_INDEXSTATE_UNUSED ||
 		index_state == NVM_INDEXSTATE_NEW;
-	values[5] = Float8GetDatum(pg_atomic_read_u64(&state->index_usec) / 1000.0);
+	values[5] = Float8GetDatum(pg_atomic_read_u64(&nvm_rel_index(state)->usec) / 1000.0);
 	nulls[5] = index_state != NVM_INDEXSTATE_READY;
 	tuplestore_putvalues(list->store, list->desc, values, nulls);
 }

@@ -11,6 +11,7 @@
 
 #include "access/htup_details.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "compat/nvm_compat.h"
@@ -150,7 +151,7 @@ nvm_index_cache_slow(Relation index)
 	cache->persistence = persistence_of(meta);
 	cache->rebuilt = cache->persistence == NVM_INDEX_NOTHING ||
 		(cache->persistence == NVM_INDEX_FULL &&
-		 pg_atomic_read_u32(&state->index_state) != NVM_INDEXSTATE_NEW);
+		 pg_atomic_read_u32(&nvm_rel_index(state)->state) != NVM_INDEXSTATE_NEW);
 	cache->allequalimage = (meta->flags & NVM_INDEX_META_EQUALIMAGE) != 0;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 		cache->fast[i] = fast_kind(index_getprocid(index, i + 1, BTORDER_PROC));

@@ -19,6 +19,7 @@
 
 #include "btree/nvm_btree_page.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -81,12 +82,12 @@ relax(NvmIndexCache *cache)
 	struct Latch *rebuilder;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&state->index_relaxed) == 0)
+	if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0)
 	{
 		/* also if it is set: the rebuilder may be about to take it back */
 		nvm_dir_set_relaxed(cache->dir, true);
 		nvm_drain("index-relaxed");
-		pg_atomic_write_u32(&state->index_relaxed, 1);
+		pg_atomic_write_u32(&nvm_rel_index(state)->relaxed, 1);
 	}
 	LWLockRelease(lock);
 	NVM_FAILPOINT("index-is-relaxed");
@@ -123,9 +124,9 @@ nvm_index_relax_by_split(NvmIndexCache *cache)
 		return;
 
 	/* of several, the last one counts; the others notice by their next split */
-	pg_atomic_write_u64(&state->index_relaxer,
+	pg_atomic_write_u64(&nvm_rel_index(state)->relaxer,
 						((uint64) NvmProcNumber() << 32) | lxid);
-	if (pg_atomic_read_u32(&state->index_relaxed) == 0)
+	if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0)
 		relax(cache);
 }
 
@@ -138,7 +139,7 @@ nvm_index_relax_by_split(NvmIndexCache *cache)
 static bool
 relaxer_is_there(NvmRelState *state)
 {
-	uint64		relaxer = pg_atomic_read_u64(&state->index_relaxer);
+	uint64		relaxer = pg_atomic_read_u64(&nvm_rel_index(state)->relaxer);
 	uint32		procno = (uint32) (relaxer >> 32);
 	LocalTransactionId lxid = (LocalTransactionId) relaxer;
 
@@ -196,7 +197,7 @@ flush_pages(uint32 dir, uint64 creation)
 		uint32		nblocks;
 
 		CHECK_FOR_INTERRUPTS();
-		if (pg_atomic_read_u32(&state->index_relaxed) != 0 || !hold_storage(dir, creation))
+		if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) != 0 || !hold_storage(dir, creation))
 			return false;
 		nblocks = pg_atomic_read_u32(&state->nblocks);
 		while (blkno < nblocks && blkno - first < PAGES_PER_LOCK && flush_page(state, blkno))
@@ -230,7 +231,7 @@ end_relaxed(uint32 dir, uint64 creation)
 
 	if (!hold_storage(dir, creation))
 		return true;
-	pg_atomic_write_u32(&state->index_relaxed, 0);
+	pg_atomic_write_u32(&nvm_rel_index(state)->relaxed, 0);
 	LWLockRelease(NvmWbl->storage_lock);
 	pg_memory_barrier();
 	NVM_FAILPOINT("index-relaxed-ends");
@@ -243,7 +244,7 @@ end_relaxed(uint32 dir, uint64 creation)
 		return true;
 	LWLockAcquire(nvm_rel_extend_lock(state), LW_EXCLUSIVE);
 	/* somebody may have relaxed it again */
-	if (pg_atomic_read_u32(&state->index_relaxed) == 0)
+	if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0)
 	{
 		nvm_dir_set_relaxed(dir, false);
 		nvm_drain("index-relaxed-over");
@@ -271,10 +272,10 @@ find_relaxed(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	RelaxedSearch *search = (RelaxedSearch *) arg;
 	NvmRelState *state = &nvm_relstates[id];
-	uint32		index_state = pg_atomic_read_u32(&state->index_state);
+	uint32		index_state = pg_atomic_read_u32(&nvm_rel_index(state)->state);
 
 	if (entry->kind != NVM_DIR_KIND_INDEX ||
-		(pg_atomic_read_u32(&state->index_relaxed) == 0 && entry->relaxed == 0))
+		(pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0 && entry->relaxed == 0))
 		return;
 	/* UNUSED stays so: an empty index must not be taken for a whole one */
 	if (index_state == NVM_INDEXSTATE_UNUSED)

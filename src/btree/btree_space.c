@@ -19,6 +19,7 @@
 
 #include "access/transam.h"
 #include "btree/nvm_btree_page.h"
+#include "btree/nvm_btree_state.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_redo.h"
@@ -111,15 +112,15 @@ search_free(NvmIndexCache *cache)
 	{
 		uint32		blkno;
 
-		if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
+		if (pg_atomic_read_u32(&nvm_rel_index(state)->hint_free_blocks) == 0)
 			break;
-		blkno = pg_atomic_fetch_add_u32(&state->hint_next, 1);
+		blkno = pg_atomic_fetch_add_u32(&nvm_rel_index(state)->hint_next, 1);
 		if (blkno == 0)
 			continue;
 		if (blkno >= pg_atomic_read_u32(&state->nblocks))
 		{
-			pg_atomic_write_u32(&state->hint_free_blocks, 0);
-			pg_atomic_write_u32(&state->hint_next, 0);
+			pg_atomic_write_u32(&nvm_rel_index(state)->hint_free_blocks, 0);
+			pg_atomic_write_u32(&nvm_rel_index(state)->hint_next, 0);
 			break;
 		}
 		if (claim_block(cache, blkno))
@@ -192,8 +193,8 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 	 * other
 	 */
 	while (blkno == NVM_INDEX_NONE && cache->persistence == NVM_INDEX_LEAVES &&
-		   pg_atomic_read_u32(&cache->state->index_state) == NVM_INDEXSTATE_BUILDING &&
-		   pg_atomic_read_u32(&cache->state->hint_free_blocks) > 0)
+		   pg_atomic_read_u32(&nvm_rel_index(cache->state)->state) == NVM_INDEXSTATE_BUILDING &&
+		   pg_atomic_read_u32(&nvm_rel_index(cache->state)->hint_free_blocks) > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
 		blkno = search_free(cache);
@@ -223,9 +224,9 @@ nvm_index_free(NvmIndexCache *cache, uint32 blkno)
 	nvm_index_unlock(page, true);
 
 	/* who searches finds it if it is not behind him */
-	if (pg_atomic_read_u32(&cache->state->hint_next) > blkno)
-		pg_atomic_write_u32(&cache->state->hint_next, blkno);
-	pg_atomic_fetch_add_u32(&cache->state->hint_free_blocks, 1);
+	if (pg_atomic_read_u32(&nvm_rel_index(cache->state)->hint_next) > blkno)
+		pg_atomic_write_u32(&nvm_rel_index(cache->state)->hint_next, blkno);
+	pg_atomic_fetch_add_u32(&nvm_rel_index(cache->state)->hint_free_blocks, 1);
 }
 
 void
@@ -253,6 +254,6 @@ nvm_index_find_free(Relation index, NvmIndexCache *cache, Relation heap,
 		if (nvm_index_load16(&page->flags) & NVM_INDEX_DELETED)
 			(*ndeleted)++;
 	}
-	pg_atomic_write_u32(&state->hint_next, first);
-	pg_atomic_write_u32(&state->hint_free_blocks, *nfree);
+	pg_atomic_write_u32(&nvm_rel_index(state)->hint_next, first);
+	pg_atomic_write_u32(&nvm_rel_index(state)->hint_free_blocks, *nfree);
 }

@@ -20,6 +20,7 @@
 #include "access/table.h"
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_persist.h"
+#include "btree/nvm_btree_state.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -272,7 +273,7 @@ nvm_index_copy_storage(uint32 from, uint32 to)
 	NvmRelState *target = &nvm_relstates[to];
 	LWLock	   *lock = nvm_rel_extend_lock(target);
 	uint32		nblocks = pg_atomic_read_u32(&source->nblocks);
-	uint32		index_state = pg_atomic_read_u32(&source->index_state);
+	uint32		index_state = pg_atomic_read_u32(&nvm_rel_index(source)->state);
 	uint32		first;
 
 	if (nvm_index_restarts_empty(from, nvm_dir_entry(from)) &&

@@ -19,6 +19,7 @@
 #include "access/itup.h"
 #include "access/nbtree.h"
 #include "access/sdir.h"
+#include "btree/nvm_btree_state.h"
 #include "media/media_index.h"
 #include "nodes/execnodes.h"
 #include "pmem/nvm_pmem.h"
@@ -363,7 +364,7 @@ extern void nvm_index_change_end(NvmIndexChange *change);
 static inline bool
 nvm_index_is_relaxed(NvmRelState *state)
 {
-	return __atomic_load_n(&state->index_relaxed.value, __ATOMIC_SEQ_CST) != 0;
+	return __atomic_load_n(&nvm_rel_index(state)->relaxed.value, __ATOMIC_SEQ_CST) != 0;
 }
 
 /*

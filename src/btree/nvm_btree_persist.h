@@ -13,6 +13,7 @@
 #define NVM_BTREE_PERSIST_H
 
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_state.h"
 #include "pool/nvm_pool.h"
 #include "storage/condition_variable.h"
 
@@ -32,7 +33,7 @@ static inline bool
 nvm_index_restarts_empty(uint32 dir, const NvmDirEntry *entry)
 {
 	return (entry->flags & NVM_DIR_REBUILT) != 0 ||
-		pg_atomic_read_u32(&nvm_relstates[dir].index_relaxed) != 0;
+		pg_atomic_read_u32(&nvm_rel_index(&nvm_relstates[dir])->relaxed) != 0;
 }
 
 /* how many scans are counted at once in NvmDirEntry.uses */
@@ -71,7 +72,7 @@ nvm_index_is_absent(const NvmIndexCache *cache)
 
 	if (likely(!cache->rebuilt))
 		return false;
-	state = pg_atomic_read_u32(&cache->state->index_state);
+	state = pg_atomic_read_u32(&nvm_rel_index(cache->state)->state);
 	pg_read_barrier();
 	return state == NVM_INDEXSTATE_ABSENT || state == NVM_INDEXSTATE_BUILDING;
 }
@@ -114,13 +115,13 @@ nvm_index_is_set(const NvmIndexCache *cache)
 
 	if (likely(!cache->rebuilt))
 		return false;
-	state = pg_atomic_read_u32(&cache->state->index_state);
+	state = pg_atomic_read_u32(&nvm_rel_index(cache->state)->state);
 	pg_read_barrier();
 	if (state == NVM_INDEXSTATE_NEW)
 		return false;
 	return state != NVM_INDEXSTATE_READY ||
 		U64FromFullTransactionId(GetTopFullTransactionIdIfAny()) <
-		pg_atomic_read_u64(&cache->state->index_xid);
+		pg_atomic_read_u64(&nvm_rel_index(cache->state)->xid);
 }
 
 /* one scan more */

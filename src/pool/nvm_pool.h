@@ -173,7 +173,6 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
  * region; zero means "no such storage".
  */
 #define NVM_RELMAP_SEGS		24
-#define NVM_INSERT_TARGETS	8
 #define NVM_ALLVISIBLE_SEGS		18
 #define NVM_ALLVISIBLE_BLOCKS	32768	/* of the first segment */
 #define NVM_ALLVISIBLE_SIZE(k)	((Size) NVM_ALLVISIBLE_BLOCKS / 4 << (k))	/* bytes */
@@ -181,22 +180,12 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_DIRSTATE_LIVE		0
 #define NVM_DIRSTATE_RECLAIM	1	/* nvm_dir_reclaim is at work */
 
-/* NvmRelState.index_state, btree/btree_rebuild.c and btree_persist.c */
-#define NVM_INDEXSTATE_NEW		0	/* whole, or, where no more than leaves
-									 * outlive a restart, nobody knows yet */
-#define NVM_INDEXSTATE_ABSENT	1	/* emptied by the start: entries of older
-									 * rows are missing */
-#define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
-#define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
-#define NVM_INDEXSTATE_UNUSED	4	/* emptied by the start, and nobody enters
-									 * or looks for rows in this storage any
-									 * more */
-
-/* NvmRelState.index_failed */
-#define NVM_INDEXFAILED_NOT		0
-#define NVM_INDEXFAILED_ERROR	1	/* the last attempt did */
-#define NVM_INDEXFAILED_LEFT	2	/* who was at it was cancelled: it is a
-									 * worker's turn */
+/*
+ * Bytes in which row/ (nvm_row_state.h) and btree/ (nvm_btree_state.h) keep what
+ * they know of a storage of their kind.  Theirs alone; 0 when the storage is made.
+ */
+#define NVM_REL_ROW_SIZE		240
+#define NVM_REL_INDEX_SIZE		56
 
 struct NvmRelState
 {
@@ -206,9 +195,6 @@ struct NvmRelState
 	uint32		dir;			/* own id; 0 = unused */
 	pg_atomic_uint32 nextents;	/* extents in the map; grows under extend_lock */
 	pg_atomic_uint32 opened;	/* nblocks was trimmed, see nvm_rel_open */
-	pg_atomic_uint32 index_relaxed; /* btree/btree_relax.c: of an index,
-									 * nobody sees to it that what he stores
-									 * is durable */
 	pg_atomic_uint32 nlarge;	/* NVM_EXT_LARGE extents it owns */
 	pg_atomic_uint64 large_units;	/* and their units */
 	uint32		dir_next;		/* next id in the hash chain; dir_lock */
@@ -220,27 +206,8 @@ struct NvmRelState
 	 */
 	uint32	   *map[NVM_RELMAP_SEGS];
 
-	/* free space hints, row/space.c; all advisory */
-	pg_atomic_uint32 target[NVM_INSERT_TARGETS];	/* block + 1 that backends
-													 * insert into, by process
-													 * number */
-	pg_atomic_uint32 hint_next; /* rotating start of the search */
-	pg_atomic_uint32 hint_free_blocks;	/* blocks VACUUM found with room */
-	pg_atomic_uint32 hint_again;	/* 0, or the number of blocks from which
-									 * on one more round of the search is due */
-	pg_atomic_uint32 told;		/* statistics know what a crash left of it */
-
-	/* an index that a restart does not keep whole */
-	pg_atomic_uint32 index_state;	/* NVM_INDEXSTATE_* */
-	pg_atomic_uint32 index_failed;	/* NVM_INDEXFAILED_* */
-	pg_atomic_uint32 index_done;	/* blocks of the table, or leaves */
-	pg_atomic_uint32 index_total;
-	pg_atomic_uint64 index_usec;	/* what it took */
-	pg_atomic_uint64 index_xid; /* older transactions' rows may have their
-								 * entries by the rebuild */
-	pg_atomic_uint64 index_relaxer; /* who has relaxed it: btree/btree_relax.c */
-	uint8	   *fsm[NVM_RELMAP_SEGS];	/* row/freemap.c: a byte per block;
-										 * segment k covers 8192 << k blocks */
+	uint64		row[NVM_REL_ROW_SIZE / sizeof(uint64)];
+	uint64		index[NVM_REL_INDEX_SIZE / sizeof(uint64)];
 
 	/*
 	 * pool/nvm_allvisible.h: two bits per block; segment k covers
@@ -251,6 +218,30 @@ struct NvmRelState
 										 * old no bit is set:
 										 * storage/allvisible.c */
 };
+
+/*
+ * What row/ and btree/ do about their part of NvmRelState, registered by kind in
+ * _PG_init.  A callback is NULL where there is nothing to do; none may ERROR.
+ */
+typedef struct NvmRelUser
+{
+	/* the storage is being emptied; nobody else uses it */
+	void		(*emptied) (NvmRelState *rel);
+
+	/* it is going: free memory; extent_lock is held, in a critical section */
+	void		(*forgotten) (NvmRelState *rel);
+
+	/* first use since the start of one that has blocks; extend lock held */
+	void		(*opened) (NvmRelState *rel, uint32 nblocks);
+
+	/*
+	 * The start is going to empty it, though it is needed: it is to be
+	 * rebuilt, since that is its kind, or since it was relaxed.
+	 */
+	void		(*lost_by_start) (NvmRelState *rel, bool relaxed);
+} NvmRelUser;
+
+extern void nvm_rel_register_user(uint32 kind, const NvmRelUser *user);
 
 static inline uint32
 nvm_relmap_get(NvmRelState *rel, uint32 extent)
@@ -347,12 +338,12 @@ extern uint64 nvm_rel_bytes(NvmRelState *rel);
 /*
  * Memory of the DRAM region, zeroed; size at most 1 GB.  Takes extent_lock.
  * nvm_dram_alloc may ERROR (out of memory), nvm_dram_try_alloc returns NULL.
- * Segments hung on NvmRelState.map, .fsm and .allvisible are given back by
- * nvm_dir_reclaim.
+ * Segments hung on NvmRelState are given back by nvm_dir_reclaim.
  */
 extern void *nvm_dram_alloc(Size size);
 extern void *nvm_dram_try_alloc(Size size);
 extern void nvm_dram_free(void *ptr, Size size);
+extern void nvm_dram_free_locked(void *ptr, Size size); /* extent_lock is held */
 
 /*
  * Directory.  Lookups and changes take dir_lock themselves.

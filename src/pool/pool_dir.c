@@ -22,9 +22,6 @@
 #include "storage/block.h"
 #include "verify/nvm_verify.h"
 
-/* blocks at the end of a table that are looked at for room after a start */
-#define START_LOOKS		1024
-
 #define RESTORE_HINT \
 	"Restore the pool and the data directory together from a backup taken while the server was stopped."
 
@@ -325,6 +322,27 @@ nvm_dir_count_found(void)
 
 /* ---- emptying and reclaiming ---- */
 
+/* what row/ and btree/ registered, by kind */
+static const NvmRelUser no_user = {0};
+static const NvmRelUser *rel_users[NVM_DIR_KIND_INDEX + 1];
+
+void
+nvm_rel_register_user(uint32 kind, const NvmRelUser *user)
+{
+	Assert(kind > 0 && kind < lengthof(rel_users));
+	rel_users[kind] = user;
+}
+
+static inline const NvmRelUser *
+rel_user(uint32 id)
+{
+	uint32		kind = nvm_dir_entry(id)->kind;
+
+	if (kind >= lengthof(rel_users) || rel_users[kind] == NULL)
+		return &no_user;
+	return rel_users[kind];
+}
+
 static void
 empty_large(uint64 unit, uint64 word, void *arg)
 {
@@ -341,15 +359,13 @@ void
 nvm_dir_empty(uint32 id)
 {
 	NvmRelState *rel = &nvm_relstates[id];
+	const NvmRelUser *user = rel_user(id);
 	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 
 	pg_atomic_write_u32(&rel->nblocks, 0);
 	rel->nready = 0;
-	pg_atomic_write_u32(&rel->hint_next, 0);
-	pg_atomic_write_u32(&rel->hint_free_blocks, 0);
-	pg_atomic_write_u32(&rel->hint_again, 0);
-	for (int i = 0; i < NVM_INSERT_TARGETS; i++)
-		pg_atomic_write_u32(&rel->target[i], 0);
+	if (user->emptied != NULL)
+		user->emptied(rel);
 	pg_write_barrier();
 	if (pg_atomic_read_u32(&rel->nlarge) > 0)
 		nvm_extents_walk(NVM_EXT_LARGE, id, empty_large, NULL);
@@ -368,11 +384,6 @@ nvm_dir_empty(uint32 id)
 		pg_atomic_write_u32(&rel->nextents, index);
 		nvm_extent_release(nvm_relmap_get(rel, index), nvm_extent_units(index),
 						   "table extent");
-	}
-	for (int k = 0; k < NVM_RELMAP_SEGS; k++)
-	{
-		if (rel->fsm[k] != NULL)
-			memset(rel->fsm[k], 0, (Size) 8192 << k);
 	}
 	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
 	{
@@ -410,9 +421,9 @@ nvm_dir_reclaim(uint32 id)
 	{
 		if (rel->map[k] != NULL)
 			nvm_dram_free_locked(rel->map[k], sizeof(uint32) * (Size) 64 << k);
-		if (rel->fsm[k] != NULL)
-			nvm_dram_free_locked(rel->fsm[k], (Size) 8192 << k);
 	}
+	if (rel_user(id)->forgotten != NULL)
+		rel_user(id)->forgotten(rel);
 	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
 	{
 		if (rel->allvisible[k] != NULL)
@@ -508,18 +519,8 @@ nvm_rel_open(uint32 dir)
 		}
 		/* the last extent may go beyond the last block that there can be */
 		nblocks = Min(nblocks, MaxBlockNumber);
-		if (kind == NVM_DIR_KIND_TABLE && nblocks > 0)
-		{
-			/*
-			 * Where the last rows went before the start there may be room;
-			 * then the others get their turn.
-			 */
-			pg_atomic_write_u32(&rel->hint_next,
-								nblocks > START_LOOKS ? (uint32) nblocks - START_LOOKS : 0);
-			pg_atomic_write_u32(&rel->hint_free_blocks, 1);
-			if (nblocks > START_LOOKS)
-				pg_atomic_write_u32(&rel->hint_again, 1);
-		}
+		if (nblocks > 0 && rel_user(dir)->opened != NULL)
+			rel_user(dir)->opened(rel, (uint32) nblocks);
 		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
 		pg_write_barrier();
 		pg_atomic_write_u32(&rel->opened, 1);
@@ -645,10 +646,11 @@ empty_after_start(uint32 id, bool always)
 	NvmDirEntry *entry = nvm_dir_entry(id);
 	bool		relaxed = NvmDirIsRelaxed(entry);
 
-	if (relaxed)
-		pg_atomic_write_u32(&nvm_relstates[id].index_relaxed, 1);
 	if ((entry->flags & NVM_DIR_REBUILT) != 0 || relaxed)
-		pg_atomic_write_u32(&nvm_relstates[id].index_state, NVM_INDEXSTATE_ABSENT);
+	{
+		if (rel_user(id)->lost_by_start != NULL)
+			rel_user(id)->lost_by_start(&nvm_relstates[id], relaxed);
+	}
 	else if (!always)
 		return;
 	nvm_dir_empty(id);

@@ -66,7 +66,6 @@ extern uint64 nvm_pool_max_bytes(void);
 extern bool nvm_dram_setup(uint64 max_units);
 extern bool nvm_dram_reserve(const void *ptr, Size size);
 extern void *nvm_dram_alloc_locked(Size size);
-extern void nvm_dram_free_locked(void *ptr, Size size);
 
 /* pool_file.c */
 extern int	nvm_pool_fd;

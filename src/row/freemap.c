@@ -19,9 +19,8 @@
 #include "postgres.h"
 
 #include "pool/nvm_pool.h"
+#include "row/nvm_row_state.h"
 #include "row/nvm_space.h"
-
-#define FREEMAP_BASE		8192	/* blocks of the first segment */
 
 /*
  * Segment and index in it of a block; *blocks: size of the segment.
@@ -29,17 +28,17 @@
 static inline uint32
 freemap_segment(uint32 blk, uint32 *index, uint32 *blocks)
 {
-	uint32		k = 31 - __builtin_clz(blk / FREEMAP_BASE + 1);
+	uint32		k = 31 - __builtin_clz(blk / NVM_FREEMAP_BASE + 1);
 
-	*index = blk - FREEMAP_BASE * ((UINT32_C(1) << k) - 1);
-	*blocks = (uint32) FREEMAP_BASE << k;
+	*index = blk - NVM_FREEMAP_BASE * ((UINT32_C(1) << k) - 1);
+	*blocks = (uint32) NVM_FREEMAP_BASE << k;
 	return k;
 }
 
 static inline uint8 *
 freemap_load(NvmRelState *state, uint32 k)
 {
-	return __atomic_load_n(&state->fsm[k], __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&nvm_rel_row(state)->fsm[k], __ATOMIC_ACQUIRE);
 }
 
 /*
@@ -58,7 +57,7 @@ nvm_freemap_disappointed(NvmRelState *state, uint32 blk, uint32 cells)
 		uint8	   *none = NULL;
 
 		segment = nvm_dram_alloc(blocks);
-		if (!__atomic_compare_exchange_n(&state->fsm[k], &none, segment, false,
+		if (!__atomic_compare_exchange_n(&nvm_rel_row(state)->fsm[k], &none, segment, false,
 										 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		{
 			nvm_dram_free(segment, blocks);

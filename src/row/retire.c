@@ -19,6 +19,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_row_locks.h"
+#include "row/nvm_row_state.h"
 #include "row/nvm_space.h"
 #include "storage/proc.h"
 #include "verify/nvm_verify_block.h"
@@ -89,8 +90,8 @@ retire_promise(NvmRelState *state, uint32 blk)
 {
 	nvm_freemap_promising(state, blk);
 	/* whoever needs a block may search the table once more */
-	if (pg_atomic_read_u32(&state->hint_free_blocks) == 0)
-		pg_atomic_write_u32(&state->hint_free_blocks, 1);
+	if (pg_atomic_read_u32(&nvm_rel_row(state)->hint_free_blocks) == 0)
+		pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 1);
 }
 
 /*

@@ -21,6 +21,7 @@
 #include "row/nvm_large.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
+#include "row/nvm_row_state.h"
 #include "row/nvm_space.h"
 #include "utils/snapmgr.h"
 #include "verify/nvm_verify_block.h"
@@ -392,8 +393,8 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	 * meanwhile the neighbours looked full, and others may have passed them
 	 * by
 	 */
-	if (n > 1 && pg_atomic_read_u32(&state->hint_next) > block->blkno + 1)
-		pg_atomic_write_u32(&state->hint_next, block->blkno + 1);
+	if (n > 1 && pg_atomic_read_u32(&nvm_rel_row(state)->hint_next) > block->blkno + 1)
+		pg_atomic_write_u32(&nvm_rel_row(state)->hint_next, block->blkno + 1);
 	return free_cells(block);
 }
 
@@ -565,13 +566,13 @@ search_is_due(NvmRelState *state, uint32 nblocks)
 {
 	uint32		again;
 
-	if (pg_atomic_read_u32(&state->hint_free_blocks) > 0)
+	if (pg_atomic_read_u32(&nvm_rel_row(state)->hint_free_blocks) > 0)
 		return true;
-	again = pg_atomic_read_u32(&state->hint_again);
+	again = pg_atomic_read_u32(&nvm_rel_row(state)->hint_again);
 	if (again == 0 || nblocks < again)
 		return false;
-	if (pg_atomic_compare_exchange_u32(&state->hint_again, &again, 0))
-		pg_atomic_write_u32(&state->hint_free_blocks, 1);
+	if (pg_atomic_compare_exchange_u32(&nvm_rel_row(state)->hint_again, &again, 0))
+		pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 1);
 	return true;
 }
 
@@ -591,7 +592,7 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 		return false;
 	for (int i = 0; i < SEARCH_LOOKS; i++)
 	{
-		uint32		from = pg_atomic_read_u32(&state->hint_next);
+		uint32		from = pg_atomic_read_u32(&nvm_rel_row(state)->hint_next);
 		uint32		window = Min(nblocks, from + SEARCH_WINDOW);
 		uint32		b = nvm_freemap_next(state, from, window, cells);
 		NvmBlock   *block;
@@ -603,14 +604,14 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 			 * Once round: whatever was promised has been offered.  What was
 			 * too young at the front may have come of age meanwhile.
 			 */
-			pg_atomic_write_u32(&state->hint_next, 0);
-			pg_atomic_write_u32(&state->hint_free_blocks, 0);
+			pg_atomic_write_u32(&nvm_rel_row(state)->hint_next, 0);
+			pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 0);
 			if (wrapped)
 				return false;
 			wrapped = true;
 			continue;
 		}
-		if (!pg_atomic_compare_exchange_u32(&state->hint_next, &from,
+		if (!pg_atomic_compare_exchange_u32(&nvm_rel_row(state)->hint_next, &from,
 											b < window ? b + 1 : b) || b >= window)
 			continue;
 
@@ -634,8 +635,8 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 			continue;
 		}
 		/* a round for every so many blocks that the table grows by */
-		if (pg_atomic_read_u32(&state->hint_again) == 0)
-			pg_atomic_write_u32(&state->hint_again,
+		if (pg_atomic_read_u32(&nvm_rel_row(state)->hint_again) == 0)
+			pg_atomic_write_u32(&nvm_rel_row(state)->hint_again,
 								nblocks + nblocks / SEARCH_AGAIN + 1);
 		if (reclaim)
 		{
@@ -688,7 +689,7 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 				BlockNumber near, uint32 *blk, uint32 *off)
 {
 	NvmRelState *state = cache->state;
-	pg_atomic_uint32 *target = &state->target[NvmProcNumber() % NVM_INSERT_TARGETS];
+	pg_atomic_uint32 *target = &nvm_rel_row(state)->target[NvmProcNumber() % NVM_INSERT_TARGETS];
 	uint32		limit = NVM_BLOCK_CELLS *
 	RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
 	bool		fresh = false;
@@ -743,13 +744,13 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 void
 nvm_space_note_reset(NvmRelState *state)
 {
-	pg_atomic_write_u32(&state->hint_free_blocks, 0);
-	pg_atomic_write_u32(&state->hint_next, 0);
+	pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 0);
+	pg_atomic_write_u32(&nvm_rel_row(state)->hint_next, 0);
 }
 
 void
 nvm_space_note(NvmRelState *state, uint32 blk, uint32 free)
 {
 	if (free >= NOTE_CELLS)
-		pg_atomic_fetch_add_u32(&state->hint_free_blocks, 1);
+		pg_atomic_fetch_add_u32(&nvm_rel_row(state)->hint_free_blocks, 1);
 }

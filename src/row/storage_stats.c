@@ -23,6 +23,7 @@
 #include "compat/nvm_compat_pgstat.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
+#include "row/nvm_row_state.h"
 #include "row/nvm_storage_stats.h"
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
@@ -138,10 +139,10 @@ nvm_storage_tell_stats(Relation rel, NvmRelState *state)
 {
 	NvmStorageEstimate estimate;
 
-	if (NvmPool->data_clean || pg_atomic_read_u32(&state->told) != 0 ||
+	if (NvmPool->data_clean || pg_atomic_read_u32(&nvm_rel_row(state)->told) != 0 ||
 		!pgstat_should_count_relation(rel))
 		return;
-	if (pg_atomic_exchange_u32(&state->told, 1) != 0)
+	if (pg_atomic_exchange_u32(&nvm_rel_row(state)->told, 1) != 0)
 		return;
 	nvm_storage_estimate(state, &estimate);
 	nvm_count_found(rel, estimate.live, estimate.dead + estimate.suspect);

@@ -36,6 +36,7 @@
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
+#include "row/nvm_row_state.h"
 #include "row/nvm_space.h"
 #include "row/nvm_version.h"
 #include "storage/nvm_storage_relation.h"
@@ -227,7 +228,7 @@ nvm_storage_copy(uint32 from, uint32 to)
 	for (uint32 blk = 0; blk < nblocks && pg_atomic_read_u32(&NvmWbl->ngaps) > 0; blk++)
 		(void) nvm_collect_block(to, blk);
 
-	pg_atomic_write_u32(&copy.to->hint_free_blocks,
-						pg_atomic_read_u32(&copy.from->hint_free_blocks));
+	pg_atomic_write_u32(&nvm_rel_row(copy.to)->hint_free_blocks,
+						pg_atomic_read_u32(&nvm_rel_row(copy.from)->hint_free_blocks));
 	NVM_FAILPOINT("copy-end");
 }
