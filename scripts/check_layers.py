@@ -8,6 +8,7 @@
     nothing: what it includes says what it depends on
   * a header *_impl.h is included by its own folder alone
   * libpmem only in pmem/, PG_VERSION_NUM only in compat/
+  * changes of rows are noted by row/nvm_change.h alone
   * headers of media/ include <stdint.h> and each other only
   * base names of sources are unique (PGXS flattens dependency files)
   * no file of src/ beyond 900 lines, nothing marked as unfinished
@@ -98,6 +99,8 @@ def check_source(rel, text, headers):
         check_include(rel, place, layer, m.group(1) == '"', m.group(2), headers)
     if layer != 'compat' and 'PG_VERSION_NUM' in text:
         complain(rel, 'PG_VERSION_NUM outside compat/')
+    if layer != 'xact' and 'nvm_undo_add(' in text and not rel.endswith('row/nvm_change.h'):
+        complain(rel, 'nvm_undo_add outside row/nvm_change.h, which every change of a row passes')
     lines = text.count('\n')
     if lines > MAX_LINES:
         complain(rel, '%d lines; split it by operation' % lines)

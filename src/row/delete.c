@@ -13,6 +13,7 @@
 #include "access/xact.h"
 #include "pgstat.h"
 #include "pool/nvm_pool.h"
+#include "row/nvm_change.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
@@ -73,7 +74,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 
 	/* everything that can fail comes before the first store */
 	nvm_adjust_cmax(v, stamp, &cmax, &iscombo);
-	nvm_undo_add(NVM_UNDO_END, state->dir, blk, ItemPointerGetOffsetNumber(tid));
+	nvm_row_change(NVM_UNDO_END, state, blk, ItemPointerGetOffsetNumber(tid));
 	nvm_version_end(state, v, changingPart ? (uint64) NVM_NEXT_MOVED << 48 : 0, stamp,
 					xid, cmax, iscombo, true);
 	nvm_block(state, blk)->ended++;

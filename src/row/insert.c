@@ -18,6 +18,7 @@
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
+#include "row/nvm_change.h"
 #include "row/nvm_large.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
@@ -54,7 +55,7 @@ nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 {
 	nvm_undo_reserve();
 	nv->v = nvm_space_alloc(rel, cache, nv->cells, root, near, &nv->blk, &nv->off);
-	nvm_undo_add(NVM_UNDO_INSERT, cache->dir, nv->blk, nv->off);
+	nvm_row_change(NVM_UNDO_INSERT, cache->state, nv->blk, nv->off);
 }
 
 /*

@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "row/nvm_change.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
@@ -258,7 +259,7 @@ static void
 set_lock_word(NvmRelState *state, uint64 root, uint64 *word, uint64 lock)
 {
 	if (nvm_xact_notes_row_locks())
-		nvm_undo_add(NVM_UNDO_LOCK, state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+		nvm_row_change(NVM_UNDO_LOCK, state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	*word = lock;
 }
 

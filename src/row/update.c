@@ -21,6 +21,7 @@
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_allvisible.h"
+#include "row/nvm_change.h"
 #include "row/nvm_chain.h"
 #include "row/nvm_large.h"
 #include "row/nvm_modify.h"
@@ -338,7 +339,7 @@ place_version(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 		if (nv->v != NULL)
 		{
 			nv->blk = oldblk;
-			nvm_undo_add(NVM_UNDO_INSERT, cache->dir, nv->blk, nv->off);
+			nvm_row_change(NVM_UNDO_INSERT, state, nv->blk, nv->off);
 			return;
 		}
 	}
@@ -444,7 +445,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	nvm_adjust_cmax(v, stamp, &cmax, &iscombo);
 	cache = nvm_rel_cache(rel);
 	place_version(rel, cache, &nv, *new_root, oldblk);
-	nvm_undo_add(NVM_UNDO_END, cache->dir, oldblk, ItemPointerGetOffsetNumber(otid));
+	nvm_row_change(NVM_UNDO_END, state, oldblk, ItemPointerGetOffsetNumber(otid));
 	link_version(cache, &nv, v, otid, rootv, root, *new_root, key_changed, cid,
 				 cmax, iscombo, xid, stamp);
 	if (v != rootv)

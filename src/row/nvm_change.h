@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_change.h
+ *	  Change capture: what the current transaction does to rows passes here.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_CHANGE_H
+#define NVM_CHANGE_H
+
+#include "pool/nvm_pool.h"
+#include "xact/nvm_xact.h"
+
+/*
+ * The current transaction is about to make, end or lock the version at (blk, off).
+ * Called before the change is made, since it may ERROR; after nvm_undo_reserve it
+ * does not.  Whoever changes a row calls this and nothing else (lint), so what is
+ * done here sees every change, of a net of savepoints that the undo log keeps.
+ *
+ * What does not pass here was not done to rows by the transaction: copies of whole
+ * storages (storage_copy.c, rewrite.c) carry the stamps of others and belong to a
+ * storage that the transaction made; undo, pruning and the gap collector take away
+ * what no transaction sees.
+ */
+static inline void
+nvm_row_change(NvmUndoKind kind, NvmRelState *state, uint32 blk, uint32 off)
+{
+	nvm_undo_add(kind, state->dir, blk, off);
+}
+
+#endif							/* NVM_CHANGE_H */
