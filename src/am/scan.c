@@ -282,9 +282,10 @@ nvm_scan_keys_match(TableScanDesc sscan, TupleTableSlot *slot)
 }
 
 /*
- * nvm_scan_visible for who has published his snapshot.  The bit is looked at
- * before begin as well: areas are freed and cut anew before our eyes, but none
- * that we found whole on our way is freed once more before we leave.
+ * nvm_scan_visible for a backend that has published its snapshot.  The bit is
+ * looked at before begin as well: areas are freed and cut anew before our
+ * eyes, but none that we found whole on our way is freed once more before we
+ * leave.
  */
 bool
 nvm_scan_visible_published(NvmScanDesc scan, NvmVersion *v)

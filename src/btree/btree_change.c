@@ -33,9 +33,9 @@ nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 leve
 
 /*
  * What begins while the index is relaxed may not be made when it no longer is.
- * Who makes it durable again waits for the lock of each page after he has said so
- * (btree_relax.c): if the index is still relaxed, with all pages locked, he
- * comes later and finds what is stored.
+ * A process that makes it durable again first says so, and then waits for the
+ * lock of each page (btree_relax.c): if the index is still relaxed, with all
+ * pages locked, that process comes later and finds what is stored.
  */
 bool
 nvm_index_change_stands(const NvmIndexChange *change)

@@ -341,9 +341,9 @@ check_pass(IndexCheck *check)
 }
 
 /*
- * For the second pass: keep everybody from changing the index.  Who rebuilds
- * it concurrently has locked it, and is going to wait for our snapshot, so we do
- * not wait for him.
+ * For the second pass: keep everybody from changing the index.  A backend that
+ * rebuilds it concurrently has locked it, and is going to wait for our
+ * snapshot, so we do not wait for that backend.
  */
 static void
 lock_against_changes(Relation index)

@@ -8,9 +8,9 @@
  * linked to each other.  Its key range is the right sibling's from then on.  An
  * inner page that has no other child goes with it.
  *
- * Predicate locks on the leaf are copied to the right sibling before that.  Who
- * locks the leaf later finds it empty, and then locks the sibling, too (README,
- * "Predicate locks").
+ * Predicate locks on the leaf are copied to the right sibling before that.  A
+ * scan that locks the leaf later finds it empty, and then locks the sibling,
+ * too (README, "Predicate locks").
  *
  * The page's own links stay for who stands on it or is on the way to it.
  *
@@ -258,9 +258,9 @@ delete_unlink(NvmIndexCache *cache, DeletePlan *plan)
 	}
 
 	/*
-	 * Whoever has read a link to the page did so before we locked the pages
-	 * that have one, so no snapshot of his is newer than this.  Reading it
-	 * without XidGenLock is fine where 64 bits are read at once.
+	 * A process that has read a link to the page did so before we locked the
+	 * pages that have one, so no snapshot of that process is newer than this.
+	 * Reading it without XidGenLock is fine where 64 bits are read at once.
 	 */
 	safexid = __atomic_load_n((uint64 *) &NvmXidVars->nextXid, __ATOMIC_SEQ_CST);
 

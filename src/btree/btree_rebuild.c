@@ -177,8 +177,8 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 
 /*
  * An ERROR, or (code not 0) the end of the process.  Where that says nothing
- * of the index, but the builder had no time or was unwanted, others who wait
- * may have no more of it than he had.
+ * of the index, but the builder had no time or was unwanted, others that wait
+ * may have no more of it than it had.
  */
 static void
 abandon_rebuild(int code, Datum arg)

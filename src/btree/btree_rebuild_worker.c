@@ -327,10 +327,11 @@ nvm_rebuilder_main(Datum main_arg)
 
 /*
  * Is this an index that is not kept up to date?  DROP INDEX CONCURRENTLY that
- * was cut short leaves one, REINDEX CONCURRENTLY too.  It never is again in the
- * same storage: REINDEX makes another one.  And who enters rows still, because
- * he has locked the table before, needs none of the older ones: queries do not
- * use the index, and others are not held to its uniqueness any more.
+ * was cut short leaves one, REINDEX CONCURRENTLY too.  It never is again in
+ * the same storage: REINDEX makes another one.  And a backend that still
+ * enters rows, because it has locked the table before, needs none of the older
+ * ones: queries do not use the index, and others are not held to its
+ * uniqueness any more.
  */
 static bool
 is_unused(Relation index, uint32 dir)

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * btree_relax.c
- *	  Bulk loads: an index that is split again and again is relaxed, nobody sees
- *	  to it that what he stores there is durable, until the load is over.
+ *	  Bulk loads: an index that is split again and again is relaxed: no
+ *	  process sees to it that what it stores there is durable, until the load
+ *	  is over.
  *
  * A split has to wait for six fences, which is nothing in persistent memory,
  * and six syncs where the pool lies on a disk.  A relaxed index needs none: the
@@ -303,7 +304,7 @@ nvm_index_end_relaxed(bool all)
 
 	if (pg_atomic_read_u32(&NvmIndexes->relaxed) == 0)
 		return false;
-	/* who relaxes one sets it when he has done so */
+	/* a process that relaxes one sets it after that */
 	pg_atomic_write_u32(&NvmIndexes->relaxed, 0);
 	pg_memory_barrier();
 	do

@@ -314,7 +314,7 @@ read_root(NvmIndexCache *cache, uint32 *blkno, uint32 *level)
 }
 
 /*
- * read_root for a reader who locks what he reads.
+ * read_root for a reader that locks what it reads.
  */
 static bool
 find_root(Relation index, NvmIndexCache *cache, uint32 *blkno, uint32 *level,

@@ -8,8 +8,9 @@
  *	- it is not LIVE, and was allocated in another incarnation, or given back
  *	  (safexid 0);
  *	- it is DELETED, unlinked, and nobody's snapshot is as old as safexid.
- * Whoever wants it locks it and looks again.  How many VACUUM has found, and
- * where the next search begins, are hints in the storage's NvmRelState.
+ * A process that wants it locks it and looks again.  How many VACUUM has
+ * found, and where the next search begins, are hints in the storage's
+ * NvmRelState.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

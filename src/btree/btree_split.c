@@ -5,9 +5,9 @@
  *
  * README.md, "Split", has the protocol and what a crash leaves.  Between the
  * two steps of a split, the page and its downlink, the left page says
- * INCOMPLETE.  Who meets that while inserting takes the second step first, so
- * no page with that flag is ever split, and predicate locks are where they
- * belong before anything is inserted into the right page.
+ * INCOMPLETE.  An insertion that meets that takes the second step first, so no
+ * page with that flag is ever split, and predicate locks are where they belong
+ * before anything is inserted into the right page.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -376,9 +376,9 @@ finish_copied(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 	SplitGuard	guard = {page, copy->right};
 
 	/*
-	 * Whoever read the page before it was split has its predicate lock by
-	 * now. Nobody has inserted anything into the right page, since he would
-	 * have had to come through here.
+	 * A reader that read the page before it was split has its predicate lock
+	 * by now. Nothing was inserted into the right page yet, since every
+	 * insertion there has to come through here first.
 	 */
 	if (copy->level == 0)
 		PredicateLockPageSplit(index, copy->blkno, copy->right);

@@ -274,7 +274,7 @@ nvm_btree_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 {
 	uint32		dir = nvm_index_cache(info->index)->dir;
 
-	/* nobody enters rows that he has seen before, while we remove entries */
+	/* no process enters rows that it has seen before, while we remove entries */
 	if (!nvm_index_hold_absent(info->index))
 		return vacuum_walk(info, stats, callback, callback_state);
 	PG_ENSURE_ERROR_CLEANUP(vacuum_release, UInt32GetDatum(dir));

@@ -244,8 +244,8 @@ extern void nvm_index_lock_wait(NvmIndexPage *page);
 /*
  * begin for a page of the tree that was reached by a link: ERROR if it is not
  * a page of this index; brings order[] up to date if it is of another
- * incarnation.  Who goes on with nvm_index_locate or nvm_index_fetch begins
- * with this one.
+ * incarnation.  A caller of nvm_index_locate or nvm_index_fetch begins with
+ * this one.
  */
 extern uint64 nvm_index_enter(Relation index, NvmIndexCache *cache, uint32 blkno);
 
@@ -368,8 +368,8 @@ nvm_index_is_relaxed(NvmRelState *state)
 }
 
 /*
- * Is the memory behind this page to be flushed?  As above, but while the index is
- * relaxed.  Who asks once for several stores, and does not hold
+ * Is the memory behind this page to be flushed?  As above, but while the index
+ * is relaxed.  A caller that asks once for several stores, and does not hold
  * the lock of each page from then on, asks nvm_index_change_stands.
  */
 static inline bool
@@ -382,10 +382,11 @@ NvmIndexFlushes(const NvmIndexCache *cache, uint32 level)
  * Append an entry to a locked page at place `pos` of its order (high key
  * included in the count).  The caller has made sure that it fits
  * (nvm_index_has_room) and that order[] is of this incarnation.  Returns the
- * tail that the page has then.  The entry outlives a crash when the commit word
- * says so durably: on a leaf the caller notes it (nvm_index_unsettled); on an inner
- * page the word does, and the caller calls nvm_index_flush_commit when he has
- * unlocked the page, since a line that is being flushed is slow to use.
+ * tail that the page has then.  The entry outlives a crash when the commit
+ * word says so durably: on a leaf the caller notes it (nvm_index_unsettled);
+ * on an inner page the word does, and the caller calls nvm_index_flush_commit
+ * after it has unlocked the page, since a line that is being flushed is slow
+ * to use.
  */
 extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
 extern uint32 nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
@@ -550,8 +551,8 @@ extern bool nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmInd
 extern void nvm_index_finish_split(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno);
 
 /*
- * Unlink the empty leaf blkno; false if it cannot be, or is not empty (any more).
- * Whoever comes to it afterwards moves right.
+ * Unlink the empty leaf blkno; false if it cannot be, or is not empty (any
+ * more). A process that comes to it afterwards moves right.
  */
 extern bool nvm_index_delete_page(Relation index, NvmIndexCache *cache, uint32 blkno);
 

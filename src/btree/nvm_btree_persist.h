@@ -42,9 +42,9 @@ nvm_index_restarts_empty(uint32 dir, const NvmDirEntry *entry)
 /* ---- btree_persist.c ---- */
 
 /*
- * Claim an index that is in state `from`.  False if it is in another one.  Who
- * has claimed it calls done or abandon, the latter also when his process ends
- * (PG_ENSURE_ERROR_CLEANUP).
+ * Claim an index that is in state `from`.  False if it is in another one.  The
+ * process that has claimed it calls done or abandon, the latter also when it
+ * ends (PG_ENSURE_ERROR_CLEANUP).
  */
 extern bool nvm_index_claim(NvmRelState *state, uint32 from);
 extern void nvm_index_claim_done(NvmRelState *state);
@@ -90,8 +90,8 @@ extern void nvm_index_rebuild(Relation index);
 extern void nvm_index_wait_slow(Relation index);
 
 /*
- * For VACUUM, which needs no whole index but one into which nobody enters what
- * he has read in the table before.  True: the index is absent, and nobody
+ * For VACUUM, which needs no whole index but one into which no process enters
+ * what it has read in the table before.  True: the index is absent, and nobody
  * begins to build it before release.  False: it is whole.
  */
 extern bool nvm_index_hold_absent(Relation index);

@@ -34,8 +34,8 @@
  */
 typedef struct NvmIndexState
 {
-	pg_atomic_uint32 relaxed;	/* btree_relax.c: nobody sees to it that what
-								 * he stores is durable */
+	pg_atomic_uint32 relaxed;	/* btree_relax.c: no process sees to it that
+								 * what it stores is durable */
 
 	/* free pages, btree_space.c; advisory */
 	pg_atomic_uint32 hint_next; /* rotating start of the search */

@@ -128,7 +128,7 @@ check_flush(NvmCheck *check, ReturnSetInfo *rsinfo)
 }
 
 /*
- * Whoever was granted the function still needs to be allowed to read.
+ * A user who was granted the function must be allowed to read the table, too.
  */
 static void
 check_may_read(Relation rel)

@@ -8,7 +8,7 @@
  * class adds the value to a copy of the summary, and says whether that made a
  * difference.  So this holds for every operator class.
  *
- * The snapshot is taken before any summary is read.  Whoever is seen by it has
+ * The snapshot is taken before any summary is read.  A row that it sees has
  * been through brininsert, and a range that is summarized anew in between has
  * all rows that a running snapshot sees.  A range without a summary, or with a
  * placeholder, is returned by every query.

@@ -14,8 +14,8 @@
  *
  * A word of pool.lines is the counter of the capture that was last published
  * to this line (0: none), or, while some process copies it, NVM_SIM_LOCK and
- * the place of the capture that is being copied.  Whoever finds such a word
- * whose writer is dead completes the copy.
+ * the place of the capture that is being copied.  A process that finds such a
+ * word whose writer is dead completes the copy.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

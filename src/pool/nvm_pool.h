@@ -104,8 +104,9 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the
 
 /*
  * In the postmaster, before anybody uses the pool: may there be run-time marks
- * in it that earlier incarnations with the same low 16 bits have left?  Who
- * has removed them, durably, says so.  README.md, "Marks of a run".
+ * in it that earlier incarnations with the same low 16 bits have left?  The
+ * caller that has removed them, durably, says so.  README.md, "Marks of a
+ * run".
  */
 extern bool nvm_pool_has_old_marks(void);
 extern void nvm_pool_old_marks_gone(void);

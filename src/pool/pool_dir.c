@@ -296,9 +296,9 @@ nvm_dir_count(uint32 id, uint32 nextents)
 }
 
 /*
- * Count what the start has found: after a crash, which may have come between an
- * extent and its count, and in a pool of before there were counts.  Who was to
- * flush them is gone.  In the postmaster.
+ * Count what the start has found: after a crash, which may have come between
+ * an extent and its count, and in a pool of before there were counts. The
+ * process that was to flush them is gone.  In the postmaster.
  */
 void
 nvm_dir_count_found(void)

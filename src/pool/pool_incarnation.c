@@ -77,8 +77,8 @@ nvm_control_read(ControlFileData *control)
 }
 
 /*
- * Make durable what nvm_control_read has read: who wrote it may have been
- * killed before he did.  Returns false after refusing the pool.
+ * Make durable what nvm_control_read has read: the process that wrote it may
+ * have been killed before it did so.  Returns false after refusing the pool.
  */
 static bool
 control_sync(void)

@@ -339,10 +339,10 @@ map_and_scan(const NvmPoolHeader *h)
 }
 
 /*
- * Who died may have stored what he has not flushed.  It is in the processor's
- * caches, and has just been believed; from here on we build on it, so it must
- * not be lost if power fails later.  The commit slots are wbl/'s, blocks the
- * gap collector's.
+ * A process that died may have stored what it has not flushed.  It is in the
+ * processor's caches, and has just been believed; from here on we build on it,
+ * so it must not be lost if power fails later.  The commit slots are wbl/'s,
+ * blocks the gap collector's.
  */
 static void
 flush_found(void)

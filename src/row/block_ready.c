@@ -27,8 +27,8 @@
  * that keeps an index entry into one of them, but nothing else, finds a block of
  * a crashed incarnation.
  *
- * Caller holds the relation's extend lock and the blocks are nobody's yet (this
- * is nvm_storage_extend's callback), or n is 1 and he holds the block's
+ * Caller holds the relation's extend lock and the blocks are nobody's yet
+ * (this is nvm_storage_extend's callback), or n is 1 and it holds the block's
  * allocation lock.
  */
 void

@@ -42,7 +42,8 @@ freemap_load(NvmRelState *state, uint32 k)
 }
 
 /*
- * Who wanted `cells` cells found none in the block.  May ERROR (out of memory).
+ * A writer that wanted `cells` cells found none in the block.  May ERROR (out
+ * of memory).
  */
 void
 nvm_freemap_disappointed(NvmRelState *state, uint32 blk, uint32 cells)

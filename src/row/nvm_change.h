@@ -14,10 +14,10 @@
 #include "xact/nvm_xact.h"
 
 /*
- * The current transaction is about to make, end or lock the version at (blk, off).
- * Called before the change is made, since it may ERROR; after nvm_undo_reserve it
- * does not.  Whoever changes a row calls this and nothing else (lint), so what is
- * done here sees every change, of a net of savepoints that the undo log keeps.
+ * The current transaction is about to make, end or lock the version at (blk,
+ * off). Called before the change is made, since it may ERROR; after
+ * nvm_undo_reserve it does not.  All code that changes a row calls this and
+ * not the undo log (lint), so what is done here sees every change.
  *
  * What does not pass here was not done to rows by the transaction: copies of whole
  * storages (storage_copy.c, rewrite.c) carry the stamps of others and belong to a

@@ -50,8 +50,8 @@ extern void nvm_rel_cache_drop(Relation rel);
 extern bool nvm_relation_is_nvm(Relation rel);
 
 /*
- * For who is about to do anything but read with one MVCC snapshot: he may keep
- * references to versions, which ends what nvm_snapshot.h is about.
+ * For a backend that is about to do anything but read with one MVCC snapshot:
+ * it may keep references to versions, which ends what nvm_snapshot.h is about.
  */
 static inline NvmRelCache *
 nvm_rel_cache(Relation rel)

@@ -3,7 +3,7 @@
  * nvm_serializable.h
  *	  Predicate locks and conflicts of serializable transactions.
  *
- * Whoever is not serializable pays for one comparison.
+ * A transaction that is not serializable pays for one comparison.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

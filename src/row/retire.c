@@ -29,10 +29,10 @@
  * Begin retiring in block blk: the xid to leave in the versions, and in *lock the
  * block's allocation lock if it was taken, else NULL.
  *
- * Whoever looks for space must not find a version retired and not yet by whom,
- * which might be taken for long durable, reuse it, and see us write into the new
- * version.  While we hold the horizon below the xid nobody can: we do not in
- * VACUUM, and no more in an abort, whose xid is gone.
+ * A process that looks for space must not find a version retired and not yet
+ * by whom, which might be taken for long durable, reuse it, and see us write
+ * into the new version.  While we hold the horizon below the xid nobody can:
+ * we do not in VACUUM, and no more in an abort, whose xid is gone.
  */
 static uint64
 retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)

@@ -131,9 +131,9 @@ nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwai
 }
 
 /*
- * Do we hold a lock of any strength on the row already?  Who upgrades his lock
- * must not queue for the tuple lock behind one who waits for him.  Caller
- * holds the row lock.
+ * Do we hold a lock of any strength on the row already?  A transaction that
+ * upgrades its lock must not queue for the tuple lock behind one that waits
+ * for it.  Caller holds the row lock.
  */
 bool
 nvm_row_locked_by_me(NvmVersion *root)

@@ -170,8 +170,9 @@ restore_locker(NvmVersion *root, LockTupleMode mode, TransactionId xid)
 }
 
 /*
- * This runs before anybody can do anything: damage to one row must not be an error here.
- * Who comes to the row is told by the first look at its block.
+ * This runs before anybody can do anything: damage to one row must not be an
+ * error here. The first look at its block tells a backend that comes to the
+ * row.
  */
 static void
 warn_damaged(NvmRelState *state, uint64 ref)

@@ -155,8 +155,8 @@ nvm_block_prove_slow(Relation rel, NvmRelState *state, uint32 blk, uint32 off)
 {
 	/*
 	 * ALTER TABLE reads the rows when the relation already has the columns
-	 * that they will have.  Who holds that lock does without looking at
-	 * columns, and the next one verifies the block.
+	 * that they will have.  A backend that holds that lock does without
+	 * looking at columns, and the next one verifies the block.
 	 */
 	prove(rel, state, blk, off, CheckRelationLockedByMe(rel, AccessExclusiveLock, true));
 }

@@ -158,10 +158,10 @@ retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 		return false;
 
 	/*
-	 * Only now by whom: who retires stores begin first, and an xid that has
-	 * passed, or that is below every running one, says that he has come
-	 * further than that (nvm_version_retire).  Read earlier, this could be
-	 * what the version had there.
+	 * Only now by whom: a process that retires stores begin first, and an xid
+	 * that has passed, or that is below every running one, says that it has
+	 * come further than that (nvm_version_retire).  Read earlier, this could
+	 * be what the version had there.
 	 */
 	pg_read_barrier();
 	if (NvmVersionCells(v) > 1)
@@ -700,8 +700,9 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 
 	/*
 	 * The tail that a root leaves when it becomes a stub is one cell shorter
-	 * than the row.  Who expects updates, and says so by a fillfactor, gets a
-	 * cell more, so that a version of the row's size fits into the tail.
+	 * than the row.  A user who expects updates, and says so by a fillfactor,
+	 * gets a cell more, so that a version of the row's size fits into the
+	 * tail.
 	 */
 	if (root && cells < NVM_BLOCK_CELLS && RelationGetFillFactor(rel, 100) < 100)
 		cells++;

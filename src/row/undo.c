@@ -150,9 +150,9 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 		bool		unindexed;
 
 		/*
-		 * Only collectors retire it: who copies a storage is another one of
-		 * the copy.  What he has made DEAD a VACUUM might free, and an
-		 * insertion use, before we come to retire it.
+		 * Only collectors retire it: a process that copies a storage is
+		 * another one, of the copy. What that has made DEAD a VACUUM might
+		 * free, and an insertion use, before we come to retire it.
 		 */
 		lock = nvm_row_lock(state->dir, blk);
 		LWLockAcquire(lock, LW_EXCLUSIVE);

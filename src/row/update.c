@@ -111,8 +111,8 @@ nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
 	/*
 	 * What an aborted or lost transaction left is taken over in two steps.
 	 * The version that it made may be the one that the root calls the newest:
-	 * its undoer, who finds that v is not his any more, does not take that
-	 * back.
+	 * the process that undoes it, and finds that v is not its own any more,
+	 * does not take that back.
 	 */
 	if (v->end != 0)
 	{

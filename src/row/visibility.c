@@ -108,8 +108,8 @@ stamp_is_running(NvmVersion *v, const char *which, NvmStamp stamp, TransactionId
 
 /*
  * The xid of an end stamp, or Invalid if the pair changed under us: *gone if
- * that is no version any more, else the caller reads `end` again.  ERROR if there
- * is none: he would for ever.
+ * that is no version any more, else the caller reads `end` again.  ERROR if
+ * there is none: the caller would read for ever.
  */
 static inline TransactionId
 read_xend(NvmVersion *v, uint64 end, uint64 begin, bool *gone)
@@ -418,7 +418,8 @@ nvm_version_satisfies_update(NvmVersion *v, CommandId curcid, TransactionId *xwa
 }
 
 /*
- * Who is behind the begin stamp, for VACUUM: LIVE stands for "committed".
+ * Which transaction is behind the begin stamp, for VACUUM: LIVE stands for
+ * "committed".
  */
 static NvmVacuumState
 begin_vacuum_state(NvmVersion *v, uint64 begin, TransactionId *xid)
@@ -507,7 +508,8 @@ nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
 }
 
 /*
- * Who, if anybody, ended the version, whatever any snapshot makes of it.
+ * Which transaction, if any, ended the version, whatever any snapshot makes of
+ * it.
  *
  * Caller holds the row lock of the version's root.
  */

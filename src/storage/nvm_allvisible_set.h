@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_allvisible_set.h
- *	  Who sets the bits of pool/nvm_allvisible.h: allvisible.c.
+ *	  Setting the bits of pool/nvm_allvisible.h: allvisible.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

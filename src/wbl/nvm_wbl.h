@@ -177,8 +177,8 @@ nvm_stamp_in_gap(NvmStamp stamp)
 
 /*
  * Make the committed transaction `stamp` durable if it is not.  Caller knows
- * from the proc array and pg_xact that it committed.  Whoever has seen a
- * transaction's effects calls this before acting on them, so that nothing
+ * from the proc array and pg_xact that it committed.  A process that has seen
+ * a transaction's effects calls this before acting on them, so that nothing
  * durable rests on what is not (invariant 2).  Cannot fail.
  */
 extern void nvm_stamp_ensure_durable_slow(NvmStamp stamp);

@@ -255,10 +255,10 @@ nvm_sweep_passed(NvmSweep *sweep)
 }
 
 /*
- * No link leads to a retired version any more, durably.  As soon as nobody can
- * stand on one by a link that he loaded before, space may be used again; the
- * gaps stay in the list, for which others have to be waited for.  False when it
- * is time to end.
+ * No link leads to a retired version any more, durably.  As soon as no process
+ * can stand on one by a link that it loaded before, space may be used again;
+ * the gaps stay in the list, for which others have to be waited for.  False
+ * when it is time to end.
  */
 static bool
 nvm_sweep_mended(NvmSweep *sweep)
@@ -318,11 +318,11 @@ nvm_sweep_wait_for_readers(NvmSweep *sweep)
 }
 
 /*
- * Wait until everybody who had a stamp when the sweep was over is decided.  He
- * may have taken a row over from a lost transaction before the sweep came by,
- * which then found no trace; only his fence makes that durable.  A commit has
- * it behind itself when it leaves the proc array, an abort still has to undo,
- * and until then the gap's stamp may be what is on the medium.
+ * Wait until every transaction that had a stamp when the sweep was over is
+ * decided. It may have taken a row over from a lost transaction before the
+ * sweep came by, which then found no trace; only its fence makes that durable.
+ * A commit has it behind itself when it leaves the proc array, an abort still
+ * has to undo, and until then the gap's stamp may be what is on the medium.
  */
 static NvmSweepResult
 nvm_sweep_wait_for_writers(NvmSweep *sweep)

@@ -100,8 +100,8 @@ nvm_worker_sleep(long ms)
 }
 
 /*
- * End because of SIGTERM.  If it was not the postmaster who sent it
- * (pg_terminate_backend), he is to start the worker again.
+ * End because of SIGTERM.  If another process than the postmaster sent it
+ * (pg_terminate_backend), the postmaster is to start the worker again.
  */
 void
 nvm_worker_end(void)

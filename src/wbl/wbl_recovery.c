@@ -532,10 +532,11 @@ nvm_resolve_not_again(void)
 }
 
 /*
- * Settle what the last stop left in doubt.  Whoever comes first does it, all
- * others wait for it here.  If it cannot be settled the pool is refused from
- * then on, which is no ERROR: other tables are not concerned.  An ERROR on the way
- * is one for the caller, unless all that commits wait for is done, and it is only a commit.
+ * Settle what the last stop left in doubt.  The first process that comes does
+ * it, all others wait for it here.  If it cannot be settled the pool is
+ * refused from then on, which is no ERROR: other tables are not concerned.  An
+ * ERROR on the way is one for the caller, unless all that commits wait for is
+ * done, and it is only a commit.
  */
 static void
 nvm_resolve(bool commit)

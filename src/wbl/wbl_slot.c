@@ -196,8 +196,8 @@ nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn)
  * go ahead of DRAM: the collector has removed every trace, and a gap that
  * comes back in a crash only costs another sweep.
  *
- * DRAM follows when that is drained (nvm_slot_forget_gap): the owner, who
- * looks there for a free entry before he hands a counter out, must have one on
+ * DRAM follows when that is drained (nvm_slot_forget_gap): the owner, which
+ * looks there for a free entry before it hands a counter out, must have one on
  * media.  wbl_lock is held exclusively over both.
  */
 void

@@ -476,10 +476,10 @@ proc_stands_nowhere(uint32 i)
 }
 
 /*
- * Who may stand now on what has been unlinked without an xid of one's own: by
- * process, since where something is prepared every new snapshot has an xmin
- * that is as old.  What is prepared stands nowhere.  Exclusive, since a snapshot
- * may be on its way from one process to another.
+ * Note which processes may stand now on what has been unlinked without an xid
+ * of one's own: by process, since where something is prepared every new
+ * snapshot has an xmin that is as old.  What is prepared stands nowhere.
+ * Exclusive, since a snapshot may be on its way from one process to another.
  *
  * Allocated in the current context.
  */

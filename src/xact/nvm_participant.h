@@ -18,7 +18,7 @@
 #include "postgres.h"
 
 /*
- * Who decides the transaction, and so what the others do at PRE_COMMIT.
+ * What decides the transaction, and so what the others do at PRE_COMMIT.
  */
 typedef enum NvmXactClass
 {
