@@ -86,7 +86,10 @@ nvm_fmgr_hook(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 	if (event != FHET_START && running == flinfo->fn_oid)
 		running = InvalidOid;
 
-	/* who throws at the start is not told of the end: no more do we begin */
+	/*
+	 * a callback that throws at the start is not told of the end: no more do
+	 * we begin
+	 */
 	if (prev_fmgr_hook)
 		prev_fmgr_hook(event, flinfo, arg);
 

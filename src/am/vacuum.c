@@ -351,7 +351,7 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	vac->new_frozenxid = vac->oldest_xmin;
 	vac->new_minmulti = vac->oldest_mxact;
 
-	/* the horizon first: whoever is not scanned is younger */
+	/* the horizon first: rows in blocks that are not scanned are younger */
 	vac->state = nvm_rel(rel);
 	vac->dir = vac->state->dir;
 	vac->nblocks = nvm_rel_nblocks(vac->state);

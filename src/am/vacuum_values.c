@@ -11,9 +11,9 @@
  * table that nobody touches again would keep them for ever, and a value can be of
  * any size.
  *
- * One reader goes without a snapshot, and no lock keeps it out: whoever rebuilds
- * an index with persistence = none.  While one of the table's indexes is absent
- * the values wait as the cells do.
+ * One reader goes without a snapshot, and no lock keeps it out: a process that
+ * rebuilds an index with persistence = none.  While one of the table's indexes
+ * is absent the values wait as the cells do.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -12,7 +12,8 @@
  * scan that locks the leaf later finds it empty, and then locks the sibling,
  * too (README, "Predicate locks").
  *
- * The page's own links stay for who stands on it or is on the way to it.
+ * The page's own links stay for a process that stands on it or is on the way
+ * to it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -601,7 +601,7 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	if (unlikely(!nvm_xact_is_writer()) && nvm_index_settle())
 		nvm_drain("btree-insert-alone");
 
-	/* after the store: whoever has read the page before has locked it */
+	/* after the store: a reader of the page from before has locked it */
 	CheckForSerializableConflictIn(index, NULL, ins.blkno);
 	return ins.unique;
 }

@@ -256,7 +256,8 @@ sort_entries(Relation index, NvmIndexCache *cache, uint32 blkno, const char *ima
 
 /*
  * Write order[] of a page whose entries were last sorted in another
- * incarnation, if its version is still this one; whoever comes first does it.
+ * incarnation, if its version is still this one; the first process that comes
+ * does it.
  */
 static void
 rebuild_order(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * btree_prove.c
- *	  The first who comes to an index page after a start verifies it.
+ *	  The first process that comes to an index page after a start verifies
+ *	  it.
  *
  * What nvm.check() says of one page (verify_index.c, btree_check_page.c) is asked once
  * in each run of the server: the bytes before anybody relies on them, then the entries and

@@ -131,7 +131,7 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 						   save_sec_context | SECURITY_RESTRICTED_OPERATION);
 	save_nestlevel = NewGUCNestLevel();
 	nvm_restrict_search_path();
-	/* who waits for the index has not asked for a sort */
+	/* a backend that waits for the index has not asked for a sort */
 	(void) set_config_option("temp_file_limit", "-1", PGC_SUSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 

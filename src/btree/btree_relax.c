@@ -166,8 +166,8 @@ hold_storage(uint32 dir, uint64 creation)
 }
 
 /*
- * Flush a page.  False if somebody has it locked, who may have found the index
- * relaxed, and has not stored yet.
+ * Flush a page.  False if another process has it locked, which may have found
+ * the index relaxed, and has not stored yet.
  */
 static bool
 flush_page(NvmRelState *state, uint32 blkno)
@@ -203,7 +203,7 @@ flush_pages(uint32 dir, uint64 creation)
 		nblocks = pg_atomic_read_u32(&state->nblocks);
 		while (blkno < nblocks && blkno - first < PAGES_PER_LOCK && flush_page(state, blkno))
 			blkno++;
-		/* last: whoever has changed the root had a page locked */
+		/* last: a process that has changed the root had a page locked */
 		if (blkno >= nblocks && nblocks > 0)
 			(void) flush_page(state, 0);
 		LWLockRelease(NvmWbl->storage_lock);

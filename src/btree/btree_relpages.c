@@ -10,7 +10,7 @@
  * and autovacuum is no command.  What VACUUM enters is what amvacuumcleanup
  * has told it.
  *
- * Only who looks at pg_class is served by that: what the planner needs,
+ * Only a reader of pg_class is served by that: what the planner needs,
  * btree_cost.c takes from the storage.
  *
  * Copyright (c) 2026, pg_nvm contributors

@@ -3,11 +3,11 @@
  * btree_settle.c
  *	  Entries that a transaction has appended to leaves become lasting.
  *
- * An entry that is appended counts at once, in the running tail, and outlives a
- * crash when the settled tail covers it.  That is stored when the entry is
- * durable, and all that were appended before it, whoever did: a fence for each
- * entry would be one too many, so it is done for all leaves of the transaction
- * together, before it commits.  README.md, "Settling".
+ * An entry that is appended counts at once, in the running tail, and outlives
+ * a crash when the settled tail covers it.  That is stored when the entry is
+ * durable, and all that were appended before it, by whichever process: a fence
+ * for each entry would be one too many, so it is done for all leaves of the
+ * transaction together, before it commits.  README.md, "Settling".
  *
  * The leaves are noted in process memory, a bounded number; when there are more
  * they are settled in between.
@@ -208,9 +208,9 @@ nvm_index_settle(void)
 		store_settled(&unsettled[i]);
 
 	/*
-	 * Also where somebody else has said so, who may not have waited for it
-	 * yet. Not while locks are being taken, each of which would wait for the
-	 * flush before it.
+	 * Also where another process has said so, which may not have waited for
+	 * it yet. Not while locks are being taken, each of which would wait for
+	 * the flush before it.
 	 */
 	for (int i = 0; i < nunsettled; i++)
 	{

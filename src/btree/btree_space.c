@@ -190,8 +190,8 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 	blkno = search_free(cache);
 
 	/*
-	 * who makes the inner pages anew has given back as many, far from each
-	 * other
+	 * the process that makes the inner pages anew has given back as many, far
+	 * from each other
 	 */
 	while (blkno == NVM_INDEX_NONE && cache->persistence == NVM_INDEX_LEAVES &&
 		   pg_atomic_read_u32(&nvm_rel_index(cache->state)->state) == NVM_INDEXSTATE_BUILDING &&
@@ -224,7 +224,7 @@ nvm_index_free(NvmIndexCache *cache, uint32 blkno)
 	page->safexid = 0;
 	nvm_index_unlock(page, true);
 
-	/* who searches finds it if it is not behind him */
+	/* a search finds it if it has not passed it */
 	if (pg_atomic_read_u32(&nvm_rel_index(cache->state)->hint_next) > blkno)
 		pg_atomic_write_u32(&nvm_rel_index(cache->state)->hint_next, blkno);
 	pg_atomic_fetch_add_u32(&nvm_rel_index(cache->state)->hint_free_blocks, 1);

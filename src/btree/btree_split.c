@@ -354,7 +354,10 @@ insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 		break;
 	}
 
-	/* before the left page says that it is there, and whoever has inserted it */
+	/*
+	 * before the left page says that it is there, whichever process has
+	 * inserted it
+	 */
 	if (NvmIndexFlushes(cache, level))
 	{
 		nvm_index_flush_commit(cache, page, level);

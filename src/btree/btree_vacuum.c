@@ -57,7 +57,7 @@ vacuum_init(IndexVacuum *vac, IndexVacuumInfo *info, IndexBulkDeleteResult *stat
 	memset(vac, 0, sizeof(IndexVacuum));
 	vac->index = info->index;
 
-	/* whoever calls us has locked the table */
+	/* the caller has locked the table */
 	vac->heap = table_open(IndexGetRelation(RelationGetRelid(info->index), false), NoLock);
 	vac->cache = *nvm_index_cache(info->index);
 	vac->stats = stats != NULL ? stats :

@@ -87,7 +87,8 @@ extern void nvm_index_make_storage(Relation index, uint32 meta_flags);
 
 /*
  * Meta page of a storage without blocks, which a crash leaves of an UNLOGGED
- * index: who uses it first makes it.  If it is there by now nothing is done.
+ * index: the process that uses it first makes it.  If it is there by now
+ * nothing is done.
  */
 extern uint32 nvm_index_meta_flags(Relation index);
 extern NvmIndexMeta *nvm_index_make_meta(NvmRelState *state, uint32 flags);
@@ -206,9 +207,9 @@ nvm_index_word_locked(uint64 word)
 }
 
 /*
- * A page's version.  begin waits for who holds the lock; what is read between
- * begin and a validate that is true was not changed meanwhile, DEAD hints
- * aside.  begin may process interrupts.
+ * A page's version.  begin waits for the process that holds the lock; what is
+ * read between begin and a validate that is true was not changed meanwhile,
+ * DEAD hints aside.  begin may process interrupts.
  */
 extern uint64 nvm_index_begin_slow(NvmIndexPage *page);
 

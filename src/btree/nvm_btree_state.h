@@ -49,7 +49,8 @@ typedef struct NvmIndexState
 	pg_atomic_uint64 usec;		/* what it took */
 	pg_atomic_uint64 xid;		/* older transactions' rows may have their
 								 * entries by the rebuild */
-	pg_atomic_uint64 relaxer;	/* who has relaxed it: btree_relax.c */
+	pg_atomic_uint64 relaxer;	/* the process that has relaxed it:
+								 * btree_relax.c */
 } NvmIndexState;
 
 StaticAssertDecl(sizeof(NvmIndexState) == NVM_REL_INDEX_SIZE, "size of NvmIndexState");

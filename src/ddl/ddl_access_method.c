@@ -5,12 +5,13 @@
  *
  * It rewrites the table into a transient one of the other access method, swaps
  * the files of the two, and builds the table's indexes anew.  In between, when
- * the swap is reported (OAT_POST_ALTER), the indexes get the access method that
- * they need: those of ours become btree's where the table is not ours any more,
- * and those of btree become ours where the table has come to us, as far as
- * CREATE TABLE would have made them ours (nvm.default_index_method).  Until then
- * whoever reads the table, an event trigger or a USING expression, finds table
- * and indexes as they were; after that nobody does before they are built.
+ * the swap is reported (OAT_POST_ALTER), the indexes get the access method
+ * that they need: those of ours become btree's where the table is not ours any
+ * more, and those of btree become ours where the table has come to us, as far
+ * as CREATE TABLE would have made them ours (nvm.default_index_method).  Until
+ * then a reader of the table, an event trigger or a USING expression, finds
+ * table and indexes as they were; after that nobody does before they are
+ * built.
  *
  * It is the same index still, with its number, constraint, comment, statistics
  * targets and marks.  What was said of it, USING btree or USING nvm_btree, is not

@@ -91,7 +91,8 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 
 	/*
 	 * Prepared transactions that were finished: begins and ends that they
-	 * rolled back are in the gap after this, whoever goes on settling them.
+	 * rolled back are in the gap after this, whichever process goes on
+	 * settling them.
 	 */
 	nvm_twophase_settle();
 	storages = ddl_database_storages(template, true);

@@ -276,7 +276,7 @@ nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
  * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
  * access method is btree, though nothing else that it does with it depends on
  * that.  So let the relcache entries of such indexes of ours say so until the
- * statement is over, but to the planner, whom an event trigger may call
+ * statement is over, but to the planner, which an event trigger may call
  * meanwhile.  Should an invalidation set an entry right before PostgreSQL has
  * looked at it, there is the ERROR that there would be without us.
  *

@@ -43,7 +43,7 @@ PG_FUNCTION_INFO_V1(nvm_check);
  * Index-only scans do not look at rows of a block that is noted as visible to
  * all, sequential scans at none of a barren one.  Caller may hold its locks.
  * What was found damaged is not looked at again: a stamp that nobody had is an
- * error to who asks for its fate.
+ * error to a process that asks for its fate.
  */
 static void
 check_allvisible(NvmCheck *check, uint32 blk)

@@ -62,7 +62,8 @@ nvm_allvisible(NvmRelState *rel, uint32 blk)
  * A row of the block is about to change, or to be made.
  *
  * Caller holds the row lock of the block, or its allocation lock, exclusively;
- * who sets a bit holds both of them.  The change is stored after that.
+ * a process that sets a bit holds both of them.  The change is stored after
+ * that.
  */
 static inline void
 nvm_allvisible_clear(NvmRelState *rel, uint32 blk)
@@ -105,7 +106,8 @@ nvm_barren(NvmRelState *rel, uint32 blk)
 /*
  * A version is about to be made in the block.
  *
- * Caller holds its allocation lock exclusively; who sets the bit holds it, too.
+ * Caller holds its allocation lock exclusively; a process that sets the bit
+ * holds it, too.
  */
 static inline void
 nvm_barren_clear(NvmRelState *rel, uint32 blk)

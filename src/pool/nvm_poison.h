@@ -4,9 +4,9 @@
  *	  What is free is filled with a pattern, in builds with assertions.
  *
  * A reader that comes to a version, or a large value, asserts that it is not
- * filled so; whoever hands cells out asserts that the pattern is as it was left,
- * which means that nobody has written there since.  Other builds have nothing of
- * this.
+ * filled so; a process that hands cells out asserts that the pattern is as it
+ * was left, which means that nobody has written there since.  Other builds
+ * have nothing of this.
  *
  * Of each free cell three words are poisoned or guarded:
  *

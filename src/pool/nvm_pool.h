@@ -306,8 +306,8 @@ typedef void (*NvmReadyCallback) (NvmRelState *rel, uint32 blk, uint32 n, void *
 extern uint32 nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg);
 
 /*
- * Error context callback for whoever has one of these called: says which relation
- * there was no room for.  arg is the Relation.
+ * Error context callback for a caller that has one of these called: says which
+ * relation there was no room for.  arg is the Relation.
  */
 extern void nvm_extend_context(void *arg);
 

@@ -8,8 +8,8 @@
  * stores the word, and waits until it is durable: a crash finds the word, and
  * the extent belongs to its owner, or does not, and the units are free.  A
  * release is the same in reverse.  The word of a unit that does not begin an
- * extent is zero at all times, so whoever walks the map without a lock always
- * stands on the first unit of an extent or on a zero.
+ * extent is zero at all times, so a process that walks the map without a lock
+ * always stands on the first unit of an extent or on a zero.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -269,7 +269,8 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 
 	/*
 	 * Some of what is being zeroed will be free again.  Wait for as many as
-	 * are at it now, not for who comes after them: there may always be one.
+	 * are at it now, not for those that come after them: there may always be
+	 * one.
 	 */
 	wait_for = nvm_dram->nzeroed + nvm_dram->nzeroing;
 	while ((new->unit = find_run(nunits)) == 0)
@@ -558,7 +559,11 @@ nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg)
 		add_extent(rel, blk, ready, arg);
 	if (ready != NULL && blk >= rel->nready)
 		make_ready(rel, blk, first + nvm_extent_units(extent), ready, arg);
-	/* it may be one that a crash cut off: who gets it writes it as a whole */
+
+	/*
+	 * it may be one that a crash cut off: the caller that gets it writes it
+	 * as a whole
+	 */
 	nvm_unit_set_sound(nvm_block(rel, blk));
 	pg_write_barrier();
 	pg_atomic_write_u32(&rel->nblocks, blk + 1);

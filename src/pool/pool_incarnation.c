@@ -151,8 +151,8 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 }
 
 /*
- * Make durable what was written to the file, by whomever.  The kernel tells of an
- * error once: whoever hears of it notes it for nvm_incarnation_sync.
+ * Make durable what was written to the file, by whomever.  The kernel tells of
+ * an error once: a process that hears of it notes it for nvm_incarnation_sync.
  */
 static bool
 file_sync(int fd)

@@ -381,8 +381,8 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 		uint16		hi = NvmVersionCells(rootv);
 
 		/*
-		 * it is a version until it is a stub, and who dies between leaves it
-		 * so
+		 * it is a version until it is a stub, and a process that dies between
+		 * leaves it so
 		 */
 		if (!stub)
 			hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(nvm_load(&rootv->next)) & NVM_NEXT_KEYS);

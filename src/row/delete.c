@@ -25,8 +25,8 @@
 
 /*
  * Delete the row version tid.  changingPart: the row moves to another
- * partition, and whoever waits for it must not take it for deleted.  Contract
- * as table_tuple_delete.
+ * partition, and a transaction that waits for it must not take it for deleted.
+ * Contract as table_tuple_delete.
  */
 TM_Result
 nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,

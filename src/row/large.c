@@ -120,8 +120,9 @@ large_run_is_mapped(uint64 offset)
 }
 
 /*
- * The first who reads a run in this run of the server holds its bytes against the
- * checksum: see sound.c.  The bit is that of the first unit.
+ * The first process that reads a run of units in this run of the server holds
+ * its bytes against the checksum: see sound.c.  The bit is that of the first
+ * unit.
  */
 static void
 large_prove_slow(uint64 offset)
@@ -532,7 +533,7 @@ nvm_large_release(NvmRelState *state, NvmVersion *v)
 	if (!(v->flags & NVM_VF_LARGE))
 		return;
 
-	/* keeps the collector out, who may have taken them for leaks */
+	/* keeps the collector out, which may have taken them for leaks */
 	lock = nvm_rel_extend_lock(state);
 	LWLockAcquire(lock, LW_SHARED);
 	for (int i = 0; (head = nvm_large_head(v, i)) != 0; i++)

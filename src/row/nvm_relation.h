@@ -98,7 +98,8 @@ nvm_rel(Relation rel)
 }
 
 /*
- * For who asks for sizes only, or reads by the rules of nvm_snapshot_use.
+ * For a backend that asks for sizes only, or reads by the rules of
+ * nvm_snapshot_use.
  */
 static inline NvmRelState *
 nvm_rel_reader(Relation rel)

@@ -167,7 +167,7 @@ typedef struct NvmRetireItem
 typedef struct NvmRetireBatch
 {
 	NvmRelState *state;
-	NvmStamp	stamp;			/* who unlinked them */
+	NvmStamp	stamp;			/* of the transaction that unlinked them */
 
 	/*
 	 * told of each with large values, under the locks, unless it becomes

@@ -32,7 +32,7 @@ extern TM_Result nvm_version_satisfies_update(NvmVersion *v, CommandId curcid,
 
 typedef enum NvmEndState
 {
-	NVM_END_NONE,				/* not ended, or by who aborted */
+	NVM_END_NONE,				/* not ended, or by one that aborted */
 	NVM_END_OWN,
 	NVM_END_IN_PROGRESS,
 	NVM_END_COMMITTED

@@ -3,10 +3,11 @@
  * retire.c
  *	  Marking unlinked versions as retired, one or many at a time.
  *
- * A version that is retired alone costs its allocation lock, and whoever takes
- * a lock waits until the processor has written back the cache line that the
- * last one flushed.  VACUUM retires by the thousand, so it collects what it has
- * unlinked and does a block at a time: README.md, "Retiring many versions".
+ * A version that is retired alone costs its allocation lock, and a process
+ * that takes a lock waits until the processor has written back the cache line
+ * that the last one flushed.  VACUUM retires by the thousand, so it collects
+ * what it has unlinked and does a block at a time: README.md, "Retiring many
+ * versions".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -66,7 +67,7 @@ retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)
 static inline void
 retire_store(NvmVersion *v, uint64 fxid, NvmStamp stamp, uint32 kind)
 {
-	/* begin goes first: who reads an xid checks begin afterwards */
+	/* begin goes first: a process that reads an xid checks begin afterwards */
 	nvm_store(&v->begin, NVM_STAMP_MAKE(kind, fxid & NVM_STAMP_COUNTER_MASK));
 	pg_write_barrier();
 	if (NvmVersionCells(v) > 1)
@@ -89,7 +90,7 @@ static void
 retire_promise(NvmRelState *state, uint32 blk)
 {
 	nvm_freemap_promising(state, blk);
-	/* whoever needs a block may search the table once more */
+	/* a backend that needs a block may search the table once more */
 	if (pg_atomic_read_u32(&nvm_rel_row(state)->hint_free_blocks) == 0)
 		pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 1);
 }

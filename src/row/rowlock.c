@@ -376,7 +376,8 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 }
 
 /*
- * Wait for who keeps us from locking, as the policy says.  False: skip.
+ * Wait for the transactions that keep us from locking, as the policy says.
+ * False: skip.
  */
 static bool
 wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
@@ -505,7 +506,11 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 			/* a stub's own end is no stamp: begin with what it leads to */
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
 				newest = nvm_ref_version(state, v->next);
-			/* asked once: who ended it may roll back at any moment */
+
+			/*
+			 * asked once: the transaction that ended it may roll back at any
+			 * moment
+			 */
 			ended = nvm_version_end_state(newest, &xend);
 			NVM_FAILPOINT("rowlock-elsewhere");
 			if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
@@ -544,8 +549,8 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 
 /*
  * Find the version after one that was updated, as EvalPlanQual wants it: wait
- * for whoever is changing it.  tid is the successor's, `begin` the stamp its
- * predecessor ended with.  On TM_Ok tid is the version to lock.
+ * for the transaction that is changing it.  tid is the successor's, `begin`
+ * the stamp its predecessor ended with.  On TM_Ok tid is the version to lock.
  */
 static TM_Result
 find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
@@ -610,8 +615,8 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 		}
 
 		/*
-		 * ended, by us or by who committed: what counts is who made the
-		 * newest
+		 * ended, by us or by a transaction that committed: what counts is who
+		 * made the newest
 		 */
 		CHECK_FOR_INTERRUPTS();
 		end = nvm_load(&v->end);

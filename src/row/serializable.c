@@ -6,10 +6,10 @@
  *
  * As heap: a scan of the whole table locks the relation, a row that was found
  * by its TID, or by an index or a bitmap, is locked by the TID of the version
- * that was read, and whoever ends a version looks for locks on that version,
- * its block and the relation.  README.md ("Serializable transactions")
- * says why no conflict is missed although readers take no lock that a writer
- * respects; in short:
+ * that was read, and a transaction that ends a version looks for locks on that
+ * version, its block and the relation.  README.md ("Serializable
+ * transactions") says why no conflict is missed although readers take no lock
+ * that a writer respects; in short:
  *
  *	- a reader has its predicate lock before it looks, for the last time, at
  *	  what it tells SSI about: a version's end, or which versions there are;
@@ -46,7 +46,7 @@ nvm_ssi_version_slow(Relation rel, NvmVersion *v, bool visible, ItemPointer tid,
 	{
 		TransactionId xmin = InvalidTransactionId;
 
-		/* who wrote it needs no lock; an xid of the past may look like ours */
+		/* its writer needs no lock; an xid of the past may look like ours */
 		if (nvm_load(&v->begin) == nvm_xact_stamp_if_any())
 			xmin = v->tuple.xmin;
 		PredicateLockTID(rel, tid, snapshot, xmin);
@@ -60,9 +60,9 @@ nvm_ssi_version_slow(Relation rel, NvmVersion *v, bool visible, ItemPointer tid,
  * The row with this root was looked for by an index or a bitmap; v is the
  * version that the snapshot sees, or NULL.
  *
- * The versions after v are of no interest: who made the next one ended v.  If
- * there is none to see, the row was made by a concurrent transaction, or is
- * gone for us.
+ * The versions after v are of no interest: the transaction that made the next
+ * one ended v.  If there is none to see, the row was made by a concurrent
+ * transaction, or is gone for us.
  *
  * No LWLock is held.  ERROR if the transaction cannot be serialized.
  */

@@ -3,10 +3,11 @@
  * sound.c
  *	  The first reader of a block after a start verifies it.
  *
- * What nvm.check() looks for in a block (verify_block.c, check_block.c, check_tuple.c) is looked
- * for once in each run of the server, by whoever comes to the block first, and not at the
- * start, which takes no longer for that.  From then on it is one bit in DRAM.
- * README.md, "Blocks are verified by their first reader", has the rules.
+ * What nvm.check() looks for in a block (verify_block.c, check_block.c,
+ * check_tuple.c) is looked for once in each run of the server, by the process
+ * that comes to the block first, and not at the start, which takes no longer
+ * for that.  From then on it is one bit in DRAM. README.md, "Blocks are
+ * verified by their first reader", has the rules.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -27,8 +28,8 @@
 	"Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup. Set nvm.ignore_damage to read them."
 
 /*
- * What concerns who wants the area at `off`, or the whole block if that is 0: the first
- * finding, or NULL.
+ * What concerns a process that wants the area at `off`, or the whole block if
+ * that is 0: the first finding, or NULL.
  */
 static NvmCheckProblem *
 finding_for(NvmCheck *check, uint32 off)
@@ -46,9 +47,10 @@ finding_for(NvmCheck *check, uint32 off)
 }
 
 /*
- * Of large values the bytes are for who reads them (large.c); but whether they
- * are there is for who comes first: where the map has lost an extent, its units
- * may have been given to another value, or are in a moment.
+ * Of large values the bytes are for the process that reads them (large.c); but
+ * whether they are there is for the first that comes: where the map has lost
+ * an extent, its units may have been given to another value, or are in a
+ * moment.
  */
 static void
 verify_once(NvmCheck *check, uint32 blk)
@@ -91,8 +93,8 @@ verify(NvmCheck *check, uint32 blk)
 	}
 
 	/*
-	 * who holds a lock of ours may be in the middle of a change, or want more
-	 * of them
+	 * a process that holds a lock of ours may be in the middle of a change,
+	 * or want more of them
 	 */
 	if (InterruptHoldoffCount > 0 || CritSectionCount > 0)
 	{

@@ -431,7 +431,7 @@ take_retired(NvmBlock *block, uint32 cells)
 		if (!retired_is_free(v, begin, vistest))
 			continue;
 		nvm_block_forget_retired(block, i, off);
-		/* RETIRED and 0 are both "no version" to whoever finds them */
+		/* RETIRED and 0 are both "no version" to a process that finds them */
 		nvm_store(&v->begin, 0);
 		return off;
 	}

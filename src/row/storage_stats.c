@@ -11,8 +11,8 @@
  * as the dead rows whose room they are.
  *
  * What is read needs no transaction ids.  A stamp whose counter its slot has
- * durably decided is one of a committed transaction, since who aborts takes
- * its stamps back before; or it is in a gap.  Any other is in progress.
+ * durably decided is one of a committed transaction, since one that aborts
+ * takes its stamps back before; or it is in a gap.  Any other is in progress.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -125,9 +125,10 @@ tts_nvm_getsomeattrs(TupleTableSlot *slot, int natts)
 }
 
 /*
- * xmax as heap would show it: who ended the version, or who locks its row.  A
- * locker that has finished is shown no more: the lock word stays with the row
- * when it is updated, and a new version must not look locked by it.
+ * xmax as heap would show it: the transaction that ended the version, or that
+ * locks its row.  A locker that has finished is shown no more: the lock word
+ * stays with the row when it is updated, and a new version must not look
+ * locked by it.
  */
 static TransactionId
 nvm_tts_xmax(NvmTupleTableSlot *nslot)

@@ -260,8 +260,8 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
- * Can whoever is said to have retired an area, *said, be no transaction of this
- * or an earlier incarnation?
+ * Can the transaction that is said to have retired an area, *said, be none of
+ * this or an earlier incarnation?
  */
 static bool
 retired_by_nobody(NvmVersion *v, uint64 *said)
@@ -292,7 +292,10 @@ check_retired_by(NvmRelState *state, uint32 blk, uint32 off)
 	if (!retired_by_nobody(v, &by))
 		return;
 
-	/* who retires it in this moment may have stored begin, and not yet this */
+	/*
+	 * a process that retires it in this moment may have stored begin, and not
+	 * yet this
+	 */
 	lock = nvm_alloc_lock(state->dir, blk);
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (nvm_tid_exists(state, blk, off) && retired_by_nobody(v, &by))

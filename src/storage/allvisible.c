@@ -3,9 +3,10 @@
  * allvisible.c
  *	  Index-only scans that need not look at the row.
  *
- * A bit for each block says that whoever comes from an index need not look at
- * the row (pool/nvm_allvisible.h).  README.md, "Blocks that are visible to
- * all", says what a set bit promises, and why nobody who relies on it is wrong.
+ * A bit for each block says that a scan that comes from an index need not look
+ * at the row (pool/nvm_allvisible.h).  README.md, "Blocks that are visible to
+ * all", says what a set bit promises, and why nobody who relies on it is
+ * wrong.
  *
  * PostgreSQL's executor asks a visibility map, which our tables do not have,
  * and then has the row fetched into a slot that it empties without looking at

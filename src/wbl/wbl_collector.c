@@ -223,7 +223,7 @@ nvm_sweep_dir_entry(uint32 id)
 	NvmStamp	end;
 
 	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
-	/* read once: somebody may be about to end it, who must not be undone */
+	/* read once: a transaction may be about to end it, and must not be undone */
 	end = nvm_load(&entry->end);
 	if (entry->begin == NVM_STAMP_NONE)
 		 /* freed meanwhile */ ;
@@ -238,7 +238,8 @@ nvm_sweep_dir_entry(uint32 id)
 }
 
 /*
- * All blocks have been looked at.  Note whom that may have come too late for.
+ * All blocks have been looked at.  Note for which processes that may have come
+ * too late.
  */
 static void
 nvm_sweep_passed(NvmSweep *sweep)

@@ -6,7 +6,7 @@
  * wbl/README.md has the protocol.  In short, for counter c of a slot:
  *
  *	nvm-only	data drained; [visible to others]; DECIDED(c-1) -> DECIDED(c) by
- *				compare-and-swap, drained, by the owner or by whoever needs it
+ *				compare-and-swap, drained, by the owner or by one that needs it
  *	mixed		data and PREPARED(c) with the xid drained; commit record
  *				flushed; [visible]; DECIDED(c)
  *	abort		[invisible]; undo drained; DECIDED(c)

@@ -69,9 +69,9 @@ nvm_slots_oldest_xmin(void)
  * for any replication slot and vacuum_defer_cleanup_age, which protect catalogs
  * and heap rows on standbys; here they would only keep stamps from freezing.
  *
- * Exclusive, since a snapshot may be on its way from one process to another:
- * who imports one has the lock shared, and who exported it, without an xid,
- * takes none to end.
+ * Exclusive, since a snapshot may be on its way from one process to another: a
+ * process that imports one has the lock shared, and the one that exported it,
+ * without an xid, takes none to end.
  */
 uint64
 nvm_horizon_oldest(void)

@@ -153,7 +153,7 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 		NVM_WORD_STATE(copy.word) != NVM_SLOT_TWOPHASE)
 		copy.locks = 0;
 	nvm_slot_write_back(slot, &copy);
-	/* who died may not have flushed what is believed here */
+	/* a process that died may not have flushed what is believed here */
 	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
 
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
@@ -202,7 +202,11 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			NvmWbl->indoubt_found++;
 			break;
 		case NVM_SLOT_TWOPHASE:
-			/* its xid cannot have been reused, whoever has recovered */
+
+			/*
+			 * its xid cannot have been reused, whichever process has
+			 * recovered
+			 */
 			decided = counter - 1;
 			NvmWbl->indoubt_found++;
 			break;
@@ -569,7 +573,7 @@ nvm_resolve(bool commit)
 		nvm_resolve_failed(context);
 		if (!commit || pg_atomic_read_u32(&NvmWbl->judged) == 0)
 			PG_RE_THROW();
-		/* the next who comes to nvm data tries again, and is told */
+		/* the next process that comes to nvm data tries again, and is told */
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		InterruptHoldoffCount = interrupt_holdoff;

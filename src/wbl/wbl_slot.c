@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wbl_slot.c
- *	  Commit slots: their words, gap entries, and who owns one.
+ *	  Commit slots: their words, their gap entries, their owners.
  *
  * A process that writes nvm data takes a slot with its first write and keeps
  * it until it exits.  The slot's word on media says DECIDED from before the

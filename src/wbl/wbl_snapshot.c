@@ -415,7 +415,7 @@ reader_was_outside(int i)
  * A full xid with this property: what was unlinked by a transaction that
  * carries an older one, or when an older one was the next, is referred to by
  * nobody, now and for ever.  For it was unlinked before we looked, and then
- *	- who was running, or had a snapshot, from before that has ended, or
+ *	- each that was running, or had a snapshot, from before that has ended, or
  *	- it has published the only snapshot it reads with, and was outside.
  */
 uint64

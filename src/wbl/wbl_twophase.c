@@ -148,7 +148,7 @@ twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
  * have been taken by another one, which is prepared as well, but not over.
  *
  * The slot is given back last, so that the list of locks and the directory are
- * done with by whoever decided.
+ * done with by the process that decided.
  */
 static void
 twophase_settle_slot(uint32 slot, uint64 fxid)

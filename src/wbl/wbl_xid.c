@@ -118,8 +118,8 @@ skip_xids(FullTransactionId target)
 }
 
 /*
- * What is skipped has ended: snapshots begin above it, and whoever asks is not
- * told that it is in progress.
+ * What is skipped has ended: snapshots begin above it, and a process that asks
+ * is not told that it is in progress.
  */
 static void
 advance_latest_completed(FullTransactionId target)

@@ -247,7 +247,10 @@ nvm_sequence_flush(bool is_writer)
 	while (nunknown > 0)
 		(void) nvm_is_sequence(unknown[--nunknown]);
 
-	/* PostgreSQL flushes the commit record of who has an xid, and of no other */
+	/*
+	 * PostgreSQL flushes the commit record of a transaction with an xid, and
+	 * of no other
+	 */
 	if (!is_writer &&
 		((XactLastRecEnd != InvalidXLogRecPtr &&
 		  TransactionIdIsValid(GetTopTransactionIdIfAny())) ||

@@ -91,7 +91,7 @@ nvm_storage_form(Relation rel, uint32 kind, char persistence, NvmStorageForm *fo
  * is freed before its decision.
  *
  * An end that is there is of a transaction that was rolled back when it was
- * prepared, or is in a gap: whoever clears it leaves ours alone.
+ * prepared, or is in a gap: a process that clears it leaves ours alone.
  */
 void
 nvm_storage_end(uint32 dir)
