@@ -110,13 +110,15 @@ mark_unseen(EndedVersion *list, int n)
 }
 
 /*
- * Unlink list[from .. to - 1], which follows `holder` and is followed by
+ * Unlink the n versions of a run, which follow `holder` and are followed by
  * `after`.  holder is the root itself where it is a stub, or about to be one.
+ * Caller holds the row lock.
  */
 static void
-unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *list,
-		   int from, int to, uint64 after, NvmStamp stamp)
+unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *run, int n,
+		   uint64 after)
 {
+	NvmStamp	stamp = nvm_xact_stamp_if_any();
 	NvmVersion *holderv = nvm_cell(state, NVM_REF_BLOCK(holder), NVM_REF_OFFSET(holder));
 	NvmVersion *afterv = nvm_cell(state, NVM_REF_BLOCK(after), NVM_REF_OFFSET(after));
 	uint16		hi = NvmVersionCells(holderv);
@@ -132,10 +134,10 @@ unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *list,
 	nvm_store(&afterv->link, NVM_REF_MAKE(NVM_REF_BLOCK(holder), NVM_REF_OFFSET(holder),
 										  (uint16) NvmPool->incarnation));
 	NVM_FAILPOINT("middle-after-unlink");
-	for (int i = from; i < to; i++)
-		nvm_version_retire(state, list[i].v, NVM_REF_BLOCK(list[i].ref),
-						   NVM_REF_OFFSET(list[i].ref), stamp,
-						   list[i].ref == root ? NVM_STAMP_STUB : NVM_STAMP_RETIRED);
+	for (int i = 0; i < n; i++)
+		nvm_version_retire(state, run[i].v, NVM_REF_BLOCK(run[i].ref),
+						   NVM_REF_OFFSET(run[i].ref), stamp,
+						   run[i].ref == root ? NVM_STAMP_STUB : NVM_STAMP_RETIRED);
 }
 
 /*
@@ -145,7 +147,6 @@ unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *list,
 int
 nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge)
 {
-	NvmStamp	stamp = nvm_xact_stamp_if_any();
 	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	uint64		begin = nvm_load(&rootv->begin);
 	EndedVersion list[MAX_MIDDLE];
@@ -154,7 +155,7 @@ nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge)
 	int			n;
 	int			removed = 0;
 
-	if (stamp == 0 || !nvm_snapshots_held())
+	if (nvm_xact_stamp_if_any() == 0 || !nvm_snapshots_held())
 		return 0;
 	if (!nvm_begin_is(begin, NVM_STAMP_STUB) &&
 		(!nvm_begin_is_version(begin) || !(rootv->flags & NVM_VF_ROOT)))
@@ -172,8 +173,8 @@ nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge)
 		for (int i = from; nlarge != NULL && i < to; i++)
 			*nlarge += (list[i].v->flags & NVM_VF_LARGE) != 0;
 		if (to > from)
-			unlink_run(state, root, holder, list, from, to,
-					   to < n ? list[to].ref : stop, stamp);
+			unlink_run(state, root, holder, &list[from], to - from,
+					   to < n ? list[to].ref : stop);
 		removed += to - from;
 		if (to < n)
 			holder = list[to].ref;

@@ -19,37 +19,53 @@
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
 
+/* a version whose tuple is checked, and how far the check has come */
+typedef struct TupleCheck
+{
+	NvmCheck   *check;
+	NvmVersion *v;
+	uint64		begin;
+	uint32		blk;
+	uint32		off;
+	const char *data;			/* of the columns */
+	uint32		limit;			/* bytes of it */
+	uint32		pos;			/* where the next column begins, before
+								 * alignment */
+	int			nlarge;			/* large values met */
+} TupleCheck;
+
 /*
  * Remember a large value for later: reading it may take long.
  */
 static void
-check_note_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
-				 uint32 off, int attnum, uint64 offset)
+check_note_large(const TupleCheck *tuple, int attnum, uint64 offset)
 {
+	NvmCheck   *check = tuple->check;
 	MemoryContext oldcontext = MemoryContextSwitchTo(check->cxt);
 	NvmCheckLarge *large = (NvmCheckLarge *) palloc(sizeof(NvmCheckLarge));
 
 	large->offset = offset;
-	large->v = v;
-	large->begin = begin;
-	large->blk = blk;
-	large->off = (uint16) off;
+	large->v = tuple->v;
+	large->begin = tuple->begin;
+	large->blk = tuple->blk;
+	large->off = (uint16) tuple->off;
 	large->attnum = attnum;
 	check->large = lappend(check->large, large);
 	MemoryContextSwitchTo(oldcontext);
 }
 
 /*
- * One attribute at data + *pos of at most limit bytes.  Advances *pos;
- * returns false if the next one cannot be found.
+ * The next attribute, which is not null.  Advances pos; returns false if the one
+ * after it cannot be found.
  */
 static bool
-check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
-				uint32 off, int attnum, const char *data, uint32 *pos,
-				uint32 limit, int *nlarge)
+check_attribute(TupleCheck *tuple, int attnum)
 {
+	NvmCheck   *check = tuple->check;
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(check->rel), attnum - 1);
-	uint32		at = *pos;
+	const char *data = tuple->data;
+	uint32		limit = tuple->limit;
+	uint32		at = tuple->pos;
 	uint32		size;
 	uint64		offset;
 
@@ -67,12 +83,12 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 				goto beyond;
 			if (VARTAG_EXTERNAL(data + at) != VARTAG_INDIRECT)
 			{
-				nvm_check_report(check, blk, off, "attribute %d is external in an unknown way", attnum);
+				nvm_check_report(check, tuple->blk, tuple->off, "attribute %d is external in an unknown way", attnum);
 				return false;
 			}
 			memcpy(&offset, VARDATA_EXTERNAL(data + at), sizeof(offset));
-			check_note_large(check, v, begin, blk, off, attnum, offset);
-			(*nlarge)++;
+			check_note_large(tuple, attnum, offset);
+			tuple->nlarge++;
 		}
 		else
 		{
@@ -81,7 +97,7 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 			size = VARSIZE_ANY(data + at);
 			if (size < (VARATT_IS_1B(data + at) ? VARHDRSZ_SHORT : VARHDRSZ))
 			{
-				nvm_check_report(check, blk, off, "attribute %d has an impossible length", attnum);
+				nvm_check_report(check, tuple->blk, tuple->off, "attribute %d has an impossible length", attnum);
 				return false;
 			}
 		}
@@ -101,11 +117,11 @@ check_attribute(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	}
 	if (at + size > limit)
 		goto beyond;
-	*pos = at + size;
+	tuple->pos = at + size;
 	return true;
 
 beyond:
-	nvm_check_report(check, blk, off, "attribute %d ends beyond the tuple's length", attnum);
+	nvm_check_report(check, tuple->blk, tuple->off, "attribute %d ends beyond the tuple's length", attnum);
 	return false;
 }
 
@@ -119,9 +135,8 @@ nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	HeapTupleHeader th = NvmVersionTuple(v);
 	int			natts = HeapTupleHeaderGetNatts(th);
 	bool		hasnull = (th->t_infomask & HEAP_HASNULL) != 0;
+	TupleCheck	tuple = {.check = check,.v = v,.begin = begin,.blk = blk,.off = off};
 	uint32		limit;
-	uint32		pos = 0;
-	int			nlarge = 0;
 	uint16		count;
 
 	if (natts > RelationGetDescr(check->rel)->natts)
@@ -133,17 +148,18 @@ nvm_check_tuple(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	if (!nvm_verify_tuple(&check->block, v, blk, off, &limit, &count))
 		return;
 
+	tuple.data = (char *) th + th->t_hoff;
+	tuple.limit = limit - th->t_hoff;
 	for (int i = 0; i < natts; i++)
 	{
 		if (hasnull && att_isnull(i, th->t_bits))
 			continue;
-		if (!check_attribute(check, v, begin, blk, off, i + 1,
-							 (char *) th + th->t_hoff, &pos, limit - th->t_hoff, &nlarge))
+		if (!check_attribute(&tuple, i + 1))
 			return;
 	}
-	if (nlarge != count)
+	if (tuple.nlarge != count)
 		nvm_check_report(check, blk, off, "%d large values, but %u listed",
-						 nlarge, count);
+						 tuple.nlarge, count);
 }
 
 /*
@@ -153,10 +169,11 @@ void
 nvm_check_listed_large(NvmCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 					   uint32 off)
 {
+	TupleCheck	tuple = {.check = check,.v = v,.begin = begin,.blk = blk,.off = off};
 	uint64		offset;
 
 	for (int i = 0; (offset = nvm_large_head(v, i)) != 0; i++)
-		check_note_large(check, v, begin, blk, off, 0, offset);
+		check_note_large(&tuple, 0, offset);
 }
 
 /* ---- values outside the blocks ---- */

@@ -42,6 +42,8 @@ nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv)
 	nv->tuple = nvm_form_tuple(rel, slot, &nv->free_tuple, &nv->large);
 	nv->cells = nvm_cells_for(nv->tuple->t_len);
 	nv->v = NULL;
+	nv->root = nv->link = nv->lock = 0;
+	nv->flags = 0;
 	Assert(nv->tuple->t_len <= NVM_MAX_TUPLE);
 }
 
@@ -59,30 +61,29 @@ nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 }
 
 /*
- * Write the version.  root 0 makes it the root of a new row.  Cannot ERROR.
+ * Write the version.  Cannot ERROR.
  */
 void
-nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root, uint64 link,
-			 uint64 lock, uint16 flags, CommandId cid, TransactionId xid,
-			 NvmStamp stamp)
+nvm_new_fill(NvmNewVersion *nv, const NvmRowChange *change)
 {
 	NvmVersion *v = nv->v;
-	uint64		self = NVM_REF_MAKE(nv->blk, nv->off, 0);
+	uint64		root = nv->root;
+	uint16		flags = nv->flags;
 
 	if (root == 0)
 	{
-		root = self;
+		root = NVM_REF_MAKE(nv->blk, nv->off, 0);
 		flags |= NVM_VF_ROOT;
 	}
 	/* v->next holds the cells, set by the allocation */
 	v->end = 0;
-	v->link = link;
-	v->lock = lock;
+	v->link = nv->link;
+	v->lock = nv->lock;
 	v->len = nv->tuple->t_len;
 	memcpy(&v->tuple, nv->tuple->t_data, nv->tuple->t_len);
-	v->tuple.xmin = xid;
+	v->tuple.xmin = change->xid;
 	v->tuple.xend = InvalidTransactionId;
-	v->tuple.cid = cid;
+	v->tuple.cid = change->cid;
 	v->tuple.root_blk_hi = NVM_REF_BLOCK(root) >> 16;
 	v->tuple.root_blk_lo = NVM_REF_BLOCK(root) & 0xFFFF;
 	v->tuple.root_offset = NVM_REF_OFFSET(root);
@@ -95,7 +96,7 @@ nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root, uint64 link,
 	if (nv->large)
 		nvm_large_assign(nv->large, v, nv->blk, nv->off);
 	NVM_FAILPOINT("insert-before-begin");
-	nvm_store(&v->begin, stamp);
+	nvm_store(&v->begin, change->stamp);
 	nvm_flush(v, NVM_VERSION_HEADER + v->len);
 	if (nv->free_tuple)
 		heap_freetuple(nv->tuple);
@@ -120,20 +121,20 @@ insert_flags(Relation rel)
  * Insert one row.  spec_token is 0 except for a speculative insertion.
  */
 static void
-insert_row(Relation rel, TupleTableSlot *slot, CommandId cid,
-		   uint32 spec_token, TransactionId xid, NvmStamp stamp)
+insert_row(Relation rel, TupleTableSlot *slot, uint32 spec_token,
+		   const NvmRowChange *change)
 {
 	NvmRelCache *cache;
 	NvmNewVersion nv;
-	uint64		link = 0;
 
 	nvm_note_entries(rel);
 	nvm_new_form(rel, slot, &nv);
 	cache = nvm_rel_cache(rel);
 	nvm_new_place(rel, cache, &nv, true, InvalidBlockNumber);
 	if (spec_token != 0)
-		link = NVM_REF_MAKE(spec_token, 0, NvmPool->incarnation);
-	nvm_new_fill(cache, &nv, 0, link, 0, insert_flags(rel), cid, xid, stamp);
+		nv.link = NVM_REF_MAKE(spec_token, 0, NvmPool->incarnation);
+	nv.flags = insert_flags(rel);
+	nvm_new_fill(&nv, change);
 	nvm_flush(nvm_block(cache->state, nv.blk), NVM_BLOCK_HEADER_SIZE);
 
 	nvm_tts_written(slot, rel, nv.v, nv.blk, nv.off);
@@ -144,11 +145,11 @@ void
 nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				 struct BulkInsertStateData *bistate)
 {
-	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = nvm_xact_current_xid();
+	NvmRowChange change;
 
+	nvm_row_change_begin(&change, cid);
 	nvm_indexes_prove(rel);
-	insert_row(rel, slot, cid, 0, xid, stamp);
+	insert_row(rel, slot, 0, &change);
 	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
 }
@@ -162,12 +163,12 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 							 int options, struct BulkInsertStateData *bistate,
 							 uint32 specToken)
 {
-	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = nvm_xact_current_xid();
+	NvmRowChange change;
 
 	Assert(specToken != 0);
+	nvm_row_change_begin(&change, cid);
 	nvm_indexes_prove(rel);
-	insert_row(rel, slot, cid, specToken, xid, stamp);
+	insert_row(rel, slot, specToken, &change);
 	nvm_ssi_inserted(rel);
 	pgstat_count_heap_insert(rel, 1);
 }
@@ -199,11 +200,11 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 				 int options, struct BulkInsertStateData *bistate)
 {
 	NvmRelState *state = nvm_rel(rel);
-	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = nvm_xact_current_xid();
+	NvmRowChange change;
 	uint16		flags = insert_flags(rel);
 	uint32		last_blk = InvalidBlockNumber;
 
+	nvm_row_change_begin(&change, cid);
 	nvm_indexes_prove(rel);
 	nvm_note_entries(rel);
 	for (int i = 0; i < nslots; i++)
@@ -215,7 +216,8 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 		nvm_new_form(rel, slots[i], &nv);
 		cache = nvm_rel_cache(rel);
 		nvm_new_place(rel, cache, &nv, true, InvalidBlockNumber);
-		nvm_new_fill(cache, &nv, 0, 0, 0, flags, cid, xid, stamp);
+		nv.flags = flags;
+		nvm_new_fill(&nv, &change);
 		if (nv.blk != last_blk && last_blk != InvalidBlockNumber)
 			nvm_flush(nvm_block(state, last_blk), NVM_BLOCK_HEADER_SIZE);
 		last_blk = nv.blk;
@@ -243,16 +245,20 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
 	NvmNewVersion nv;
 	NvmVersion *v;
-	uint64		begin = nvm_load(&from->begin);
 	uint64		end = nvm_load(&from->end);
+	NvmRowChange change = {
+		.stamp = nvm_load(&from->begin),
+		.xid = from->tuple.xmin,
+		.cid = from->tuple.cid
+	};
 
 	ExecStoreHeapTuple(tuple, slot, false);
 	nvm_new_form(rel, slot, &nv);
 	cache = nvm_rel_cache(rel);
 	nv.v = v = nvm_space_alloc(rel, cache, nv.cells, true, InvalidBlockNumber,
 							   &nv.blk, &nv.off);
-	nvm_new_fill(cache, &nv, 0, 0, 0, insert_flags(rel), from->tuple.cid,
-				 from->tuple.xmin, begin);
+	nv.flags = insert_flags(rel);
+	nvm_new_fill(&nv, &change);
 	/* also where what ended it was rolled back: cid is a combo id for good */
 	if (from->tuple.infomask & HEAP_COMBOCID)
 	{

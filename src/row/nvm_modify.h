@@ -32,14 +32,44 @@ typedef struct NvmNewVersion
 	NvmVersion *v;				/* set by nvm_new_place */
 	uint32		blk;
 	uint32		off;
+	/* what nvm_new_fill writes beside the tuple: zeroes, unless it is set */
+	uint64		root;			/* 0: it is the root of a new row */
+	uint64		link;
+	uint64		lock;
+	uint16		flags;
 } NvmNewVersion;
+
+/* what a change of a row writes into the versions that it makes and ends */
+typedef struct NvmRowChange
+{
+	NvmStamp	stamp;
+	TransactionId xid;
+	CommandId	cid;			/* of the command */
+	/* only where a version ends */
+	CommandId	cmax;			/* cid, or a combo id: nvm_adjust_cmax */
+	bool		iscombo;
+	bool		key_changed;	/* as far as foreign keys may refer to it */
+} NvmRowChange;
+
+/* a row that is to be changed */
+typedef struct NvmRowTarget
+{
+	Relation	rel;
+	NvmRelState *state;
+	NvmVersion *v;				/* the version that the command found */
+	ItemPointerData tid;
+	NvmVersion *rootv;			/* the root of its row */
+	uint64		root;
+	ItemPointerData roottid;
+	LWLock	   *rlock;			/* the row lock of the root's block */
+	bool		have_tuplock;	/* is roottid locked for us in the lock
+								 * manager? */
+} NvmRowTarget;
 
 extern void nvm_new_form(Relation rel, TupleTableSlot *slot, NvmNewVersion *nv);
 extern void nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv,
 						  bool root, BlockNumber near);
-extern void nvm_new_fill(NvmRelCache *cache, NvmNewVersion *nv, uint64 root,
-						 uint64 link, uint64 lock, uint16 flags, CommandId cid,
-						 TransactionId xid, NvmStamp stamp);
+extern void nvm_new_fill(NvmNewVersion *nv, const NvmRowChange *change);
 extern void nvm_new_discard(NvmNewVersion *nv);
 
 /* the block may be the first of a BRIN range: brin_request.c */
@@ -54,25 +84,36 @@ nvm_new_announce(Relation rel, const NvmNewVersion *nv)
 
 /*
  * Mark version v ended by us.  Caller holds the row lock, has found TM_Ok, and
- * computed cmax and iscombo by HeapTupleHeaderAdjustCmax beforehand.
+ * called nvm_adjust_cmax beforehand.
  */
 extern void nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next,
-							NvmStamp stamp, TransactionId xid, CommandId cmax,
-							bool iscombo, bool key_changed);
+							const NvmRowChange *change);
 
 /* the version at tid, or NULL; ERROR if it is damaged */
 extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,
 										 ItemPointer tid);
 
-extern void nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid,
-							bool *iscombo);
+/*
+ * Begin a change by this command: the transaction gets a stamp and an xid.
+ */
+static inline void
+nvm_row_change_begin(NvmRowChange *change, CommandId cid)
+{
+	change->stamp = nvm_xact_stamp();
+	change->xid = nvm_xact_current_xid();
+	change->cid = change->cmax = cid;
+	change->iscombo = change->key_changed = false;
+}
+
+/* the row of the version at tid; false if there is none */
+extern bool nvm_row_to_change(Relation rel, ItemPointer tid, NvmRowTarget *row);
+
+extern void nvm_adjust_cmax(NvmVersion *v, NvmRowChange *change);
 extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 							 TM_FailureData *tmfd);
 
-extern TM_Result nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid,
-								  NvmVersion *rootv, ItemPointer roottid,
-								  LWLock *rlock, CommandId cid, LockTupleMode mode,
-								  bool wait, XLTW_Oper oper, bool *have_tuplock);
+extern TM_Result nvm_wait_for_row(NvmRowTarget *row, CommandId cid,
+								  LockTupleMode mode, bool wait, XLTW_Oper oper);
 
 /* row locks: rowlock.c */
 

@@ -89,20 +89,42 @@ nvm_version_to_change(Relation rel, NvmRelState *state, ItemPointer tid)
 }
 
 /*
+ * Find the row of the version at tid.  False if there is no version; ERROR if it
+ * is damaged.  Takes no lock: what is found may change before the row lock is held.
+ */
+bool
+nvm_row_to_change(Relation rel, ItemPointer tid, NvmRowTarget *row)
+{
+	NvmRelState *state = nvm_rel(rel);
+
+	row->v = nvm_version_to_change(rel, state, tid);
+	if (row->v == NULL)
+		return false;
+	row->rel = rel;
+	row->state = state;
+	row->tid = *tid;
+	row->root = nvm_version_root(row->v);
+	row->rootv = nvm_ref_version(state, row->root);
+	row->rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(row->root));
+	ItemPointerSet(&row->roottid, NVM_REF_BLOCK(row->root), NVM_REF_OFFSET(row->root));
+	row->have_tuplock = false;
+	return true;
+}
+
+/*
  * Command id to store with the end of v: a combo id if we made v too.  An xid
  * of another incarnation may look like ours, hence the stamp.  May ERROR.
  */
 void
-nvm_adjust_cmax(NvmVersion *v, NvmStamp stamp, CommandId *cid, bool *iscombo)
+nvm_adjust_cmax(NvmVersion *v, NvmRowChange *change)
 {
-	*iscombo = false;
-	if (nvm_load(&v->begin) == stamp)
-		HeapTupleHeaderAdjustCmax(NvmVersionTuple(v), cid, iscombo);
+	if (nvm_load(&v->begin) == change->stamp)
+		HeapTupleHeaderAdjustCmax(NvmVersionTuple(v), &change->cmax, &change->iscombo);
 }
 
 void
-nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
-				TransactionId xid, CommandId cmax, bool iscombo, bool key_changed)
+nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next,
+				const NvmRowChange *change)
 {
 	uint16		cells = NvmVersionCells(v);
 
@@ -122,21 +144,21 @@ nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next, NvmStamp stamp,
 		nvm_store(&nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))->link, 0);
 		pg_write_barrier();
 	}
-	v->tuple.xend = xid;
-	v->tuple.cid = cmax;
-	if (iscombo)
+	v->tuple.xend = change->xid;
+	v->tuple.cid = change->cmax;
+	if (change->iscombo)
 		v->tuple.infomask |= HEAP_COMBOCID;
 	else
 		v->tuple.infomask &= ~HEAP_COMBOCID;
-	if (key_changed)
+	if (change->key_changed)
 		v->tuple.infomask2 |= HEAP_KEYS_UPDATED;
 	else
 		v->tuple.infomask2 &= ~HEAP_KEYS_UPDATED;
-	if (key_changed)
+	if (change->key_changed)
 		next |= (uint64) NVM_NEXT_KEYS << 48;
 	nvm_store(&v->next, next | ((uint64) cells << 48));
 	NVM_FAILPOINT("update-before-end");
-	nvm_store(&v->end, stamp);
+	nvm_store(&v->end, change->stamp);
 	nvm_flush(v, NVM_CELL_SIZE);
 }
 
@@ -282,10 +304,8 @@ changed_attrs(Relation rel, NvmVersion *v, TupleTableSlot *slot,
  * the row lock held.
  */
 TM_Result
-nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv,
-				 ItemPointer roottid, LWLock *rlock, CommandId cid,
-				 LockTupleMode mode, bool wait, XLTW_Oper oper,
-				 bool *have_tuplock)
+nvm_wait_for_row(NvmRowTarget *row, CommandId cid, LockTupleMode mode, bool wait,
+				 XLTW_Oper oper)
 {
 	for (;;)
 	{
@@ -294,11 +314,11 @@ nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv
 		bool		mine;
 		TM_Result	result;
 
-		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		result = nvm_version_satisfies_update(v, cid, &xwait);
+		LWLockAcquire(row->rlock, LW_EXCLUSIVE);
+		result = nvm_version_satisfies_update(row->v, cid, &xwait);
 		if (result == TM_Invisible)
 		{
-			LWLockRelease(rlock);
+			LWLockRelease(row->rlock);
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 oper == XLTW_Delete ?
@@ -307,18 +327,19 @@ nvm_wait_for_row(Relation rel, NvmVersion *v, ItemPointer tid, NvmVersion *rootv
 		}
 		if (result == TM_Ok)
 		{
-			if (!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
+			if (!nvm_row_locked_against(row->rootv, mode, &xwait, &is_multi))
 				return TM_Ok;
 			result = TM_BeingModified;
 		}
 		if (result != TM_BeingModified || !wait)
 			return result;
-		mine = nvm_row_locked_by_me(rootv);
-		LWLockRelease(rlock);
+		mine = nvm_row_locked_by_me(row->rootv);
+		LWLockRelease(row->rlock);
 
 		if (!mine)
-			(void) nvm_acquire_tuplock(rel, roottid, mode, LockWaitBlock, have_tuplock);
-		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
+			(void) nvm_acquire_tuplock(row->rel, &row->roottid, mode, LockWaitBlock,
+									   &row->have_tuplock);
+		nvm_row_lock_wait(row->rel, xwait, is_multi, mode, &row->tid, oper);
 	}
 }
 
@@ -350,35 +371,34 @@ place_version(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
  * Write the new version and end the old one.  Caller holds the row lock.
  */
 static void
-link_version(NvmRelCache *cache, NvmNewVersion *nv, NvmVersion *v,
-			 ItemPointer otid, NvmVersion *rootv, uint64 root, bool new_root,
-			 bool key_changed, CommandId cid, CommandId cmax, bool iscombo,
-			 TransactionId xid, NvmStamp stamp)
+link_version(const NvmRowTarget *row, NvmNewVersion *nv, const NvmRowChange *change,
+			 bool new_root)
 {
-	NvmRelState *state = cache->state;
+	NvmRelState *state = row->state;
 	uint16		inc = (uint16) NvmPool->incarnation;
-	uint64		self = NVM_REF_MAKE(nv->blk, nv->off, 0);
-	uint64		older = NVM_REF_MAKE(ItemPointerGetBlockNumber(otid),
-									 ItemPointerGetOffsetNumber(otid), inc);
-	uint16		noindex = NvmVersionCells(rootv) > 1 ? rootv->flags & NVM_VF_NOINDEX : 0;
+	uint32		oldblk = ItemPointerGetBlockNumber(&row->tid);
+	uint64		next = NVM_REF_MAKE(nv->blk, nv->off, 0);
 
 	if (new_root)
 	{
 		/* lockers that the update does not exclude go along */
-		nvm_new_fill(cache, nv, 0, 0, *nvm_lock_word(rootv), 0, cid, xid, stamp);
-		nvm_flush(nvm_block(state, nv->blk), NVM_BLOCK_HEADER_SIZE);
-		nvm_version_end(state, v, self | ((uint64) NVM_NEXT_OTHER_ROOT << 48), stamp,
-						xid, cmax, iscombo, key_changed);
+		nv->lock = *nvm_lock_word(row->rootv);
+		next |= (uint64) NVM_NEXT_OTHER_ROOT << 48;
 	}
 	else
 	{
-		nvm_new_fill(cache, nv, root, older, 0, noindex, cid, xid, stamp);
-		nvm_flush(nvm_block(state, nv->blk), NVM_BLOCK_HEADER_SIZE);
-		nvm_version_end(state, v, self, stamp, xid, cmax, iscombo, key_changed);
-		/* a hint: needs no flush */
-		nvm_store(&rootv->link, NVM_REF_MAKE(nv->blk, nv->off, inc));
+		nv->root = row->root;
+		nv->link = NVM_REF_MAKE(oldblk, ItemPointerGetOffsetNumber(&row->tid), inc);
+		if (NvmVersionCells(row->rootv) > 1)
+			nv->flags = row->rootv->flags & NVM_VF_NOINDEX;
 	}
-	nvm_block(state, ItemPointerGetBlockNumber(otid))->ended++;
+	nvm_new_fill(nv, change);
+	nvm_flush(nvm_block(state, nv->blk), NVM_BLOCK_HEADER_SIZE);
+	nvm_version_end(state, row->v, next, change);
+	/* a hint: needs no flush */
+	if (!new_root)
+		nvm_store(&row->rootv->link, NVM_REF_MAKE(nv->blk, nv->off, inc));
+	nvm_block(state, oldblk)->ended++;
 }
 
 /*
@@ -390,76 +410,58 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 		   Snapshot snapshot, Snapshot crosscheck, bool wait,
 		   TM_FailureData *tmfd, LockTupleMode *lockmode, bool *new_root)
 {
-	NvmStamp	stamp = nvm_xact_stamp();
-	TransactionId xid = nvm_xact_current_xid();
-	NvmRelCache *cache;
-	NvmRelState *state = nvm_rel(rel);
 	uint32		oldblk = ItemPointerGetBlockNumber(otid);
-	NvmVersion *v;
-	NvmVersion *rootv;
+	NvmRowTarget row;
+	NvmRowChange change;
 	NvmNewVersion nv;
-	ItemPointerData roottid;
-	uint64		root;
-	LWLock	   *rlock;
-	bool		have_tuplock = false;
-	bool		key_changed;
-	bool		iscombo;
-	CommandId	cmax = cid;
 	TM_Result	result;
 	int			nremoved = 0;
 
+	nvm_row_change_begin(&change, cid);
 	nvm_indexes_prove(rel);
-	v = nvm_version_to_change(rel, state, otid);
-	if (v == NULL)
+	if (!nvm_row_to_change(rel, otid, &row))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("attempted to update invisible tuple")));
-	root = nvm_version_root(v);
-	rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
-	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 
-	changed_attrs(rel, v, slot, new_root, &key_changed);
+	changed_attrs(rel, row.v, slot, new_root, &change.key_changed);
 	if (*new_root)
 		nvm_note_entries(rel);
-	*lockmode = key_changed ? LockTupleExclusive : LockTupleNoKeyExclusive;
+	*lockmode = change.key_changed ? LockTupleExclusive : LockTupleNoKeyExclusive;
 	nvm_new_form(rel, slot, &nv);
 	nvm_undo_reserve();
 	MultiXactIdSetOldestMember();
 
-	result = nvm_wait_for_row(rel, v, otid, rootv, &roottid, rlock, cid, *lockmode,
-							  wait, XLTW_Update, &have_tuplock);
+	result = nvm_wait_for_row(&row, cid, *lockmode, wait, XLTW_Update);
 	if (result == TM_Ok && crosscheck != InvalidSnapshot &&
-		!nvm_version_visible(NULL, v, crosscheck))
+		!nvm_version_visible(NULL, row.v, crosscheck))
 		result = TM_Updated;
 	if (result != TM_Ok)
 	{
-		nvm_fill_failure(v, otid, result, tmfd);
-		LWLockRelease(rlock);
-		nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
+		nvm_fill_failure(row.v, otid, result, tmfd);
+		LWLockRelease(row.rlock);
+		nvm_release_tuplock(rel, &row.roottid, *lockmode, &row.have_tuplock);
 		nvm_new_discard(&nv);
 		return result;
 	}
 
 	/* everything that can fail comes before the first store */
-	nvm_adjust_cmax(v, stamp, &cmax, &iscombo);
-	cache = nvm_rel_cache(rel);
-	place_version(rel, cache, &nv, *new_root, oldblk);
-	nvm_row_change(NVM_UNDO_END, state, oldblk, ItemPointerGetOffsetNumber(otid));
-	link_version(cache, &nv, v, otid, rootv, root, *new_root, key_changed, cid,
-				 cmax, iscombo, xid, stamp);
-	if (v != rootv)
+	nvm_adjust_cmax(row.v, &change);
+	place_version(rel, nvm_rel_cache(rel), &nv, *new_root, oldblk);
+	nvm_row_change(NVM_UNDO_END, row.state, oldblk, ItemPointerGetOffsetNumber(otid));
+	link_version(&row, &nv, &change, *new_root);
+	if (row.v != row.rootv)
 	{
-		(void) nvm_chain_prune(state, root, GlobalVisTestFor(rel), NULL,
+		(void) nvm_chain_prune(row.state, row.root, GlobalVisTestFor(rel), NULL,
 							   &nremoved);
 		if (unlikely(nvm_snapshots_held()) && nremoved == 0 &&
 			++updates_held % MIDDLE_EVERY == 0)
-			(void) nvm_chain_prune_middle(state, root, NULL);
+			(void) nvm_chain_prune_middle(row.state, row.root, NULL);
 	}
-	LWLockRelease(rlock);
-	nvm_release_tuplock(rel, &roottid, *lockmode, &have_tuplock);
+	LWLockRelease(row.rlock);
+	nvm_release_tuplock(rel, &row.roottid, *lockmode, &row.have_tuplock);
 
-	nvm_ssi_ended(rel, otid, &roottid);
+	nvm_ssi_ended(rel, otid, &row.roottid);
 	nvm_tts_written(slot, rel, nv.v, nv.blk, nv.off);
 	nvm_new_announce(rel, &nv);
 	NvmCountUpdate(rel, !*new_root);
