@@ -36,8 +36,7 @@ typedef struct Cleaning
 	NvmIndexCache *cache;
 	Relation	heap;
 	NvmIndexCopy *copy;
-	IndexTuple	newitem;
-	bool		nullkey;		/* its key has a null, and nulls are distinct */
+	const NvmIndexWanted *wanted;
 	IndexTuple *items;			/* data entries that stay */
 	int			nitems;
 } Cleaning;
@@ -167,14 +166,20 @@ nvm_index_rewrite(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy
 	NvmIndexPage *page = nvm_index_page(cache->state, copy->blkno);
 	IndexTuple *all = palloc((nitems + 1) * sizeof(IndexTuple));
 	char	   *image = palloc(NVM_INDEX_PAGE_SIZE);
+	NvmIndexForm form;
 	NvmIndexChange change;
 	bool		done = false;
 
 	if (copy->first > 0)
 		all[0] = NvmIndexCopyItem(copy, 0);
 	memcpy(all + copy->first, items, nitems * sizeof(IndexTuple));
-	if (nvm_index_form(image, cache, copy->blkno, copy->left, copy->right, copy->level,
-					   copy->flags & ~NVM_INDEX_HAS_DEAD, all, nitems + copy->first))
+	form = (NvmIndexForm)
+	{
+		.blkno = copy->blkno,.left = copy->left,.right = copy->right,
+			.level = copy->level,.flags = copy->flags & ~NVM_INDEX_HAS_DEAD,
+			.items = all,.nitems = nitems + copy->first
+	};
+	if (nvm_index_form(image, cache, &form))
 	{
 		((NvmIndexPage *) image)->safexid = copy->image.header.safexid;
 		nvm_index_change_begin(&change, cache, copy->level);
@@ -213,7 +218,7 @@ is_enough(const Cleaning *clean, Size slack)
 	}
 	for (int i = 0; i < clean->nitems; i++)
 		used += NvmIndexEntrySpace(clean->items[i]);
-	used += n * sizeof(uint16) + MAXALIGN(IndexTupleSize(clean->newitem));
+	used += n * sizeof(uint16) + MAXALIGN(IndexTupleSize(clean->wanted->newitem));
 	return used + slack <= NVM_INDEX_PAGE_SIZE;
 }
 
@@ -333,7 +338,7 @@ delete_bottomup(Cleaning *clean)
 	op.iblknum = clean->copy->blkno;
 	op.bottomup = true;
 	op.bottomupfreespace = Max(BOTTOMUP_SPACE,
-							   MAXALIGN(IndexTupleSize(clean->newitem)) + sizeof(uint16));
+							   MAXALIGN(IndexTupleSize(clean->wanted->newitem)) + sizeof(uint16));
 	op.deltids = palloc(total * sizeof(TM_IndexDelete));
 	op.status = palloc(total * sizeof(TM_IndexStatus));
 	dead = palloc0(total * sizeof(bool));
@@ -373,7 +378,7 @@ place_of(Cleaning *clean)
 	int			low = 0;
 	int			high = clean->nitems;
 
-	nvm_index_key_init(clean->index, clean->cache, clean->newitem, key);
+	nvm_index_key_init(clean->index, clean->cache, clean->wanted->newitem, key);
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
@@ -400,15 +405,16 @@ lies_beyond(Cleaning *clean)
 	if (clean->copy->first == 0)
 		return false;
 	key = palloc(sizeof(NvmIndexKey));
-	nvm_index_key_init(clean->index, clean->cache, clean->newitem, key);
+	nvm_index_key_init(clean->index, clean->cache, clean->wanted->newitem, key);
 	beyond = nvm_index_compare(key, NvmIndexCopyItem(clean->copy, 0)) > 0;
 	pfree(key);
 	return beyond;
 }
 
 static void
-make_room(Cleaning *clean, bool unchanged, bool equals)
+make_room(Cleaning *clean)
 {
+	const NvmIndexWanted *wanted = clean->wanted;
 	NvmIndexCopy *copy = clean->copy;
 
 	/*
@@ -417,11 +423,11 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 	 * of as many rows as in any other index.
 	 */
 	bool		merge = nvm_index_deduplicates(clean->index) &&
-	(equals || clean->nullkey || !clean->index->rd_index->indisunique);
+	(wanted->equals || wanted->nullkey || !clean->index->rd_index->indisunique);
 
 	if (copy->flags & NVM_INDEX_DELETED)
 		return;
-	if (nvm_index_has_room(&copy->image.header, IndexTupleSize(clean->newitem)))
+	if (nvm_index_has_room(&copy->image.header, IndexTupleSize(clean->wanted->newitem)))
 		return;
 	if (copy->flags & NVM_INDEX_INCOMPLETE)
 	{
@@ -434,7 +440,7 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 
 	if (drop_marked(clean) == 0 || !is_enough(clean, CLEAN_SLACK))
 	{
-		if (unchanged || equals)
+		if (wanted->unchanged || wanted->equals)
 		{
 			/*
 			 * A posting list that loses its lowest TID must not come to stand
@@ -458,13 +464,19 @@ make_room(Cleaning *clean, bool unchanged, bool equals)
 		(void) nvm_index_rewrite(clean->index, clean->cache, copy,
 								 clean->items, clean->nitems);
 	else
-		(void) nvm_index_split(clean->index, clean->cache, copy, clean->items,
-							   clean->nitems, clean->newitem, place_of(clean));
+	{
+		NvmIndexSplit split = {
+			.copy = copy,.items = clean->items,.nitems = clean->nitems,
+			.newitem = clean->wanted->newitem,.newpos = place_of(clean)
+		};
+
+		(void) nvm_index_split(clean->index, clean->cache, &split);
+	}
 }
 
 void
 nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap, uint32 blkno,
-					IndexTuple newitem, bool nullkey, bool unchanged, bool equals)
+					const NvmIndexWanted *wanted)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "nvm_btree full page",
@@ -476,11 +488,10 @@ nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap, uint32 
 	clean.index = index;
 	clean.cache = cache;
 	clean.heap = heap;
-	clean.newitem = newitem;
-	clean.nullkey = nullkey;
+	clean.wanted = wanted;
 	clean.copy = palloc(sizeof(NvmIndexCopy));
 	nvm_index_copy(index, cache, blkno, clean.copy);
-	make_room(&clean, unchanged, equals);
+	make_room(&clean);
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(context);
 }

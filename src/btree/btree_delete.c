@@ -143,6 +143,7 @@ delete_form_parent(NvmIndexCache *cache, NvmIndexCopy *parent, int i, uint32 rig
 				   DeletePlan *plan)
 {
 	IndexTuple *items = (IndexTuple *) palloc(parent->nitems * sizeof(IndexTuple));
+	NvmIndexForm form;
 	int			nitems = 0;
 
 	if (BTreeTupleGetDownLink(NvmIndexCopyItem(parent, i + 1)) != right)
@@ -161,8 +162,13 @@ delete_form_parent(NvmIndexCache *cache, NvmIndexCopy *parent, int i, uint32 rig
 	}
 	plan->top.blkno = parent->blkno;
 	plan->top.version = parent->version;
-	return nvm_index_form(plan->image.data, cache, parent->blkno, parent->left,
-						  parent->right, parent->level, parent->flags, items, nitems);
+	form = (NvmIndexForm)
+	{
+		.blkno = parent->blkno,.left = parent->left,.right = parent->right,
+			.level = parent->level,.flags = parent->flags,
+			.items = items,.nitems = nitems
+	};
+	return nvm_index_form(plan->image.data, cache, &form);
 }
 
 /*

@@ -544,8 +544,12 @@ do_insertion(Insertion *ins, bool unchanged)
 		if (!nvm_index_has_room(nvm_index_page(ins->cache.state, ins->blkno),
 								IndexTupleSize(ins->itup)))
 		{
-			nvm_index_make_room(ins->index, &ins->cache, ins->heap, ins->blkno,
-								ins->itup, ins->key.anynull, unchanged, ins->equals);
+			NvmIndexWanted wanted = {
+				.newitem = ins->itup,.nullkey = ins->key.anynull,
+				.unchanged = unchanged,.equals = ins->equals
+			};
+
+			nvm_index_make_room(ins->index, &ins->cache, ins->heap, ins->blkno, &wanted);
 			continue;
 		}
 		if (insert_here(ins))

@@ -167,6 +167,7 @@ load_write(NvmIndexLoad *load, LoadPage *page, int n, IndexTuple highkey,
 {
 	NvmIndexPage *place = nvm_index_page(load->cache->state, page->blkno);
 	IndexTuple	items[LOAD_MAX_ITEMS + 1];
+	NvmIndexForm form;
 	int			nitems = 0;
 
 	if (highkey != NULL)
@@ -176,8 +177,12 @@ load_write(NvmIndexLoad *load, LoadPage *page, int n, IndexTuple highkey,
 	if (page->level == 0)
 		flags |= NVM_INDEX_LEAF;
 
-	if (!nvm_index_form(load->image, load->cache, page->blkno, page->left, right,
-						page->level, flags | NVM_INDEX_LIVE, items, nitems))
+	form = (NvmIndexForm)
+	{
+		.blkno = page->blkno,.left = page->left,.right = right,.level = page->level,
+			.flags = flags | NVM_INDEX_LIVE,.items = items,.nitems = nitems
+	};
+	if (!nvm_index_form(load->image, load->cache, &form))
 		elog(ERROR, "entries do not fit page %u of index \"%s\"",
 			 page->blkno, RelationGetRelationName(load->index));
 	memcpy(place, load->image, NVM_INDEX_PAGE_SIZE);

@@ -413,11 +413,12 @@ nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno, NvmIndexCopy 
 /* ---- images ---- */
 
 bool
-nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uint32 right,
-			   uint16 level, uint16 flags, IndexTuple *items, int nitems)
+nvm_index_form(char *image, NvmIndexCache *cache, const NvmIndexForm *form)
 {
 	NvmIndexPage *header = (NvmIndexPage *) image;
-	NvmIndexPage *place = nvm_index_page(cache->state, blkno);
+	NvmIndexPage *place = nvm_index_page(cache->state, form->blkno);
+	IndexTuple *items = form->items;
+	int			nitems = form->nitems;
 	uint16	   *base = (uint16 *) (image + NVM_INDEX_HEADER_SIZE);
 	Size		total = 0;
 	uint32		off;
@@ -430,12 +431,12 @@ nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uin
 	memset(header, 0, NVM_INDEX_HEADER_SIZE);
 	header->magic = NVM_INDEX_MAGIC;
 	header->dir = cache->dir;
-	header->blkno = blkno;
-	header->check = nvm_index_check_word(cache->dir, blkno, place);
-	header->left = left;
-	header->right = right;
-	header->level = level;
-	header->flags = flags;
+	header->blkno = form->blkno;
+	header->check = nvm_index_check_word(cache->dir, form->blkno, place);
+	header->left = form->left;
+	header->right = form->right;
+	header->level = form->level;
+	header->flags = form->flags;
 	header->nbase = nitems;
 
 	off = NVM_INDEX_PAGE_SIZE - (total - nitems * sizeof(uint16));

@@ -236,31 +236,43 @@ typedef enum StepResult
 	STEP_WRONG_LEVEL
 } StepResult;
 
+/* how far a descent has come */
+typedef struct Descent
+{
+	Relation	index;
+	NvmIndexCache *cache;
+	uint32		blkno;			/* the page */
+	uint32		level;			/* of it, as its link says */
+	uint64		version;		/* of the page */
+	/* what a step has found out */
+	uint32		next;			/* to this page */
+	uint16		flags;			/* of the one that was left */
+} Descent;
+
 /*
- * One step of a descent: where to from page blkno of level `level`, which has
- * `version`?  *next is the block.
+ * One step of a descent, which holds no lock: where to from the page?  stop: it
+ * ends on this level.
  */
 static inline StepResult
-descend_step(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
-			 uint32 blkno, uint32 level, bool stop, uint64 version,
-			 uint32 *next, uint16 *flags)
+descend_step(Descent *at, const NvmIndexKey *key, bool stop)
 {
-	NvmIndexPage *page = nvm_index_page(cache->state, blkno);
+	NvmIndexPage *page = nvm_index_page(at->cache->state, at->blkno);
+	uint64		version = at->version;
 	NvmIndexView view;
 	int			pos;
 
-	*flags = nvm_index_load16(&page->flags);
-	if (unlikely(nvm_index_load16(&page->level) != level))
+	at->flags = nvm_index_load16(&page->flags);
+	if (unlikely(nvm_index_load16(&page->level) != at->level))
 		return nvm_index_validate(page, version) ? STEP_WRONG_LEVEL : STEP_AGAIN;
 	if (unlikely(nvm_index_view(page, &view) != NVM_VIEW_OK))
 	{
-		not_found(index, cache, blkno, version);
+		not_found(at->index, at->cache, at->blkno, version);
 		return STEP_AGAIN;
 	}
 
-	if (unlikely((*flags & NVM_INDEX_DELETED) != 0))
+	if (unlikely((at->flags & NVM_INDEX_DELETED) != 0))
 	{
-		*next = view.right;
+		at->next = view.right;
 		return nvm_index_validate(page, version) ? STEP_RIGHT : STEP_AGAIN;
 	}
 	if (stop)
@@ -281,7 +293,7 @@ descend_step(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 
 		if (beyond == 1)
 		{
-			*next = view.right;
+			at->next = view.right;
 			return nvm_index_validate(page, version) ? STEP_RIGHT : STEP_AGAIN;
 		}
 		if (beyond < 0)
@@ -290,11 +302,11 @@ descend_step(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 	if (unlikely(pos < 0))
 	{
 		if (pos == PAGE_BAD)
-			not_found(index, cache, blkno, version);
+			not_found(at->index, at->cache, at->blkno, version);
 		return STEP_AGAIN;
 	}
 	if (!stop)
-		*next = downlink_before(&view, pos);
+		at->next = downlink_before(&view, pos);
 	if (!nvm_index_validate(page, version))
 		return STEP_AGAIN;
 	return stop ? STEP_HERE : STEP_DOWN;
@@ -345,43 +357,38 @@ uint32
 nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 				  uint32 level, uint64 *version, Snapshot lock_snapshot)
 {
-	uint32		blkno;
-	uint32		here;
+	Descent		at = {.index = index,.cache = cache};
 	int			restarts = 0;
 
 restart:
-	if (!find_root(index, cache, &blkno, &here, lock_snapshot) || here < level)
+	if (!find_root(index, cache, &at.blkno, &at.level, lock_snapshot) || at.level < level)
 		return NVM_INDEX_NONE;
 	for (;;)
 	{
-		bool		stop = here == level;
-		uint32		next = blkno;
-		uint16		flags;
-
-		if (lock_snapshot != NULL && here == 0)
-			PredicateLockPage(index, blkno, lock_snapshot);
-		*version = nvm_index_enter(index, cache, blkno);
-		switch (descend_step(index, cache, key, blkno, here, stop, *version,
-							 &next, &flags))
+		if (lock_snapshot != NULL && at.level == 0)
+			PredicateLockPage(index, at.blkno, lock_snapshot);
+		at.version = nvm_index_enter(index, cache, at.blkno);
+		switch (descend_step(&at, key, at.level == level))
 		{
 			case STEP_HERE:
-				return blkno;
+				*version = at.version;
+				return at.blkno;
 			case STEP_AGAIN:
 				break;
 			case STEP_DOWN:
-				blkno = next;
-				here--;
+				at.blkno = at.next;
+				at.level--;
 				break;
 			case STEP_RIGHT:
 				CHECK_FOR_INTERRUPTS();
 				/* for predicate locks, too: README, "Predicate locks" */
 				if (key->inserts &&
-					(flags & (NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE)) == NVM_INDEX_INCOMPLETE)
-					nvm_index_finish_split(index, cache, NULL, blkno);
-				blkno = next;
+					(at.flags & (NVM_INDEX_DELETED | NVM_INDEX_INCOMPLETE)) == NVM_INDEX_INCOMPLETE)
+					nvm_index_finish_split(index, cache, NULL, at.blkno);
+				at.blkno = at.next;
 				break;
 			case STEP_WRONG_LEVEL:
-				start_over(index, blkno, &restarts);
+				start_over(index, at.blkno, &restarts);
 				goto restart;
 		}
 	}

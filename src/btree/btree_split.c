@@ -31,8 +31,7 @@ typedef struct SplitGuard
 	uint32		child;			/* its right sibling, which lacks a downlink */
 } SplitGuard;
 
-static bool split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-					   IndexTuple *items, int nitems, IndexTuple newitem, int newpos,
+static bool split_page(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split,
 					   const SplitGuard *guard);
 
 /* ---- pivots ---- */
@@ -128,11 +127,16 @@ nvm_index_make_root(Relation index, NvmIndexCache *cache)
 	uint64		root = NVM_INDEX_ROOT_MAKE(blkno, 0);
 	uint16		flags = NVM_INDEX_LEAF | NVM_INDEX_ROOT | NVM_INDEX_LIVE;
 	char	   *image = palloc(NVM_INDEX_PAGE_SIZE);
+	NvmIndexForm form;
 	NvmIndexChange change;
 	bool		mine;
 
-	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, 0,
-						  NVM_INDEX_LEAF | NVM_INDEX_ROOT, NULL, 0);
+	form = (NvmIndexForm)
+	{
+		.blkno = blkno,.left = NVM_INDEX_NONE,.right = NVM_INDEX_NONE,
+			.flags = NVM_INDEX_LEAF | NVM_INDEX_ROOT
+	};
+	(void) nvm_index_form(image, cache, &form);
 	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
 	nvm_index_change_begin(&change, cache, 0);
 	nvm_index_put_image(&change, page, image);
@@ -177,13 +181,18 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 	uint16		left_flags = copy->flags & ~(NVM_INDEX_ROOT | NVM_INDEX_INCOMPLETE);
 	char	   *image = palloc(NVM_INDEX_PAGE_SIZE);
 	IndexTuple	items[2];
+	NvmIndexForm form;
 	NvmIndexChange change;
 
 	items[0] = minus_infinity(copy->blkno);
 	items[1] = CopyIndexTuple(NvmIndexCopyItem(copy, 0));
 	BTreeTupleSetDownLink(items[1], copy->right);
-	(void) nvm_index_form(image, cache, blkno, NVM_INDEX_NONE, NVM_INDEX_NONE, level,
-						  NVM_INDEX_ROOT, items, 2);
+	form = (NvmIndexForm)
+	{
+		.blkno = blkno,.left = NVM_INDEX_NONE,.right = NVM_INDEX_NONE,
+			.level = level,.flags = NVM_INDEX_ROOT,.items = items,.nitems = 2
+	};
+	(void) nvm_index_form(image, cache, &form);
 	((NvmIndexPage *) image)->safexid = NvmPool->incarnation;
 	nvm_index_change_begin(&change, cache, 0);
 	nvm_index_put_image(&change, page, image);
@@ -260,6 +269,7 @@ split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 v
 {
 	NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
 	IndexTuple *items;
+	NvmIndexSplit split;
 	bool		done = false;
 	int			n = 0;
 
@@ -277,7 +287,11 @@ split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 v
 		}
 		if (pos == copy->nitems)
 			items[n++] = downlink;
-		done = split_page(index, cache, copy, items, n, NULL, pos - copy->first, guard);
+		split = (NvmIndexSplit)
+		{
+			.copy = copy,.items = items,.nitems = n,.newpos = pos - copy->first
+		};
+		done = split_page(index, cache, &split, guard);
 		pfree(items);
 	}
 	pfree(copy);
@@ -445,25 +459,34 @@ typedef struct SplitPlan
 
 /*
  * Form both images, but for the number of the right page, instead of which they
- * have the left one's.  One half of a leaf may be empty: what is about to be
- * inserted there is `newitem`.
+ * have the left one's.  `at` items go to the left.  One half of a leaf may be
+ * empty: what is about to be inserted there is `newitem`.
  */
 static void
-form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-			IndexTuple *items, int nitems, IndexTuple newitem, int at, SplitPlan *plan)
+form_halves(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split, int at,
+			SplitPlan *plan)
 {
+	const NvmIndexCopy *copy = split->copy;
+	IndexTuple *items = split->items;
+	int			nitems = split->nitems;
+	NvmIndexForm form;
 	IndexTuple *list = palloc((nitems + 2) * sizeof(IndexTuple));
 	uint16		flags = copy->flags & ~NVM_INDEX_HAS_DEAD;
 	int			n = 0;
 
 	list[n++] = copy->level == 0 ?
-		nvm_index_truncate(index, cache, at > 0 ? items[at - 1] : newitem,
-						   at < nitems ? items[at] : newitem) :
+		nvm_index_truncate(index, cache, at > 0 ? items[at - 1] : split->newitem,
+						   at < nitems ? items[at] : split->newitem) :
 		CopyIndexTuple(items[at]);
 	memcpy(list + n, items, at * sizeof(IndexTuple));
 	n += at;
-	if (!nvm_index_form(plan->left_image.data, cache, copy->blkno, copy->left, copy->blkno,
-						copy->level, flags | NVM_INDEX_INCOMPLETE, list, n))
+	form = (NvmIndexForm)
+	{
+		.blkno = copy->blkno,.left = copy->left,.right = copy->blkno,
+			.level = copy->level,.flags = flags | NVM_INDEX_INCOMPLETE,
+			.items = list,.nitems = n
+	};
+	if (!nvm_index_form(plan->left_image.data, cache, &form))
 		elog(ERROR, "left half of block %u of index \"%s\" does not fit",
 			 copy->blkno, RelationGetRelationName(index));
 
@@ -475,8 +498,13 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 		list[n] = minus_infinity(BTreeTupleGetDownLink(items[at]));
 	n += nitems - at;
 	plan->right_flags = (copy->flags & NVM_INDEX_LEAF) | NVM_INDEX_LIVE;
-	if (!nvm_index_form(plan->right_image.data, cache, copy->blkno, copy->blkno, copy->right,
-						copy->level, copy->flags & NVM_INDEX_LEAF, list, n))
+	form = (NvmIndexForm)
+	{
+		.blkno = copy->blkno,.left = copy->blkno,.right = copy->right,
+			.level = copy->level,.flags = copy->flags & NVM_INDEX_LEAF,
+			.items = list,.nitems = n
+	};
+	if (!nvm_index_form(plan->right_image.data, cache, &form))
 		elog(ERROR, "right half of block %u of index \"%s\" does not fit",
 			 copy->blkno, RelationGetRelationName(index));
 	plan->right_image.header.safexid = NvmPool->incarnation;
@@ -549,13 +577,13 @@ apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,
  * before that, also by the session's end, after which nobody would give it back.
  */
 static void
-plan_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-		   IndexTuple *items, int nitems, IndexTuple newitem, int at, SplitPlan *plan)
+plan_split(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split, int at,
+		   SplitPlan *plan)
 {
 	NvmIndexPage *left = &plan->left_image.header;
 	NvmIndexPage *right = &plan->right_image.header;
 
-	form_halves(index, cache, copy, items, nitems, newitem, at, plan);
+	form_halves(index, cache, split, at, plan);
 	plan->right = nvm_index_alloc(index, cache);
 	left->right = plan->right;
 	right->blkno = plan->right;
@@ -568,21 +596,21 @@ plan_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
  * that its split lacks.
  */
 static bool
-split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-		   IndexTuple *items, int nitems, IndexTuple newitem, int newpos,
+split_page(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split,
 		   const SplitGuard *guard)
 {
+	const NvmIndexCopy *copy = split->copy;
 	SplitPlan  *plan = palloc(sizeof(SplitPlan));
+	int			at = split->newpos;
 	bool		done;
 
 	Assert((copy->flags & (NVM_INDEX_INCOMPLETE | NVM_INDEX_DELETED)) == 0);
-	if (nitems > 1)
-		newpos = nvm_index_choose_split(index, copy, items, nitems, newitem, newpos,
-										cache->ascending);
+	if (split->nitems > 1)
+		at = nvm_index_choose_split(index, split, cache->ascending);
 	/* a link that leads nowhere must not be found out under locks */
 	if (copy->right != NVM_INDEX_NONE)
 		(void) nvm_index_enter(index, cache, copy->right);
-	plan_split(index, cache, copy, items, nitems, newitem, newpos, plan);
+	plan_split(index, cache, split, at, plan);
 	done = apply_split(cache, copy, plan, guard);
 	if (!done)
 		nvm_index_free(cache, plan->right);
@@ -593,9 +621,8 @@ split_page(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
 }
 
 bool
-nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-				IndexTuple *items, int nitems, IndexTuple newitem, int newpos)
+nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split)
 {
 	nvm_index_relax_by_split(cache);
-	return split_page(index, cache, copy, items, nitems, newitem, newpos, NULL);
+	return split_page(index, cache, split, NULL);
 }

@@ -267,9 +267,12 @@ run_ends_here(const SplitSearch *search)
 }
 
 int
-nvm_index_choose_split(Relation index, const NvmIndexCopy *copy, IndexTuple *items,
-					   int nitems, IndexTuple newitem, int newpos, bool ascending)
+nvm_index_choose_split(Relation index, const NvmIndexSplit *split, bool ascending)
 {
+	const NvmIndexCopy *copy = split->copy;
+	IndexTuple *items = split->items;
+	int			nitems = split->nitems;
+	int			newpos = split->newpos;
 	SplitSearch search;
 	int			percent = 0;
 	int			best;
@@ -303,7 +306,7 @@ nvm_index_choose_split(Relation index, const NvmIndexCopy *copy, IndexTuple *ite
 	if (ascending)
 		best = follow_rebuild(&search, newpos, &percent);
 	else
-		best = follow_series(&search, newitem, newpos, &percent);
+		best = follow_series(&search, split->newitem, newpos, &percent);
 	if (best == 0)
 	{
 		best = nearest(&search, percent, 0);

@@ -295,14 +295,25 @@ extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 extern const char *nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 									  NvmIndexCopy *copy);
 
+/* what a page is to be */
+typedef struct NvmIndexForm
+{
+	uint32		blkno;
+	uint32		left;
+	uint32		right;
+	uint16		level;
+	uint16		flags;
+	IndexTuple *items;			/* sorted; the high key first, if there is a
+								 * right page */
+	int			nitems;
+} NvmIndexForm;
+
 /*
- * Form the image of a page in private memory: all entries base, sorted as
- * given (the high key first, if right is not NVM_INDEX_NONE).  Sets all fields,
+ * Form the image of a page in private memory: all entries base.  Sets all fields,
  * magic and check included; volatile ones become 0.  Returns false if the
  * entries do not fit.
  */
-extern bool nvm_index_form(char *image, NvmIndexCache *cache, uint32 blkno, uint32 left, uint32 right,
-						   uint16 level, uint16 flags, IndexTuple *items, int nitems);
+extern bool nvm_index_form(char *image, NvmIndexCache *cache, const NvmIndexForm *form);
 
 /* bytes that one entry takes on a page formed anew, order word included */
 #define NvmIndexEntrySpace(itup) (MAXALIGN(IndexTupleSize(itup)) + sizeof(uint16))

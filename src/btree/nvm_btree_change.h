@@ -20,16 +20,23 @@
  */
 extern void nvm_index_make_root(Relation index, NvmIndexCache *cache);
 
+/* an entry for which there is no room on its leaf */
+typedef struct NvmIndexWanted
+{
+	IndexTuple	newitem;
+	bool		nullkey;		/* its key has a null, and nulls are distinct */
+	bool		unchanged;		/* the executor says: the row had this key
+								 * before */
+	bool		equals;			/* the insertion has met equal keys in a
+								 * unique index */
+} NvmIndexWanted;
+
 /*
- * Leaf blkno has no room for newitem: clean it, or split it.  nullkey: its key
- * is unique whatever it equals, because of a null; unchanged: the executor says
- * that the row had the same key before; equals: the insertion has met equal
- * keys in a unique index.  The caller starts again, whatever
- * became of it.
+ * Leaf blkno has no room for an entry: clean it, or split it.  The caller starts
+ * again, whatever became of it.
  */
 extern void nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation heap,
-								uint32 blkno, IndexTuple newitem, bool nullkey,
-								bool unchanged, bool equals);
+								uint32 blkno, const NvmIndexWanted *wanted);
 
 /*
  * Merge entries, sorted by key and first TID, so that they are strictly
@@ -39,23 +46,30 @@ extern void nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation h
 extern int	nvm_index_merge(Relation index, NvmIndexCache *cache, IndexTuple *items,
 							int nitems, bool merge, IndexTuple **merged);
 
+/* a page that is to be split */
+typedef struct NvmIndexSplit
+{
+	const NvmIndexCopy *copy;
+	IndexTuple *items;			/* the data entries it holds from now on,
+								 * strictly ordered */
+	int			nitems;
+	IndexTuple	newitem;		/* of a leaf: the entry for which room is made */
+	int			newpos;			/* so many items are below it; of an inner
+								 * page: the item for which it is split */
+} NvmIndexSplit;
+
 /*
- * Split the leaf of a copy, which holds these data items from now on, strictly
- * ordered.  newpos: so many of them are below the entry for which room is
- * made (newitem), if there is one; a single item then has the other page to
- * itself.  False, and nothing done, if the page has changed.  Makes sure of the
- * downlink.
+ * Split the leaf of a copy.  A single item has the other page to itself.  False,
+ * and nothing done, if the page has changed.  Makes sure of the downlink.
  */
-extern bool nvm_index_split(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy,
-							IndexTuple *items, int nitems, IndexTuple newitem, int newpos);
+extern bool nvm_index_split(Relation index, NvmIndexCache *cache,
+							const NvmIndexSplit *split);
 
 /*
  * How many of the items go to the left: 1 .. nitems - 1 (btree_splitpoint.c).
- * On an inner page item newpos is the one for which it is split.  ascending:
- * what comes next will be greater.
+ * ascending: what comes next will be greater.
  */
-extern int	nvm_index_choose_split(Relation index, const NvmIndexCopy *copy,
-								   IndexTuple *items, int nitems,
-								   IndexTuple newitem, int newpos, bool ascending);
+extern int	nvm_index_choose_split(Relation index, const NvmIndexSplit *split,
+								   bool ascending);
 
 #endif							/* NVM_BTREE_CHANGE_H */
