@@ -38,20 +38,52 @@
 static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
-/* the template of the CREATE DATABASE that is running, or NULL */
-static const char *createdb_template = NULL;
+/*
+ * A utility statement.  Those that object_access_hook has to know of form a stack, as
+ * a statement can execute others: each is on it while it runs.
+ */
+typedef struct DdlCommand
+{
+	struct DdlCommand *outer;
 
-/* the database of the DROP DATABASE that is running */
-static Oid	dropdb_database = InvalidOid;
+	/* what ProcessUtility was called with */
+	PlannedStmt *pstmt;
+	const char *queryString;
+	bool		readOnlyTree;
+	ProcessUtilityContext context;
+	ParamListInfo params;
+	QueryEnvironment *queryEnv;
+	DestReceiver *dest;
+	QueryCompletion *qc;
 
-/* a table is being attached to a partitioned one */
-static bool attaching = false;
+	/* of CREATE DATABASE */
+	const char *template;
+	/* of DROP DATABASE: what it has dropped */
+	Oid			dropped;
+	/* of ALTER TABLE */
+	bool		attaching;		/* a table is attached to a partitioned one */
+	bool		moving;			/* a table goes to another access method */
+	bool		rewriting;		/* tables may be rewritten: nothing is built */
+} DdlCommand;
 
-/* a table goes to another access method */
-static bool moving = false;
+static DdlCommand *ddl_command = NULL;	/* the innermost, or NULL */
 
-/* by the running ALTER TABLE tables may have to be rewritten: nothing is built */
-static bool rewriting = false;
+static void
+ddl_push(DdlCommand *command)
+{
+	command->outer = ddl_command;
+	ddl_command = command;
+}
+
+/*
+ * Also after an ERROR: the caller has a PG_FINALLY.
+ */
+static void
+ddl_pop(DdlCommand *command)
+{
+	Assert(ddl_command == command);
+	ddl_command = command->outer;
+}
 
 /*
  * Access method of relation relid, which this command has made, if it is an
@@ -82,18 +114,21 @@ static void
 ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				  int subId, void *arg)
 {
+	static const DdlCommand none = {0};
+	const DdlCommand *command = ddl_command ? ddl_command : &none;
+
 	if (prev_object_access_hook)
 		prev_object_access_hook(access, classId, objectId, subId, arg);
 
 	/* its template is locked by now: the name means what it meant to createdb */
 	if (classId == DatabaseRelationId && access == OAT_POST_CREATE &&
-		createdb_template != NULL)
-		nvm_ddl_copy_database(createdb_template,
-							  get_database_oid(createdb_template, false), objectId);
-	if (classId == DatabaseRelationId && access == OAT_DROP)
-		dropdb_database = objectId;
+		command->template != NULL)
+		nvm_ddl_copy_database(command->template,
+							  get_database_oid(command->template, false), objectId);
+	if (classId == DatabaseRelationId && access == OAT_DROP && ddl_command != NULL)
+		ddl_command->dropped = objectId;
 
-	if (classId == InheritsRelationId && access == OAT_POST_ALTER && attaching)
+	if (classId == InheritsRelationId && access == OAT_POST_ALTER && command->attaching)
 		nvm_ddl_attached_table(((ObjectAccessPostAlter *) arg)->auxiliary_id, objectId);
 
 	if (classId != RelationRelationId || subId != 0)
@@ -112,7 +147,7 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	}
 	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
 		nvm_ddl_watch_relation(objectId);
-	if (access == OAT_POST_ALTER && moving && arg != NULL &&
+	if (access == OAT_POST_ALTER && command->moving && arg != NULL &&
 		((ObjectAccessPostAlter *) arg)->is_internal)
 		nvm_ddl_swapped_table(objectId);
 	if (access == OAT_POST_CREATE)
@@ -122,7 +157,7 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 
 		if (OidIsValid(am) && am == get_index_am_oid(NVM_BTREE_NAME, true))
 			nvm_ddl_created_index(objectId);
-		else if (partitioned && !rewriting)
+		else if (partitioned && !command->rewriting)
 			nvm_ddl_created_partitioned_index(objectId);
 		else if (am == BTREE_AM_OID && !partitioned)
 			nvm_ddl_created_btree(objectId);
@@ -166,29 +201,40 @@ ddl_load(const char *filename)
  * The rest of the chain.
  */
 static void
-ddl_next_process_utility(PlannedStmt *pstmt, const char *queryString,
-						 bool readOnlyTree, ProcessUtilityContext context,
-						 ParamListInfo params, QueryEnvironment *queryEnv,
-						 DestReceiver *dest, QueryCompletion *qc)
+ddl_next(DdlCommand *c)
 {
-	if (prev_ProcessUtility_hook)
-		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context,
-								 params, queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	ProcessUtility_hook_type next =
+	prev_ProcessUtility_hook ? prev_ProcessUtility_hook : standard_ProcessUtility;
+
+	next(c->pstmt, c->queryString, c->readOnlyTree, c->context, c->params, c->queryEnv,
+		 c->dest, c->qc);
+}
+
+/*
+ * CREATE DATABASE and DROP DATABASE, which object_access_hook has to know of.
+ */
+static void
+ddl_execute_database(DdlCommand *command)
+{
+	ddl_push(command);
+	PG_TRY();
+	{
+		ddl_next(command);
+	}
+	PG_FINALLY();
+	{
+		ddl_pop(command);
+	}
+	PG_END_TRY();
 }
 
 /*
  * Execute a statement, and do what it means to us.
  */
 static void
-ddl_execute(PlannedStmt *pstmt, const char *queryString,
-			bool readOnlyTree, ProcessUtilityContext context,
-			ParamListInfo params, QueryEnvironment *queryEnv,
-			DestReceiver *dest, QueryCompletion *qc)
+ddl_execute(DdlCommand *command)
 {
-	Node	   *stmt = pstmt->utilityStmt;
+	Node	   *stmt = command->pstmt->utilityStmt;
 	NodeTag		tag = nodeTag(stmt);
 	bool		settle = false;
 	Oid			relid = InvalidOid;
@@ -198,26 +244,21 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 	{
 		const char *template = ddl_option(((CreatedbStmt *) stmt)->options, "template");
 
-		createdb_template = template ? template : "template1";
-		PG_TRY();
-		{
-			ddl_next_process_utility(pstmt, queryString, readOnlyTree, context,
-									 params, queryEnv, dest, qc);
-		}
-		PG_FINALLY();
-		{
-			createdb_template = NULL;
-		}
-		PG_END_TRY();
+		command->template = template ? template : "template1";
+		ddl_execute_database(command);
 		return;
 	}
-
 	if (IsA(stmt, DropdbStmt))
 	{
 		nvm_ddl_before_drop_database();
-		dropdb_database = InvalidOid;
+		ddl_execute_database(command);
+		nvm_ddl_check_publication(stmt);
+		if (OidIsValid(command->dropped))
+			nvm_ddl_drop_database(command->dropped);
+		return;
 	}
-	else if (IsA(stmt, LoadStmt))
+
+	if (IsA(stmt, LoadStmt))
 		ddl_load(((LoadStmt *) stmt)->filename);
 	else if (IsA(stmt, RuleStmt) && ((RuleStmt *) stmt)->event == CMD_SELECT)
 	{
@@ -227,19 +268,15 @@ ddl_execute(PlannedStmt *pstmt, const char *queryString,
 		if (OidIsValid(relid))
 			dir = nvm_storage_of(relid);
 	}
-
 	else if (IsA(stmt, TransactionStmt))
 		settle = ((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
 			((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED;
 
-	ddl_next_process_utility(pstmt, queryString, readOnlyTree, context,
-							 params, queryEnv, dest, qc);
+	ddl_next(command);
 
 	/* what ends transactions may have freed the statement */
 	if (tag != T_TransactionStmt && tag != T_CallStmt && tag != T_DoStmt)
 		nvm_ddl_check_publication(stmt);
-	if (tag == T_DropdbStmt && OidIsValid(dropdb_database))
-		nvm_ddl_drop_database(dropdb_database);
 
 	/* PostgreSQL has no callback for these; others wait for the keeper */
 	if (settle)
@@ -294,45 +331,39 @@ ddl_goes_on(ProcessUtilityContext context, DestReceiver *dest)
  * may have to be put right.
  */
 static void
-ddl_execute_watched(PlannedStmt *pstmt, const char *queryString,
-					bool readOnlyTree, ProcessUtilityContext context,
-					ParamListInfo params, QueryEnvironment *queryEnv,
-					DestReceiver *dest, QueryCompletion *qc)
+ddl_execute_watched(DdlCommand *command)
 {
+	Node	   *stmt = command->pstmt->utilityStmt;
 	NvmIndexWatch w;
 	int			outer_posing = nvm_ddl_posing();
-	bool		outer_attaching = attaching;
-	bool		outer_moving = moving;
-	bool		outer_rewriting = rewriting;
 
+	ddl_push(command);
 	nvm_ddl_watch_begin(&w);
 	PG_TRY();
 	{
-		attaching = moving = rewriting = false;
-		nvm_ddl_lock_tables(pstmt->utilityStmt);
-		if (IsA(pstmt->utilityStmt, AlterTableStmt))
+		nvm_ddl_lock_tables(stmt);
+		if (IsA(stmt, AlterTableStmt))
 		{
-			AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
+			AlterTableStmt *alter = (AlterTableStmt *) stmt;
 
-			nvm_ddl_attach_index(stmt);
-			nvm_ddl_pose_as_btree(stmt);
-			nvm_ddl_lay_aside(stmt, &w);
-			attaching = ddl_attaches(stmt);
-			moving = ddl_moves(stmt);
-			rewriting = !attaching && !nvm_ddl_only_index_constraints(stmt);
+			nvm_ddl_attach_index(alter);
+			nvm_ddl_pose_as_btree(alter);
+			nvm_ddl_lay_aside(alter, &w);
+			command->attaching = ddl_attaches(alter);
+			command->moving = ddl_moves(alter);
+			command->rewriting = !command->attaching &&
+				!nvm_ddl_only_index_constraints(alter);
 		}
-		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+		ddl_execute(command);
 	}
 	PG_FINALLY();
 	{
-		attaching = outer_attaching;
-		moving = outer_moving;
-		rewriting = outer_rewriting;
+		ddl_pop(command);
 		nvm_ddl_pose_end(outer_posing);
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
-	nvm_ddl_settle_indexes(&w, ddl_goes_on(context, dest));
+	nvm_ddl_settle_indexes(&w, ddl_goes_on(command->context, command->dest));
 }
 
 /*
@@ -364,17 +395,20 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *stmt = pstmt->utilityStmt;
+	DdlCommand	command = {
+		.queryString = queryString,.readOnlyTree = readOnlyTree,.context = context,
+		.params = params,.queryEnv = queryEnv,.dest = dest,.qc = qc
+	};
 
 	nvm_ddl_pose_settled();
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
-	pstmt = nvm_ddl_name_opclasses(pstmt);
+	command.pstmt = nvm_ddl_name_opclasses(pstmt);
 	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
-		ddl_execute_watched(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
+		ddl_execute_watched(&command);
 	else
-		ddl_execute(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+		ddl_execute(&command);
 	nvm_index_settle_relpages();
 }
 
