@@ -246,17 +246,25 @@ note_failed() {			# note_failed < LINES
 
 # each command counts as one test
 commands() {
-	local good=0 bad=0
+	local good=0 bad=0 skipped=0 status
 	for c; do
 		echo "+ $c"
-		if eval "$c"; then
-			good=$((good + 1))
-		else
-			bad=$((bad + 1))
-			echo "$c" | note_failed
-		fi
+		status=0
+		eval "$c" || status=$?
+		case $status in
+			0)
+				good=$((good + 1))
+				;;
+			77)				# it cannot run here, and has said why
+				skipped=$((skipped + 1))
+				;;
+			*)
+				bad=$((bad + 1))
+				echo "$c" | note_failed
+				;;
+		esac
 	done >>"$log" 2>&1
-	echo $good $bad 0
+	echo $good $bad $skipped
 }
 
 count_pg_regress() {		# "test foo ... ok", since 16 "ok 1 - foo"

@@ -12,7 +12,7 @@ of C that we use: without its name there the indenter does not know a type.
 --typedefs LIST writes that file anew, PostgreSQL's types from its own list
 (src/tools/pgindent/typedefs.list of its source).
 
-Exit status 3: there is no pg_bsd_indent.
+Exit status 77, which make check counts as skipped: there is no pg_bsd_indent.
 """
 import difflib
 import os
@@ -102,7 +102,7 @@ def main():
         return 2
     if not shutil.which("pg_bsd_indent"):
         print("indent.py: there is no pg_bsd_indent (Debian: apt-get install pg-bsd-indent)", file=sys.stderr)
-        return 3
+        return 77
     names = [os.path.relpath(os.path.abspath(a), TOP) for a in args] or c_files()
     status = 0
     for name in names:
