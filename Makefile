@@ -98,6 +98,7 @@ check-sqlsmith:
 lint:
 	scripts/check_layers.py
 	scripts/check_drain_names.py
+	scripts/check_tests.py
 	test/core/compare_test.py
 	scripts/indent.py --check || [ $$? = 77 ]
 	$(MAKE) -C test/media check
