@@ -421,8 +421,8 @@ is_there(Insertion *ins)
 /*
  * Insert at the place that was found, if nothing has changed.
  *
- * Everybody who inserts the key has looked for it from the same first leaf on.
- * If the entry goes to another leaf, the version of the first one is raised
+ * All backends that insert the key have looked for it from the same first leaf
+ * on.  If the entry goes to another leaf, the version of the first one is raised
  * all the same, so that they notice.
  */
 static bool

@@ -244,7 +244,7 @@ nvm_btree_mirror_opclasses(void)
 	int			nestlevel;
 	int			n;
 
-	/* two who make the same ones would get in each other's way */
+	/* two sessions that make the same ones would get in each other's way */
 	LockDatabaseObject(AccessMethodRelationId, method, 0, ShareUpdateExclusiveLock);
 
 	GetUserIdAndSecContext(&userid, &sec_context);

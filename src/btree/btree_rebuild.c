@@ -136,8 +136,8 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 							 GUC_ACTION_SAVE, true, 0, false);
 
 	/*
-	 * A function that reads tables may need a lock of somebody who waits for
-	 * the index, which no deadlock check sees.
+	 * A function that reads tables may need a lock of a session that waits
+	 * for the index, which no deadlock check sees.
 	 */
 	if (LockTimeout == 0 || LockTimeout > FUNCTION_LOCK_TIMEOUT)
 		(void) set_config_option("lock_timeout", CppAsString2(FUNCTION_LOCK_TIMEOUT),

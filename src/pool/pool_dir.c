@@ -280,9 +280,9 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 
 /*
  * Entry id counts that many extents; flushed, not fenced.  What no start keeps
- * is not counted.  Raised by who holds
- * the extend lock, when the extents are durable and known in DRAM; whoever
- * lowers it holds extent_lock, so that a check does not see fewer than are counted.
+ * is not counted.  A caller that raises it holds the extend lock, and the
+ * extents are durable and known in DRAM.  One that lowers it holds extent_lock,
+ * so that a check does not see fewer extents than are counted.
  */
 void
 nvm_dir_count(uint32 id, uint32 nextents)

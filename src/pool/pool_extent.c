@@ -254,7 +254,8 @@ typedef struct NewUnits
  * Find nunits free units in a row, and mark them used, and some more where it
  * pays to zero them together.  What the extent is to hold is zero, flushed and not
  * fenced.  Returns in a critical section: an error from here on would lose the
- * units, or leave an owner who does not know of them.  May ERROR before that.
+ * units, or leave them with a storage that does not know of them.  May ERROR
+ * before that.
  *
  * With pmem a fence costs nothing beside the zeroing, and nothing is zeroed before it is
  * wanted.  What follows an extent is as a rule the next one of the same storage.

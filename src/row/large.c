@@ -244,8 +244,8 @@ nvm_large_datum(Datum stored, MemoryContext cxt)
 
 /*
  * Give back what nobody owns.  As the context callback it runs in the cleanup
- * of an aborted transaction, when the collector, who takes such runs for
- * leaks, may have been there before; the stamp tells.
+ * of an aborted transaction.  The collector takes such runs for leaks and may
+ * have been there before; the stamp tells.
  */
 static void
 large_set_free(void *arg)

@@ -176,8 +176,9 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 		case NVM_SLOT_DECIDED:
 
 			/*
-			 * A full list is that of an owner who has just given up an abort:
-			 * without a free entry no further counter is handed out.
+			 * Without a free entry no further counter is handed out, so a
+			 * full list means that the slot's process has just given up an
+			 * abort.
 			 */
 			if (nvm_slot_add_gap(slot, counter + 1, true))
 			{
