@@ -159,7 +159,7 @@ load_new_level(NvmIndexLoad *load, uint32 level)
 
 /*
  * Write a page with its first n entries and a high key, if there is a page to
- * its right.
+ * its right.  No lock: nobody else reads the index before it is loaded.
  */
 static void
 load_write(NvmIndexLoad *load, LoadPage *page, int n, IndexTuple highkey,

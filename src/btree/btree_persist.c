@@ -187,7 +187,8 @@ leaf_high_key(LeafWalk *walk, uint32 blkno)
 }
 
 /*
- * The leaf has, or lacks, no downlink that its flags tell of.
+ * The leaf has, or lacks, no downlink that its flags tell of.  No lock: we
+ * have claimed the index, and no other process enters it meanwhile.
  */
 static void
 settle_leaf_flags(LeafWalk *walk, uint32 blkno)
@@ -209,7 +210,7 @@ settle_leaf_flags(LeafWalk *walk, uint32 blkno)
 }
 
 /*
- * Follow the right links.
+ * Follow the right links.  No lock, as above.
  */
 static void
 follow_leaves(LeafWalk *walk)

@@ -145,7 +145,8 @@ look_again(UnsettledPage *noted, uint64 *commit)
  * See to it that the next drain makes all entries up to the transaction's last
  * one durable.  Those that it has appended itself were flushed then, so that
  * there is less to wait for now; others may have been appended by somebody who
- * has not come to wait for them.  True if a drain is needed.
+ * has not come to wait for them.  True if a drain is needed.  Takes no page lock:
+ * what it flushes was appended before, and is not changed.
  */
 static bool
 flush_entries(UnsettledPage *noted)

@@ -45,6 +45,10 @@ lane_address(int lane)
 	return NvmPoolPtr(lane_unit(lane) * NVM_UNIT_SIZE);
 }
 
+/*
+ * Say whether the pieces of a lane count, flushed.  Caller holds the lane's lock,
+ * or is the postmaster at the start.
+ */
 static void
 store_lane_word(NvmRedoLane *header, uint64 word)
 {

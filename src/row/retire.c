@@ -62,7 +62,8 @@ retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)
 }
 
 /*
- * The stores that retire v.
+ * The stores that retire v.  Caller holds the block's allocation lock, by
+ * retire_enter, and what nvm_version_retire asks for.
  */
 static inline void
 retire_store(NvmVersion *v, uint64 fxid, NvmStamp stamp, uint32 kind)

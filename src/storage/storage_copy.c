@@ -73,7 +73,8 @@ copy_damaged(CopyState *copy, uint32 blk, uint32 off, const char *problem)
 
 /*
  * Copy the value whose first run is at `head`; returns the first run of the
- * copy.  All runs are allocated first, because each header names the next.
+ * copy.  All runs are allocated first, because each header names the next.  No
+ * lock: the copy is ours until we commit.
  */
 static uint64
 copy_value(CopyState *copy, uint64 head)

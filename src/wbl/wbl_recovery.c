@@ -87,7 +87,8 @@ nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 }
 
 /*
- * Bring both copies on media to what was read, word last.
+ * Bring both copies on media to what was read, word last.  In the postmaster,
+ * before anybody uses the pool.
  */
 static void
 nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
@@ -131,7 +132,7 @@ nvm_slots_count(uint32 *count)
 /*
  * Take one slot into DRAM, and the counter that it may have left undecided
  * into its gap list, flushed.  *word is what the slot shall say once that is
- * durable.  False if the pool was refused.
+ * durable.  False if the pool was refused.  In the postmaster, as above.
  */
 static bool
 nvm_slot_analyse(uint32 slot, uint64 *word)
