@@ -13,7 +13,7 @@
   * base names of sources are unique (PGXS flattens dependency files)
   * no file of src/ beyond 900 lines, nothing marked as unfinished
   * the graph of folders in doc/internals.md is that of the sources
-  * a folder with three sources or more has a README.md
+  * a folder with three sources or more has a README.md, which names each of them
 
 A lower folder that needs something of a higher one takes a function pointer,
 which the higher one registers.
@@ -195,6 +195,18 @@ def read_tree():
     return files, headers, per_folder
 
 
+def check_readme(folder, names):
+    path = os.path.join(TOP, folder, 'README.md')
+    if not os.path.exists(path):
+        complain(folder, 'has no README.md')
+        return
+    with open(path, encoding='utf-8') as f:
+        text = f.read()
+    for name in sorted(names):
+        if '`%s`' % name not in text:
+            complain(folder + '/README.md', 'does not name %s' % name)
+
+
 def main():
     files, headers, per_folder = read_tree()
     index = Index({os.path.relpath(rel, 'src'): text for rel, text in files.items()})
@@ -216,9 +228,8 @@ def main():
     for path, name in sorted(set(EXCEPTIONS) - excused):
         complain('src/' + path, 'needs no exception for %s any more' % name)
     for folder, names in per_folder.items():
-        if folder != 'src' and len(names) >= 3 \
-                and not os.path.exists(os.path.join(TOP, folder, 'README.md')):
-            complain(folder, 'has no README.md')
+        if folder != 'src' and len(names) >= 3:
+            check_readme(folder, names)
     for p in problems:
         print(p, file=sys.stderr)
     return 1 if problems else 0
