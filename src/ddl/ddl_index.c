@@ -540,7 +540,7 @@ lock_tables_of_all(AlterTableMoveAllStmt *stmt)
  * What is going to be built anew at the end of the command is locked by it
  * first.  To build it takes a lock on the table, which comes before the
  * index's for everybody: a transaction that has written to the table would
- * wait for the index, and we for him.  So lock it now, as REINDEX would.
+ * wait for the index, and we for it.  So lock it now, as REINDEX would.
  */
 void
 nvm_ddl_lock_tables(Node *stmt)
