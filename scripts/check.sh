@@ -9,7 +9,7 @@
 #			races), or their paths; several with spaces between them.  Without
 #			tiers it means build and tap.  "make check T=LIST" is the same.
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#			isolation region pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
 #			by paths, REGRESS_TESTS among those of regress by names.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
@@ -25,7 +25,7 @@
 # its log, and "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
 
-all_tiers="lint media crashimage build install headers likeheap regress isolation pgtap tap"
+all_tiers="lint media crashimage build install headers likeheap regress isolation region pgtap tap"
 long=0 keep=0 tiers='' chosen=''
 for arg; do
 	case $arg in
@@ -377,6 +377,24 @@ tier_isolation() {
 	cp output_iso/regression.diffs output_iso/log/* "$work/log/isolation.d/" 2>/dev/null
 }
 
+# Both again, with all nvm tables in memory alone.
+tier_region() {
+	local status=0 conf="$work/tmp/region.conf"
+	{
+		echo "nvm.pool_directory = '$NVM_CHECK_POOLS/region'"
+		echo "shared_preload_libraries = 'pg_nvm,$PWD/test/tools/nvm_dram'"
+		echo "nvm_dram.all = on"
+	} >"$conf"
+	make installcheck ISOLATION= TAP_TESTS= EXTRA_REGRESS_OPTS="--temp-config=$conf" \
+		${REGRESS_TESTS:+REGRESS="$REGRESS_TESTS"} >"$log" 2>&1 || status=$?
+	sed -i "s,/region',/region_isolation'," "$conf"
+	make installcheck REGRESS= TAP_TESTS= EXTRA_REGRESS_OPTS="--temp-config=$conf" >>"$log" 2>&1 || status=$?
+	# shellcheck disable=SC2046
+	calm $(count_pg_regress $status) log/postmaster.log output_iso/log/postmaster.log
+	cat regression.diffs output_iso/regression.diffs >"$work/log/region.d/regression.diffs" 2>/dev/null
+	cp log/* "$work/log/region.d/" 2>/dev/null
+}
+
 tier_pgtap() {
 	local status=0
 	scripts/check_pgtap.sh "$work/tmp/pgtap" "$NVM_CHECK_POOLS/pgtap" >"$log" 2>&1 || status=$?
@@ -530,7 +548,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

@@ -189,7 +189,7 @@ nvm_bitmap_no_prefetch(PlanState *planstate, void *context)
 		BitmapHeapScanState *node = (BitmapHeapScanState *) planstate;
 
 		if (node->ss.ss_currentRelation != NULL &&
-			node->ss.ss_currentRelation->rd_tableam == &nvm_tableam_routine)
+			nvm_relation_is_nvm(node->ss.ss_currentRelation))
 			NvmBitmapNoPrefetch(node);
 	}
 	return planstate_tree_walker(planstate, nvm_bitmap_no_prefetch, context);

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree.h"
+#include "pool/nvm_pool.h"
 #include "pool/nvm_redo.h"
 
 StaticAssertDecl(NVM_INDEX_CHANGES <= NVM_REDO_MAX_PIECES, "a lane takes every change");
@@ -26,7 +27,8 @@ void
 nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 level)
 {
 	change->n = 0;
-	change->redo = NvmIndexFlushes(cache, level) ? nvm_redo_begin() : NULL;
+	change->redo = NvmIndexFlushes(cache, level) ? nvm_redo_begin(nvm_rel_region(cache->state)) :
+		NULL;
 	change->keeps = NvmIndexKeeps(cache, level);
 	change->state = cache->state;
 }

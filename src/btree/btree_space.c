@@ -186,7 +186,7 @@ nvm_index_alloc(Relation index, NvmIndexCache *cache)
 
 	/* the lane that will link it: an error after this would lose the block */
 	if (cache->persistence != NVM_INDEX_NOTHING)
-		nvm_redo_prepare();
+		nvm_redo_prepare(nvm_rel_region(cache->state));
 	blkno = search_free(cache);
 
 	/*

@@ -178,7 +178,6 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 				 errdetail("Table \"%s\" has another access method.",
 						   RelationGetRelationName(heap)),
 				 errhint("Use an index of access method btree, or ALTER TABLE ... SET ACCESS METHOD nvm.")));
-	table_close(heap, NoLock);
 	nvm_table_require();
 
 	nvm_storage_key(index, &locator, &key);
@@ -192,7 +191,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 	}
 	else
 	{
-		nvm_storage_form(index, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);
+		nvm_storage_form(index, heap, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);
 		if ((meta_flags & NVM_INDEX_META_NONE) != 0)
 			form.flags |= NVM_DIR_REBUILT;
 		if (dir != 0 && nvm_dir_entry(dir)->end == 0)
@@ -201,6 +200,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 			end_older_storages(index, &form);
 		dir = nvm_storage_make(&key, &form);
 	}
+	table_close(heap, NoLock);
 
 	if (index->rd_amcache != NULL)
 		pfree(index->rd_amcache);

@@ -449,7 +449,7 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 	relkind = ((Form_pg_class) GETSTRUCT(tuple))->relkind;
 	ReleaseSysCache(tuple);
 	if ((relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW) ||
-		relam == get_table_am_oid("nvm", true))
+		nvm_access_method_is_ours(relam))
 		return pstmt;
 	if (!stmt->transformed)
 		ereport(WARNING,

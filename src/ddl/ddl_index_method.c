@@ -47,6 +47,7 @@
 #include "optimizer/planner.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
+#include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
@@ -105,7 +106,7 @@ nvm_ddl_takes_ours(Form_pg_class table, bool unique)
 		 !(table->relispartition && unique && NVM_SPECULATIVE_WANTS_BTREE)) ||
 		(table->relkind == RELKIND_MATVIEW &&
 		 !(unique && NVM_MATVIEW_WANTS_BTREE)))
-		return table->relam == get_table_am_oid("nvm", true);
+		return nvm_access_method_is_ours(table->relam);
 	return false;
 }
 

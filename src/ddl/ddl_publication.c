@@ -29,6 +29,7 @@
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
 #include "nodes/parsenodes.h"
+#include "row/nvm_relation.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -49,7 +50,7 @@ publication_is_nvm(Oid relid)
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	result = ((Form_pg_class) GETSTRUCT(tuple))->relam == get_table_am_oid("nvm", true) &&
+	result = nvm_access_method_is_ours(((Form_pg_class) GETSTRUCT(tuple))->relam) &&
 		((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_RELATION;
 	ReleaseSysCache(tuple);
 	return result;

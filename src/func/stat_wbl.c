@@ -45,7 +45,7 @@ transaction_state(uint32 slot, uint64 *counter, uint32 *owner, uint64 *xid)
 		pg_read_barrier();
 		*owner = pg_atomic_read_u32(&state->owner);
 		*xid = pg_atomic_read_u64(&state->xid);
-		word = __atomic_load_n(&((NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET) + slot)->copy[0].word,
+		word = __atomic_load_n(&nvm_region_slot(slot)->copy[0].word,
 							   __ATOMIC_ACQUIRE);
 		if (*owner == 0 || *counter <= pg_atomic_read_u64(&state->durable))
 			result = NULL;

@@ -225,6 +225,7 @@ typedef struct NvmPlaceRecord
 #define NVM_DIR_UNLOGGED		0x0001
 #define NVM_DIR_TEMP			0x0002
 #define NVM_DIR_REBUILT			0x0004	/* an index that no restart keeps */
+#define NVM_DIR_VOLATILE		0x0008	/* its extents are not in the pool */
 
 typedef struct NvmDirEntry
 {

@@ -148,12 +148,12 @@ choose_method(const char *path, int fd, NvmPersistMethod *method,
  * first, so that the aligned part of it can be chosen.
  */
 static char *
-map_file(int fd, uint64 max_size, bool sync, bool huge)
+map_file(int fd, uint64 max_size, uint64 reserve, bool sync, bool huge)
 {
 	char	   *aligned;
 	void	   *addr;
 
-	map_reserved_size = max_size + MAP_ALIGNMENT;
+	map_reserved_size = reserve + MAP_ALIGNMENT;
 	addr = mmap(NULL, map_reserved_size, PROT_NONE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (addr == MAP_FAILED)
@@ -194,13 +194,14 @@ nvm_pmem_fsync(int fd)
  * time: on DAX it writes back each page that was ever stored to.
  */
 bool
-nvm_pmem_believe(const char *path, int fd)
+nvm_pmem_believe(const char *path, int fd, bool *reread)
 {
 	NvmPersistMethod method;
 	NvmMapFailure failure;
 
+	*reread = false;
 	return !choose_method(path, fd, &method, &failure) ||
-		nvm_msync_believe(path, fd, method == NVM_PERSIST_MSYNC);
+		nvm_msync_believe(path, fd, method == NVM_PERSIST_MSYNC, reread);
 }
 
 /*
@@ -208,7 +209,7 @@ nvm_pmem_believe(const char *path, int fd)
  */
 void *
 nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
-			 bool *volatile_medium, NvmMapFailure *failure)
+			 uint64 reserve, bool *volatile_medium, NvmMapFailure *failure)
 {
 	static char message[256];
 	NvmPersistMethod method;
@@ -222,12 +223,12 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 		return NULL;
 
 	sync = (method == NVM_PERSIST_PMEM && !*volatile_medium);
-	map_base = map_file(fd, max_size, sync, method != NVM_PERSIST_MSYNC);
+	map_base = map_file(fd, max_size, reserve, sync, method != NVM_PERSIST_MSYNC);
 	if (map_base == NULL)
 	{
 		snprintf(message, sizeof(message),
 				 "mmap of " UINT64_FORMAT " MB of address space failed: %s",
-				 max_size / (1024 * 1024), strerror(errno));
+				 reserve / (1024 * 1024), strerror(errno));
 		(void) map_fails(failure, ERRCODE_OUT_OF_MEMORY, message,
 						 "Lower nvm.pool_max_size, or raise the server's limit of address space (ulimit -v).");
 		return NULL;
@@ -303,10 +304,10 @@ flush_other(const void *addr, Size len, const void *caller)
 void
 nvm_flush(const void *addr, Size len)
 {
-	nvm_pmem_flushes++;
-	nvm_pmem_bytes += len;
 	if (unlikely((uint64) ((const char *) addr - map_base) >= map_size || len == 0))
 		return;
+	nvm_pmem_flushes++;
+	nvm_pmem_bytes += len;
 	if (likely(nvm_persist_in_force == NVM_PERSIST_PMEM))
 		nvm_defer_flush(addr, len);
 	else

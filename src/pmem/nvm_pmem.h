@@ -43,9 +43,10 @@ extern void nvm_pmem_shmem_startup(void);
  * Called before anything is read from pool file `path`, which is open as fd and
  * not mapped.  If a sync of it has failed, drops what the page cache has of it
  * and the device may lack.  Returns false, with errno set, if it still cannot be
- * written back.
+ * written back.  *reread: it did, so what was written to the file and not synced may
+ * be gone.
  */
-extern bool nvm_pmem_believe(const char *path, int fd);
+extern bool nvm_pmem_believe(const char *path, int fd, bool *reread);
 
 /* why nvm_pmem_map failed: the detail ends without a period, the hint is a sentence */
 typedef struct NvmMapFailure
@@ -58,15 +59,17 @@ typedef struct NvmMapFailure
 /*
  * Map file descriptor fd, whose file is pool file `path`, of current length
  * `filesize`, over max_size bytes of address space (beyond the end of the file
- * an access is SIGBUS until the file has been extended).  Resolves AUTO.
+ * an access is SIGBUS until the file has been extended).  `reserve` bytes of address
+ * space from the mapping's start on are kept free of anything else; at least
+ * max_size.  Resolves AUTO.
  * In the simulate method also creates or opens "<path>.durable" and its
  * companions.  Called in the postmaster, before it forks.  On failure
  * returns NULL and sets *failure, of constant or static messages; never
  * throws.  *volatile_medium is set if the file does not outlive a reboot (tmpfs).
  */
 extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
-						  uint64 max_size, bool *volatile_medium,
-						  NvmMapFailure *failure);
+						  uint64 max_size, uint64 reserve,
+						  bool *volatile_medium, NvmMapFailure *failure);
 extern void nvm_pmem_unmap(void);
 
 /*

@@ -29,7 +29,7 @@ extern void nvm_defer_forget(void);
 
 /* pmem_msync.c: one fdatasync for the drains of many */
 extern void nvm_msync_attach(const char *path, char *base, uint64 max_size, int fd);
-extern bool nvm_msync_believe(const char *path, int fd, bool mine);
+extern bool nvm_msync_believe(const char *path, int fd, bool mine, bool *reread);
 extern void nvm_msync_flush(const void *addr, Size len);
 extern void nvm_msync_drain(void);
 extern void nvm_msync_fsync(int fd);

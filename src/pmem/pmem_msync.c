@@ -336,7 +336,7 @@ write_cached(int fd)
  * See nvm_pmem.h.  mine: the file is synced by this method.
  */
 bool
-nvm_msync_believe(const char *path, int fd, bool mine)
+nvm_msync_believe(const char *path, int fd, bool mine, bool *reread)
 {
 	char		mark[MAXPGPATH];
 	bool		failed;
@@ -363,6 +363,7 @@ nvm_msync_believe(const char *path, int fd, bool mine)
 		if (!write_cached(fd))
 			continue;
 		(void) unlink(mark);
+		*reread = true;
 		ereport(LOG,
 				(errmsg("a sync of NVM pool \"%s\" has failed, it is read from the device again",
 						path)));

@@ -14,6 +14,7 @@
 
 #include "media/media_block.h"
 #include "media/media_pool.h"
+#include "pool/nvm_region.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "verify/nvm_verify.h"
@@ -70,24 +71,13 @@ typedef struct NvmPoolShared
 	LWLock	   *extent_lock;	/* extent map, free bitmap, growth */
 	LWLock	   *dir_lock;		/* directory entries and their hash */
 
-	/* protected by extent_lock */
-	uint64		nchunks;
-	uint64		free_units;
-	uint64		search_unit;	/* where the next search begins */
 	/* protected by dir_lock */
 	uint32		ndirs;			/* ids handed out: 1 .. ndirs */
 
-	/* unit of the redo lanes, 0 if there are none; set once, under dir_lock */
-	pg_atomic_uint32 redo_unit;
+	NvmRegion	region[NVM_NUM_REGIONS];
 } NvmPoolShared;
 
 extern NvmPoolShared *NvmPool;
-
-/* Start of the mapping; constant in all processes after the fork */
-extern char *nvm_pool_base;
-
-#define NvmPoolPtr(off)		((void *) (nvm_pool_base + (off)))
-#define NvmPoolOff(ptr)		((uint64) ((const char *) (ptr) - nvm_pool_base))
 
 /* the named tranche that startup.c requests for nvm_pool_num_lwlocks() locks */
 #define NVM_POOL_TRANCHE	"nvm_pool"
@@ -137,7 +127,7 @@ extern bool nvm_pool_settle_reset(void);
  * written, which the log says */
 extern bool nvm_incarnation_note_bypass(bool on);
 
-/* sizes in units; lock-free, approximate */
+/* sizes of the pool's region in units; lock-free, approximate */
 extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
 
 /* ERROR with reason, detail and hint unless the pool is open */
@@ -262,8 +252,7 @@ nvm_block(NvmRelState *rel, uint32 blkno)
 	uint32		first;
 	uint32		ext = nvm_extent_of_block(blkno, &first);
 
-	return (NvmBlock *) (nvm_pool_base +
-						 ((uint64) nvm_relmap_get(rel, ext) + (blkno - first)) * NVM_UNIT_SIZE);
+	return (NvmBlock *) nvm_unit_address((uint64) nvm_relmap_get(rel, ext) + (blkno - first));
 }
 
 static inline NvmVersion *
@@ -271,6 +260,9 @@ nvm_cell(NvmRelState *rel, uint32 blkno, uint32 cell)
 {
 	return (NvmVersion *) ((char *) nvm_block(rel, blkno) + cell * NVM_CELL_SIZE);
 }
+
+/* the region that a storage's extents are taken from */
+extern NvmRegion * nvm_rel_region(NvmRelState *rel);
 
 /*
  * Extents.  All may ERROR with ERRCODE_DISK_FULL, detail and hint; none leaves

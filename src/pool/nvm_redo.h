@@ -16,6 +16,8 @@
 #ifndef NVM_REDO_H
 #define NVM_REDO_H
 
+#include "pool/nvm_region.h"
+
 
 /* how many pieces one lane has room for; together of NVM_REDO_MAX_BYTES */
 #define NVM_REDO_MAX_PIECES NVM_REDO_PIECES
@@ -24,16 +26,17 @@ typedef struct NvmRedo NvmRedo;
 
 /*
  * Have lanes, for a caller that must not fail once it has begun what it takes
- * a lane for.  ERROR if the pool has no room: the first in a pool allocates
- * them.
+ * a lane for.  ERROR if the region has no room: the first in a region
+ * allocates them.
  */
-extern void nvm_redo_prepare(void);
+extern void nvm_redo_prepare(NvmRegion * region);
 
 /*
  * Take a lane.  May wait for one (an LWLock, which an error releases), and may
- * ERROR: the first in a pool allocates them.  A process has one at a time.
+ * ERROR: the first in a region allocates them.  A process has one at a time.  All
+ * that it is to change lies in that region.
  */
-extern NvmRedo *nvm_redo_begin(void);
+extern NvmRedo *nvm_redo_begin(NvmRegion * region);
 
 /*
  * "len bytes from data to place", which lies in the pool, in blocks of a

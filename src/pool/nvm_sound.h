@@ -2,7 +2,7 @@
  *
  * nvm_sound.h
  *	  Blocks whose bytes need not be verified any more: a bit for each unit of
- *	  the pool, in DRAM.
+ *	  a region, in DRAM.
  *
  * What the medium holds is verified by the process that comes to a block first
  * after a start, and not again: row/sound.c for blocks of tables,
@@ -29,7 +29,7 @@ extern bool nvm_ignore_damage;	/* setting: nothing is verified so */
 static inline bool
 nvm_unit_is_sound(const void *block)
 {
-	uint64		unit = (uint64) ((const char *) block - nvm_pool_base) / NVM_UNIT_SIZE;
+	uint64		unit = nvm_unit_of(block);
 
 	return ((__atomic_load_n(&nvm_sound_bits[unit / 64], __ATOMIC_RELAXED) >> (unit % 64)) & 1) != 0;
 }
@@ -37,7 +37,7 @@ nvm_unit_is_sound(const void *block)
 static inline void
 nvm_unit_set_sound(const void *block)
 {
-	uint64		unit = (uint64) ((const char *) block - nvm_pool_base) / NVM_UNIT_SIZE;
+	uint64		unit = nvm_unit_of(block);
 
 	(void) __atomic_fetch_or(&nvm_sound_bits[unit / 64], UINT64CONST(1) << (unit % 64),
 							 __ATOMIC_RELAXED);

@@ -29,7 +29,7 @@ static void
 check_header(CheckState *state)
 {
 	const NvmPoolHeader *copy[2];
-	NvmImage	image = nvm_pool_image();
+	NvmImage	image = nvm_region_image(&nvm_regions[NVM_REGION_POOL]);
 
 	LWLockAcquire(NvmPool->header_lock, LW_SHARED);
 	for (int i = 0; i < 2; i++)
@@ -90,7 +90,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 		return;					/* nvm_wbl_verify knows their owners */
 	if (NVM_EXT_KIND(word) == NVM_EXT_REDO)
 	{
-		uint32		known = pg_atomic_read_u32(&NvmPool->redo_unit);
+		uint32		known = pg_atomic_read_u32(&nvm_region_of_unit(unit)->redo_unit);
 
 		/* that of a new one is set last, under dir_lock */
 		if (known != unit)
@@ -152,6 +152,29 @@ check_directory(CheckState *state)
 }
 
 /*
+ * One region's extents, and the free-space map of it.
+ */
+static void
+check_region(CheckState *state, const NvmRegion * region)
+{
+	NvmImage	image = nvm_region_image(region);
+	uint64		units = region->nchunks * NVM_UNITS_PER_CHUNK;
+	uint64		covered = 0;	/* units that belong to an extent, or are no
+								 * extent's */
+	uint64		used = 0;
+
+	for (uint64 i = 0; i < image.nchunks; i++)
+		covered += nvm_verify_chunk(&image, image.first_chunk + i, check_extent,
+									check_emit, state);
+	for (uint64 i = 0; i < units / 64; i++)
+		used += __builtin_popcountll(nvm_used_bits[region->first_unit / 64 + i]);
+	if (used != covered + region->reserved_units)
+		state->emit(state->arg, "free-space map", "units are marked used that belong to no extent");
+	if (region->free_units + used != units)
+		state->emit(state->arg, "free-space map", "the count of free units is wrong");
+}
+
+/*
  * See nvm_pool.h.  Takes header_lock, then dir_lock and extent_lock, all
  * shared; nothing can be created, grown or dropped meanwhile.  Findings are
  * emitted under these locks: emit() must not use nvm tables.
@@ -160,11 +183,6 @@ void
 nvm_pool_verify(NvmCheckEmit emit, void *arg)
 {
 	CheckState	state = {.emit = emit,.arg = arg};
-	NvmImage	image;
-	uint64		covered = 0;	/* units that belong to an extent, or are no
-								 * extent's */
-	uint64		used = 0;
-	uint64		nchunks;
 
 	nvm_pool_require();
 	nvm_redo_verify(emit, arg);
@@ -173,16 +191,8 @@ nvm_pool_verify(NvmCheckEmit emit, void *arg)
 	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
 	LWLockAcquire(NvmPool->extent_lock, LW_SHARED);
 	check_directory(&state);
-	image = nvm_pool_image();
-	nchunks = image.nchunks;
-	for (uint64 chunk = 0; chunk < nchunks; chunk++)
-		covered += nvm_verify_chunk(&image, chunk, check_extent, check_emit, &state);
-	for (uint64 i = 0; i < nchunks * NVM_UNITS_PER_CHUNK / 64; i++)
-		used += __builtin_popcountll(nvm_used_bits[i]);
-	if (used != covered + nvm_dram->reserved_units)
-		emit(arg, "free-space map", "units are marked used that belong to no extent");
-	if (NvmPool->free_units + used != nchunks * NVM_UNITS_PER_CHUNK)
-		emit(arg, "free-space map", "the count of free units is wrong");
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+		check_region(&state, &nvm_regions[i]);
 	LWLockRelease(NvmPool->extent_lock);
 	LWLockRelease(NvmPool->dir_lock);
 }

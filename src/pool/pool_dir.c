@@ -32,8 +32,7 @@ NvmDirEntry *
 nvm_dir_entry(uint32 id)
 {
 	Assert(id > 0 && id < NVM_MAX_DIRS);
-	return (NvmDirEntry *) (nvm_pool_base +
-							(uint64) nvm_dir_units[id / NVM_DIRS_PER_EXTENT] * NVM_UNIT_SIZE) +
+	return (NvmDirEntry *) nvm_unit_address(nvm_dir_units[id / NVM_DIRS_PER_EXTENT]) +
 		id % NVM_DIRS_PER_EXTENT;
 }
 
@@ -153,7 +152,8 @@ find_free_id(const NvmStorageKey *key)
 	{
 		uint32		index = nvm_dram->ndir_extents;
 
-		nvm_dir_units[index] = (uint32) nvm_extent_alloc(NVM_EXT_DIR, 0, index,
+		nvm_dir_units[index] = (uint32) nvm_extent_alloc(&nvm_regions[NVM_REGION_POOL],
+														 NVM_EXT_DIR, 0, index,
 														 NVM_DIR_EXTENT_UNITS);
 		nvm_dram->ndir_extents++;
 	}
@@ -278,6 +278,9 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 
 /* ---- how many extents there are at least ---- */
 
+/* flags of storages whose extents a start may find gone */
+#define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
+
 /*
  * Entry id counts that many extents; flushed, not fenced.  What no start keeps
  * is not counted.  A caller that raises it holds the extend lock, and the
@@ -289,7 +292,7 @@ nvm_dir_count(uint32 id, uint32 nextents)
 {
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
-	if ((entry->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0)
+	if ((entry->flags & NOT_COUNTED) != 0)
 		return;
 	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
 	nvm_flush(&entry->counted, sizeof(entry->counted));
@@ -311,7 +314,7 @@ nvm_dir_count_found(void)
 		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 
 		if (rel->dir != id || NVM_DIR_COUNT(nvm_dir_entry(id)->counted) >= nextents ||
-			(nvm_dir_entry(id)->flags & (NVM_DIR_TEMP | NVM_DIR_REBUILT)) != 0)
+			(nvm_dir_entry(id)->flags & NOT_COUNTED) != 0)
 			continue;
 		nvm_dir_count(id, nextents);
 		any = true;
@@ -501,7 +504,7 @@ nvm_rel_open(uint32 dir)
 		while (nextents > 0)
 		{
 			uint32		units = nvm_extent_units(nextents - 1);
-			char	   *start = NvmPoolPtr((uint64) nvm_relmap_get(rel, nextents - 1) * NVM_UNIT_SIZE);
+			char	   *start = nvm_unit_address(nvm_relmap_get(rel, nextents - 1));
 			uint32		n = units;
 
 			while (n > 0)
@@ -551,6 +554,20 @@ find_orphan(uint64 unit, uint64 word, void *arg)
 }
 
 /*
+ * Is an extent of a storage in another region than the storage's own?
+ */
+static bool
+is_in_other_region(const NvmRelState *rel, const NvmDirEntry *entry, uint32 nextents)
+{
+	for (uint32 i = 0; i < nextents; i++)
+	{
+		if (nvm_region_of_unit(nvm_relmap_get((NvmRelState *) rel, i)) != nvm_region_of_dir(entry))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Take entry id, which is in use, into DRAM.  *owned counts its extents.
  */
 static bool
@@ -579,6 +596,10 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 							  "extent map of NVM pool \"%s\" is damaged: %s",
 							  nvm_pool_path, nvm_extent_missing(buf, i, id, entry));
 	}
+	if (is_in_other_region(rel, entry, nextents))
+		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+						  "extent map of NVM pool \"%s\" is damaged: an extent of storage %u is in the wrong region",
+						  nvm_pool_path, id);
 	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
 	rel->dir = id;
 	hash_insert(id);

@@ -78,18 +78,24 @@ carve(uint64 *position, uint64 size)
 
 /*
  * Make the region, or empty it when it exists (the postmaster reinitialises
- * after a backend's death), for a pool of up to max_units.  Postmaster only.
+ * after a backend's death), for all units that the regions may have.  Postmaster
+ * only.
  * Returns false after refusing the pool.
  */
 bool
-nvm_dram_setup(uint64 max_units)
+nvm_dram_setup(void)
 {
+	uint64		max_units = nvm_region_address_space() / NVM_UNIT_SIZE;
+	uint64		may_use = 0;
 	uint64		bits = TYPEALIGN64(DRAM_PAGE, max_units / 8);
 	uint64		relstates = TYPEALIGN64(DRAM_PAGE, (uint64) NVM_MAX_DIRS * sizeof(NvmRelState));
-	uint64		heap = DRAM_HEAP_BASE + max_units * 16;
+	uint64		heap;
 	uint64		fixed;
 	uint64		position = 0;
 
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+		may_use += nvm_regions[i].max_chunks * NVM_UNITS_PER_CHUNK;
+	heap = DRAM_HEAP_BASE + may_use * 16;
 	fixed = TYPEALIGN64(DRAM_PAGE, sizeof(NvmDramControl)) + 3 * bits +
 		TYPEALIGN64(DRAM_PAGE, NVM_DIR_EXTENTS * sizeof(uint32)) +
 		TYPEALIGN64(DRAM_PAGE, NVM_DIR_BUCKETS * sizeof(uint32)) + relstates;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pool_extent.c
- *	  Allocation of extents: map words, free bitmap, growth of the pool.
+ *	  Allocation of extents: map words, free bitmap.
  *
  * On media an extent is one word (media_pool.h); in DRAM there is a bit for
  * each unit.  An allocation marks the units in DRAM, prepares their contents,
@@ -36,18 +36,19 @@
 uint64 *
 nvm_map_word(uint64 unit)
 {
-	NvmImage	image = {nvm_pool_base, 0};
+	NvmImage	image = {.base = nvm_pool_base};
 
 	return nvm_image_map_word(&image, unit);
 }
 
 /*
- * The bytes of the pool, as it is now.
+ * The bytes of a region, as it is now.
  */
 NvmImage
-nvm_pool_image(void)
+nvm_region_image(const NvmRegion * region)
 {
-	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
+	NvmImage	image = {nvm_pool_base, region->nchunks,
+	region->first_unit / NVM_UNITS_PER_CHUNK};
 
 	return image;
 }
@@ -100,15 +101,15 @@ bits_all_set(const uint64 *bits, uint64 first, uint64 n)
 }
 
 /*
- * First-fit search for n free units in a row; 0 if there are none.  A run
+ * First-fit search for n free units of a region in a row; 0 if there are none.  A run
  * never crosses chunks, because each chunk's map is marked used.  Caller holds
  * extent_lock.
  */
 static uint64
-find_run(uint32 n)
+find_run(NvmRegion * region, uint32 n)
 {
-	uint64		end = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
-	uint64		unit = NvmPool->search_unit;
+	uint64		end = nvm_region_end(region);
+	uint64		unit = region->search_unit;
 	uint64		run = 0;
 	bool		first = true;
 
@@ -130,7 +131,7 @@ find_run(uint32 n)
 
 			if (first)
 			{
-				NvmPool->search_unit = unit;
+				region->search_unit = unit;
 				first = false;
 			}
 			run += step;
@@ -142,78 +143,8 @@ find_run(uint32 n)
 		unit++;
 	}
 	if (first)
-		NvmPool->search_unit = end;
+		region->search_unit = end;
 	return 0;
-}
-
-/* ---- growth ---- */
-
-/*
- * Add a chunk.  ERROR when nvm.pool_max_size or the device is exhausted.
- * Caller holds extent_lock exclusively.
- */
-static void
-grow_pool(void)
-{
-	uint64		oldsize = NvmPool->nchunks * NVM_CHUNK_SIZE;
-	uint64		newsize = oldsize + NVM_CHUNK_SIZE;
-	uint64		first = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
-	const char *what = NULL;
-	bool		ok;
-
-	if (newsize > nvm_pool_max_bytes())
-		ereport(ERROR,
-				(errcode(ERRCODE_DISK_FULL),
-				 errmsg("could not extend NVM pool: it has its maximum size"),
-				 errdetail("The pool has %llu MB, nvm.pool_max_size is %d MB.",
-						   (unsigned long long) (oldsize / (1024 * 1024)), nvm_pool_max_size),
-				 errhint("Increase nvm.pool_max_size and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
-
-	ok = nvm_dram_reserve(nvm_used_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
-		nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) &&
-		nvm_dram_reserve(nvm_sound_bits + first / 64, NVM_UNITS_PER_CHUNK / 8);
-	if (!ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory in the DRAM region of the NVM pool")));
-
-	NVM_FAILPOINT("pool-grow-file");
-	ok = nvm_file_extend(oldsize, newsize, &what);
-	if (ok && !nvm_pmem_grown(newsize))
-	{
-		what = "map";
-		ok = false;
-	}
-	if (!ok)
-	{
-		int			save_errno = errno;
-
-		ereport(ERROR,
-				(errcode(save_errno == ENOSPC || save_errno == EDQUOT || save_errno == EFBIG ?
-						 ERRCODE_DISK_FULL : ERRCODE_IO_ERROR),
-				 errmsg("could not extend NVM pool: %m"),
-				 errdetail("Step \"%s\" of growing it from %llu MB to %llu MB failed.", what,
-						   (unsigned long long) (oldsize / (1024 * 1024)),
-						   (unsigned long long) (newsize / (1024 * 1024))),
-				 errdetail_log("Step \"%s\" of growing \"%s\" from %llu MB to %llu MB failed.",
-							   what, nvm_pool_path,
-							   (unsigned long long) (oldsize / (1024 * 1024)),
-							   (unsigned long long) (newsize / (1024 * 1024))),
-				 errhint("Free space on the device that holds nvm.pool_directory, or free space in the pool by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
-	}
-
-	NVM_FAILPOINT("pool-grow-header");
-	LWLockAcquire(NvmPool->header_lock, LW_EXCLUSIVE);
-	nvm_dram->header.nchunks++;
-	nvm_header_write(&nvm_dram->header);
-	LWLockRelease(NvmPool->header_lock);
-
-	/* the file is new there, so everything but the map is free and zero */
-	nvm_bits_clear(nvm_used_bits, first, NVM_UNITS_PER_CHUNK);
-	nvm_bits_set(nvm_used_bits, first, NVM_MAP_UNITS);
-	nvm_bits_set(nvm_zero_bits, first, NVM_UNITS_PER_CHUNK);
-	NvmPool->free_units += NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS;
-	NvmPool->nchunks++;
 }
 
 /* ---- allocation and release ---- */
@@ -226,7 +157,7 @@ grow_pool(void)
 static uint32
 dirty_run(uint64 unit, uint32 nunits, uint32 most)
 {
-	uint64		end = NvmPool->nchunks * NVM_UNITS_PER_CHUNK;
+	uint64		end = nvm_region_end(nvm_region_of_unit(unit));
 
 	for (; nunits < most && unit + nunits < end; nunits++)
 	{
@@ -243,6 +174,7 @@ dirty_run(uint64 unit, uint32 nunits, uint32 most)
  */
 typedef struct NewUnits
 {
+	NvmRegion  *region;			/* of which they are to be */
 	uint64		unit;
 	uint32		nunits;			/* that are wanted */
 	uint32		ntaken;			/* from `unit` on, wanted and zeroed along
@@ -251,7 +183,7 @@ typedef struct NewUnits
 } NewUnits;
 
 /*
- * Find nunits free units in a row, and mark them used, and some more where it
+ * Find nunits free units of new->region in a row, and mark them used, and some more where it
  * pays to zero them together.  What the extent is to hold is zero, flushed and not
  * fenced.  Returns in a critical section: an error from here on would lose the
  * units, or leave them with a storage that does not know of them.  May ERROR
@@ -263,6 +195,7 @@ typedef struct NewUnits
 static void
 take_units(uint32 kind, uint32 nunits, NewUnits *new)
 {
+	NvmRegion  *region = new->region;
 	Size		len;
 	uint64		wait_for;
 
@@ -273,11 +206,11 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	 * are at it now, not for those that come after them: there may always be
 	 * one.
 	 */
-	wait_for = nvm_dram->nzeroed + nvm_dram->nzeroing;
-	while ((new->unit = find_run(nunits)) == 0)
+	wait_for = region->nzeroed + region->nzeroing;
+	while ((new->unit = find_run(region, nunits)) == 0)
 	{
-		if (nvm_dram->nzeroing == 0 || nvm_dram->nzeroed >= wait_for)
-			grow_pool();
+		if (region->nzeroing == 0 || region->nzeroed >= wait_for)
+			nvm_region_grow(region);
 		else
 		{
 			LWLockRelease(NvmPool->extent_lock);
@@ -288,27 +221,28 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	new->nunits = nunits;
 	new->ntaken = nunits;
 	new->zero = bits_all_set(nvm_zero_bits, new->unit, nunits);
-	if (!new->zero && kind == NVM_EXT_TABLE && nvm_persist_in_force != NVM_PERSIST_PMEM)
+	if (!new->zero && kind == NVM_EXT_TABLE && region->durable &&
+		nvm_persist_in_force != NVM_PERSIST_PMEM)
 		new->ntaken = dirty_run(new->unit, nunits, Min(nunits * ZERO_AHEAD, ZERO_AHEAD_MAX));
 	if (new->ntaken > nunits)
-		nvm_dram->nzeroing++;
+		region->nzeroing++;
 	nvm_bits_set(nvm_used_bits, new->unit, new->ntaken);
 	nvm_bits_clear(nvm_zero_bits, new->unit, new->ntaken);
-	NvmPool->free_units -= new->ntaken;
-	nvm_dram->reserved_units += new->ntaken;
+	region->free_units -= new->ntaken;
+	region->reserved_units += new->ntaken;
 	LWLockRelease(NvmPool->extent_lock);
 
 	/* whatever will be there is written by this run */
 	for (uint32 i = 0; i < (kind == NVM_EXT_TABLE ? nunits : 1); i++)
-		nvm_unit_set_sound(NvmPoolPtr((new->unit + i) * NVM_UNIT_SIZE));
+		nvm_unit_set_sound(nvm_unit_address(new->unit + i));
 
 	START_CRIT_SECTION();
 	if (new->zero)
 		return;
 	len = kind == NVM_EXT_LARGE || kind == NVM_EXT_LOCKS ?
 		sizeof(NvmLargeHeader) : (Size) new->ntaken * NVM_UNIT_SIZE;
-	memset(NvmPoolPtr(new->unit * NVM_UNIT_SIZE), 0, len);
-	nvm_flush(NvmPoolPtr(new->unit * NVM_UNIT_SIZE), len);
+	memset(nvm_unit_address(new->unit), 0, len);
+	nvm_flush(nvm_unit_address(new->unit), len);
 }
 
 /*
@@ -317,6 +251,7 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 static void
 give_back_zero(const NewUnits *new)
 {
+	NvmRegion  *region = new->region;
 	uint64		unit = new->unit + new->nunits;
 	uint32		n = new->ntaken - new->nunits;
 
@@ -324,11 +259,11 @@ give_back_zero(const NewUnits *new)
 		return;
 	nvm_bits_clear(nvm_used_bits, unit, n);
 	nvm_bits_set(nvm_zero_bits, unit, n);
-	NvmPool->free_units += n;
-	nvm_dram->reserved_units -= n;
-	nvm_dram->nzeroing--;
-	nvm_dram->nzeroed++;
-	NvmPool->search_unit = Min(NvmPool->search_unit, unit);
+	region->free_units += n;
+	region->reserved_units -= n;
+	region->nzeroing--;
+	region->nzeroed++;
+	region->search_unit = Min(region->search_unit, unit);
 }
 
 /*
@@ -345,7 +280,7 @@ own_units(const NewUnits *new, uint32 kind, uint32 owner, uint32 arg)
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	give_back_zero(new);
 	nvm_store(word, nvm_extent_word(kind, owner, arg, new->unit));
-	nvm_dram->reserved_units -= new->nunits;
+	new->region->reserved_units -= new->nunits;
 	LWLockRelease(NvmPool->extent_lock);
 	nvm_flush(word, sizeof(*word));
 }
@@ -361,15 +296,15 @@ extent_fence(void)
 }
 
 /*
- * Make an extent: durably owned when this returns its first unit.  Its
+ * Make an extent of a region: durably owned when this returns its first unit.  Its
  * contents are durably zero, except that of a large value or a list of locks
  * only the first line is.
  * May ERROR before anything is done.
  */
 uint64
-nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
+nvm_extent_alloc(NvmRegion * region, uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 {
-	NewUnits	new;
+	NewUnits	new = {.region = region};
 
 	take_units(kind, nunits, &new);
 	own_units(&new, kind, owner, arg);
@@ -383,11 +318,13 @@ nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 static void
 units_freed(uint64 unit, uint32 nunits)
 {
+	NvmRegion  *region = nvm_region_of_unit(unit);
+
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	nvm_bits_clear(nvm_used_bits, unit, nunits);
-	NvmPool->free_units += nunits;
-	nvm_dram->reserved_units -= nunits;
-	NvmPool->search_unit = Min(NvmPool->search_unit, unit);
+	region->free_units += nunits;
+	region->reserved_units -= nunits;
+	region->search_unit = Min(region->search_unit, unit);
 	LWLockRelease(NvmPool->extent_lock);
 }
 
@@ -413,12 +350,12 @@ nvm_extent_release(uint64 unit, uint32 nunits, const char *what)
 	START_CRIT_SECTION();
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	nvm_store(word, 0);
-	nvm_dram->reserved_units += nunits;
+	nvm_region_of_unit(unit)->reserved_units += nunits;
 	LWLockRelease(NvmPool->extent_lock);
 	nvm_flush(word, sizeof(*word));
 	nvm_drain("pool-extent-free");
 	if (large)
-		nvm_poison_large(NvmPoolPtr(unit * NVM_UNIT_SIZE), (Size) nunits * NVM_UNIT_SIZE);
+		nvm_poison_large(nvm_unit_address(unit), (Size) nunits * NVM_UNIT_SIZE);
 	units_freed(unit, nunits);
 	END_CRIT_SECTION();
 }
@@ -503,6 +440,7 @@ add_extent(NvmRelState *rel, uint32 blk, NvmReadyCallback ready, void *arg)
 	bool		ok;
 
 	require_storage(rel - nvm_relstates);
+	new.region = nvm_rel_region(rel);
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	ok = nvm_relmap_make(rel, index);
 	LWLockRelease(NvmPool->extent_lock);
@@ -611,7 +549,8 @@ nvm_large_alloc(uint32 dir, uint32 nunits)
 	if (nunits < 1 || nunits > NVM_LARGE_MAX_UNITS)
 		elog(ERROR, "invalid size of a large value's run: %u units", nunits);
 	require_storage(dir);
-	unit = nvm_extent_alloc(NVM_EXT_LARGE, dir, nunits, nunits);
+	unit = nvm_extent_alloc(nvm_rel_region(&nvm_relstates[dir]), NVM_EXT_LARGE,
+							dir, nunits, nunits);
 	pg_atomic_fetch_add_u32(&nvm_relstates[dir].nlarge, 1);
 	pg_atomic_fetch_add_u64(&nvm_relstates[dir].large_units, nunits);
 	return unit * NVM_UNIT_SIZE;
@@ -623,7 +562,7 @@ nvm_large_free(uint64 offset)
 	uint64		unit = offset / NVM_UNIT_SIZE;
 	uint64		word;
 
-	if (offset % NVM_UNIT_SIZE != 0 || unit >= NvmPool->nchunks * NVM_UNITS_PER_CHUNK)
+	if (offset % NVM_UNIT_SIZE != 0 || !nvm_unit_is_mapped(unit))
 		word = 0;
 	else
 		word = nvm_load(nvm_map_word(unit));
@@ -648,13 +587,14 @@ nvm_locks_alloc(uint32 slot, uint32 nunits)
 {
 	if (nunits < 1 || nunits > NVM_LOCKS_MAX_UNITS)
 		elog(ERROR, "invalid size of a list of row locks: %u units", nunits);
-	return (uint32) nvm_extent_alloc(NVM_EXT_LOCKS, slot + 1, nunits, nunits);
+	return (uint32) nvm_extent_alloc(&nvm_regions[NVM_REGION_POOL], NVM_EXT_LOCKS,
+									 slot + 1, nunits, nunits);
 }
 
 uint32
 nvm_locks_units(uint32 unit, uint32 slot)
 {
-	NvmImage	image = nvm_pool_image();
+	NvmImage	image = nvm_region_image(&nvm_regions[NVM_REGION_POOL]);
 
 	return nvm_image_locks_units(&image, unit, slot);
 }
@@ -666,16 +606,13 @@ nvm_locks_free(uint32 unit)
 					   "list of row locks");
 }
 
-/*
- * See nvm_pool.h.  Takes no lock, so fn may allocate and free; extents that
- * come or go meanwhile may be seen or not.
- */
-void
-nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
+static void
+walk_region(const NvmRegion * region, uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 {
-	uint64		nchunks = NvmPool->nchunks;
+	uint64		first = region->first_unit / NVM_UNITS_PER_CHUNK;
+	uint64		nchunks = region->nchunks;
 
-	for (uint64 chunk = 0; chunk < nchunks; chunk++)
+	for (uint64 chunk = first; chunk < first + nchunks; chunk++)
 	{
 		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
 		uint64	   *map = nvm_map_word(base);
@@ -698,6 +635,17 @@ nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 	}
 }
 
+/*
+ * See nvm_pool.h.  Takes no lock, so fn may allocate and free; extents that
+ * come or go meanwhile may be seen or not.
+ */
+void
+nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
+{
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+		walk_region(&nvm_regions[i], kind, dir, fn, arg);
+}
+
 /* ---- start ---- */
 
 /*
@@ -709,7 +657,7 @@ refuse_twice(uint64 word, uint32 other, uint64 unit)
 	char		buf[NVM_PROBLEM_SIZE];
 
 	return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-					  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
+					  nvm_region_restore_hint(nvm_region_of_unit(unit)),
 					  "extent map of NVM pool \"%s\" is damaged: %s",
 					  nvm_pool_path, nvm_extent_twice(buf, word, other, unit));
 }
@@ -740,11 +688,12 @@ scan_extent(uint64 unit, uint64 word)
 	}
 	if (NVM_EXT_KIND(word) == NVM_EXT_REDO)
 	{
-		uint32		other = pg_atomic_read_u32(&NvmPool->redo_unit);
+		NvmRegion  *region = nvm_region_of_unit(unit);
+		uint32		other = pg_atomic_read_u32(&region->redo_unit);
 
 		if (other != 0)
 			return refuse_twice(word, other, unit);
-		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
+		pg_atomic_write_u32(&region->redo_unit, (uint32) unit);
 		return true;
 	}
 
@@ -768,61 +717,99 @@ scan_extent(uint64 unit, uint64 word)
 }
 
 /*
- * Rebuild bitmap and relation maps from the extent map: extent to extent, and
+ * What keeps the word of a unit from being this region's, or NULL.  The directory,
+ * and the locks of prepared transactions, are the pool's.
+ */
+static const char *
+region_extent_problem(const NvmRegion * region, uint64 word, uint64 unit)
+{
+	if (!region->durable &&
+		(NVM_EXT_KIND(word) == NVM_EXT_DIR || NVM_EXT_KIND(word) == NVM_EXT_LOCKS))
+		return "impossible kind of extent";
+	return nvm_extent_problem(word, unit);
+}
+
+/*
+ * Enter the extents of one chunk.  *used and *nowned are raised by its units that
+ * are not free and by its extents that storages own.
+ */
+static bool
+scan_chunk(const NvmRegion * region, uint64 chunk, uint64 *used, uint64 *nowned)
+{
+	uint64		base = chunk * NVM_UNITS_PER_CHUNK;
+	uint64	   *map = nvm_map_word(base);
+	uint32		i = nvm_chunk_first_unit(chunk);
+
+	nvm_bits_set(nvm_used_bits, base, i);
+	*used += i;
+	while (i < NVM_UNITS_PER_CHUNK)
+	{
+		uint64		word = map[i];
+		const char *problem;
+		uint32		units;
+
+		if (word == 0)
+		{
+			i++;
+			continue;
+		}
+		problem = region_extent_problem(region, word, base + i);
+		if (problem)
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED, nvm_region_restore_hint(region),
+							  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %u: %s (word %016llx)",
+							  nvm_pool_path, (unsigned long long) chunk, i, problem,
+							  (unsigned long long) word);
+		if (!scan_extent(base + i, word))
+			return false;
+		if (nvm_extent_of_storage(word))
+			++* nowned;
+		units = nvm_extent_word_units(word);
+		nvm_bits_set(nvm_used_bits, base + i, units);
+		*used += units;
+		i += units;
+	}
+	return true;
+}
+
+static bool
+scan_region(NvmRegion * region, uint64 *nowned)
+{
+	uint64		first = region->first_unit / NVM_UNITS_PER_CHUNK;
+	uint64		word = region->first_unit / 64;
+	Size		bytes = region->nchunks * (NVM_UNITS_PER_CHUNK / 8);
+	uint64		used = 0;
+
+	region->search_unit = region->first_unit + nvm_chunk_first_unit(first);
+	if (bytes == 0)
+		return true;
+	if (!nvm_dram_reserve(nvm_used_bits + word, bytes) ||
+		!nvm_dram_reserve(nvm_zero_bits + word, bytes) ||
+		!nvm_dram_reserve(nvm_sound_bits + word, bytes))
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
+						  "could not reserve memory for the free-space map of NVM pool \"%s\": %m",
+						  nvm_pool_path);
+	for (uint64 chunk = first; chunk < first + region->nchunks; chunk++)
+	{
+		if (!scan_chunk(region, chunk, &used, nowned))
+			return false;
+	}
+	region->free_units = region->nchunks * NVM_UNITS_PER_CHUNK - used;
+	return true;
+}
+
+/*
+ * Rebuild bitmap and relation maps from the extent maps: extent to extent, and
  * word by word where nothing is allocated.  *nowned becomes the number of
  * extents that storages own.  Returns false after refusing the pool.
  */
 bool
 nvm_extent_scan(uint64 *nowned)
 {
-	uint64		nchunks = NvmPool->nchunks;
-	uint64		used = 0;
-
 	*nowned = 0;
-	if (!nvm_dram_reserve(nvm_used_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)) ||
-		!nvm_dram_reserve(nvm_zero_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)) ||
-		!nvm_dram_reserve(nvm_sound_bits, nchunks * (NVM_UNITS_PER_CHUNK / 8)))
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
-						  "could not reserve memory for the free-space map of NVM pool \"%s\": %m",
-						  nvm_pool_path);
-
-	for (uint64 chunk = 0; chunk < nchunks; chunk++)
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
 	{
-		uint64		base = chunk * NVM_UNITS_PER_CHUNK;
-		uint64	   *map = nvm_map_word(base);
-		uint32		i = nvm_chunk_first_unit(chunk);
-
-		nvm_bits_set(nvm_used_bits, base, i);
-		used += i;
-		while (i < NVM_UNITS_PER_CHUNK)
-		{
-			uint64		word = map[i];
-			const char *problem;
-			uint32		units;
-
-			if (word == 0)
-			{
-				i++;
-				continue;
-			}
-			problem = nvm_extent_problem(word, base + i);
-			if (problem)
-				return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-								  "Restore the pool and the data directory together from a backup taken while the server was stopped.",
-								  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %u: %s (word %016llx)",
-								  nvm_pool_path, (unsigned long long) chunk, i, problem,
-								  (unsigned long long) word);
-			if (!scan_extent(base + i, word))
-				return false;
-			if (nvm_extent_of_storage(word))
-				++* nowned;
-			units = nvm_extent_word_units(word);
-			nvm_bits_set(nvm_used_bits, base + i, units);
-			used += units;
-			i += units;
-		}
+		if (!scan_region(&nvm_regions[i], nowned))
+			return false;
 	}
-	NvmPool->free_units = nchunks * NVM_UNITS_PER_CHUNK - used;
-	NvmPool->search_unit = NVM_CHUNK0_FIRST_UNIT;
 	return true;
 }

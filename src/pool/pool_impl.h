@@ -37,12 +37,6 @@ typedef struct NvmDramControl
 	uint64		heap_end;
 	uint64		heap_free[NVM_DRAM_CLASSES];
 
-	/* protected by extent_lock: marked used, but not on media (yet, any more) */
-	uint64		reserved_units;
-	uint32		nzeroing;		/* processes that zero more than they take */
-	uint64		nzeroed;		/* how often one of them has given back the
-								 * rest */
-
 	/* protected by dir_lock */
 	uint64		next_creation;
 	uint32		dir_search;		/* no free id below this one */
@@ -63,7 +57,7 @@ extern uint32 *nvm_dir_buckets; /* head id of each hash chain, dir_lock */
 extern uint64 nvm_pool_max_bytes(void);
 
 /* pool_dram.c */
-extern bool nvm_dram_setup(uint64 max_units);
+extern bool nvm_dram_setup(void);
 extern bool nvm_dram_reserve(const void *ptr, Size size);
 extern void *nvm_dram_alloc_locked(Size size);
 
@@ -140,10 +134,27 @@ extern bool nvm_witness_was_emptied(void);
 extern LWLock *nvm_redo_lane_lock(int lane);
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
 
+/* pool_region.c */
+extern uint64 nvm_region_address_space(void);
+extern void nvm_region_init(void);
+extern bool nvm_region_open(const NvmPoolHeader *h, bool reread);
+extern void nvm_region_bind(const NvmPoolHeader *h);
+
+static inline NvmRegion *
+nvm_region_of_dir(const NvmDirEntry *entry)
+{
+	return &nvm_regions[(entry->flags & NVM_DIR_VOLATILE) != 0 ?
+						NVM_REGION_VOLATILE : NVM_REGION_POOL];
+}
+
+/* what to do about damage that a start finds in a region */
+extern const char *nvm_region_restore_hint(const NvmRegion * region);
+
 /* pool_extent.c */
-extern NvmImage nvm_pool_image(void);
+extern NvmImage nvm_region_image(const NvmRegion * region);
 extern uint64 *nvm_map_word(uint64 unit);
-extern uint64 nvm_extent_alloc(uint32 kind, uint32 owner, uint32 arg, uint32 nunits);
+extern uint64 nvm_extent_alloc(NvmRegion * region, uint32 kind, uint32 owner,
+							   uint32 arg, uint32 nunits);
 extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
 extern bool nvm_extent_scan(uint64 *nowned);
 extern void nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit);

@@ -185,24 +185,25 @@ nvm_incarnation_last_clean(void)
 void
 nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 {
-	*nchunks = NvmPool->nchunks;
+	*nchunks = nvm_regions[NVM_REGION_POOL].nchunks;
 	*total = *nchunks * NVM_UNITS_PER_CHUNK;
-	*free = NvmPool->free_units;
+	*free = nvm_regions[NVM_REGION_POOL].free_units;
 }
 
 /*
  * Let go of the mapping of the last run, if there is one, and make sure that
- * what is read from the file from now on is on the device.
+ * what is read from the file from now on is on the device.  *reread: some of what
+ * was written before may be lost.
  */
 static bool
-believe_file(void)
+believe_file(bool *reread)
 {
 	if (pool_mapped)
 	{
 		nvm_pmem_unmap();
 		pool_mapped = false;
 	}
-	if (nvm_pmem_believe(nvm_pool_path, nvm_pool_fd))
+	if (nvm_pmem_believe(nvm_pool_path, nvm_pool_fd, reread))
 		return true;
 	return nvm_refuse(ERRCODE_IO_ERROR,
 					  "Look at the kernel's log for errors of the device.",
@@ -308,7 +309,7 @@ check_identity(const NvmPoolHeader *h, uint64 *size)
  * Check the settings against the pool, map it, and rebuild what is in DRAM.
  */
 static bool
-map_and_scan(const NvmPoolHeader *h)
+map_and_scan(const NvmPoolHeader *h, bool reread)
 {
 	uint64		max_bytes = nvm_pool_max_bytes();
 	uint64		bytes = h->nchunks * NVM_CHUNK_SIZE;
@@ -324,6 +325,7 @@ map_and_scan(const NvmPoolHeader *h)
 						  nvm_pool_path, (unsigned long long) (bytes / (1024 * 1024)),
 						  nvm_pool_max_size);
 	nvm_pool_base = nvm_pmem_map(nvm_pool_path, nvm_pool_fd, bytes, max_bytes,
+								 nvm_region_address_space(),
 								 &medium_is_volatile, &failure);
 	if (nvm_pool_base == NULL)
 		return nvm_refuse(failure.sqlerrcode, failure.hint,
@@ -332,9 +334,9 @@ map_and_scan(const NvmPoolHeader *h)
 	pool_mapped = true;
 	NvmPool->medium_is_volatile = medium_is_volatile;
 
-	if (!nvm_dram_setup(max_bytes / NVM_UNIT_SIZE))
+	nvm_regions[NVM_REGION_POOL].nchunks = h->nchunks;
+	if (!nvm_region_open(h, reread) || !nvm_dram_setup())
 		return false;
-	NvmPool->nchunks = h->nchunks;
 	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
 }
 
@@ -347,7 +349,7 @@ map_and_scan(const NvmPoolHeader *h)
 static void
 flush_found(void)
 {
-	for (uint64 chunk = 0; chunk < NvmPool->nchunks; chunk++)
+	for (uint64 chunk = 0; chunk < nvm_regions[NVM_REGION_POOL].nchunks; chunk++)
 	{
 		uint64		first = chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
 
@@ -355,7 +357,7 @@ flush_found(void)
 				  (NVM_UNITS_PER_CHUNK - first) * sizeof(uint64));
 	}
 	for (uint32 i = 0; i < nvm_dram->ndir_extents; i++)
-		nvm_flush(NvmPoolPtr((uint64) nvm_dir_units[i] * NVM_UNIT_SIZE),
+		nvm_flush(nvm_unit_address(nvm_dir_units[i]),
 				  (Size) NVM_DIR_EXTENT_UNITS * NVM_UNIT_SIZE);
 	nvm_redo_flush();
 	nvm_drain("pool-open-found");
@@ -418,6 +420,7 @@ open_pool(void)
 	bool		copy_damaged;
 	bool		ran_without;
 	bool		header_is_new;
+	bool		reread;
 	NvmDirReset reset = NVM_DIR_RESET_NONE;
 	uint64		size;
 
@@ -430,7 +433,7 @@ open_pool(void)
 		!nvm_incarnation_read(&rec, &known) ||
 		!check_data_directory(&rec, known) ||
 		!nvm_file_open(known, &created) ||
-		!believe_file() ||
+		!believe_file(&reread) ||
 		!nvm_header_read(&header, &copy_damaged) ||
 		!nvm_header_acceptable(&header, &control) ||
 		!nvm_incarnation_matches(&rec, known, &header) ||
@@ -445,7 +448,7 @@ open_pool(void)
 		return false;
 	nvm_pool_set_uuid(header.uuid);
 	header_is_new = header.incarnation == 0;
-	if (!map_and_scan(&header))
+	if (!map_and_scan(&header, reread))
 		return false;
 	if (!header.clean)
 		flush_found();
@@ -484,6 +487,7 @@ open_pool(void)
 	NvmPool->crashed_floor = header.crashed_floor;
 	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
 	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
+	nvm_region_bind(&header);
 	nvm_file_note_place();
 	NvmPool->status = NVM_POOL_OPEN;
 	nvm_redo_replay();
@@ -529,7 +533,7 @@ pool_init(void)
 {
 	memset(NvmPool, 0, sizeof(NvmPoolShared));
 	pg_atomic_init_u64(&NvmPool->xid_promise, 0);
-	pg_atomic_init_u32(&NvmPool->redo_unit, 0);
+	nvm_region_init();
 	NvmPool->header_lock = &pool_locks[0].lock;
 	NvmPool->extent_lock = &pool_locks[1].lock;
 	NvmPool->dir_lock = &pool_locks[2].lock;
@@ -575,7 +579,10 @@ nvm_pool_shmem_startup(void)
 	NvmPool = ShmemInitStruct("pg_nvm pool", nvm_pool_shmem_size(), &found);
 	pool_locks = GetNamedLWLockTranche(NVM_POOL_TRANCHE);
 	if (found)
+	{
+		nvm_regions = NvmPool->region;
 		return;
+	}
 
 	pool_init();
 	if (nvm_reset_before_open())

@@ -18,11 +18,9 @@
 #include "pool/pool_impl.h"
 #include "verify/nvm_verify.h"
 
-#define RESTORE_HINT \
-	"Restore the pool and the data directory together from a backup taken while the server was stopped."
-
 struct NvmRedo
 {
+	NvmRegion  *region;
 	int			lane;
 	int			npieces;
 	uint64		bytes;
@@ -33,16 +31,22 @@ struct NvmRedo
 /* of this process, which has one lane at most */
 static NvmRedo my_redo;
 
-static uint64
-lane_unit(int lane)
+static inline bool
+has_lanes(NvmRegion * region)
 {
-	return nvm_redo_lane_unit(pg_atomic_read_u32(&NvmPool->redo_unit), lane);
+	return pg_atomic_read_u32(&region->redo_unit) != 0;
+}
+
+static uint64
+lane_unit(NvmRegion * region, int lane)
+{
+	return nvm_redo_lane_unit(pg_atomic_read_u32(&region->redo_unit), lane);
 }
 
 static NvmRedoLane *
-lane_address(int lane)
+lane_address(NvmRegion * region, int lane)
 {
-	return NvmPoolPtr(lane_unit(lane) * NVM_UNIT_SIZE);
+	return (NvmRedoLane *) nvm_unit_address(lane_unit(region, lane));
 }
 
 /*
@@ -80,21 +84,21 @@ store_piece(uint64 place, const void *data, uint64 length)
 /* ---- use ---- */
 
 /*
- * Make the extent of the lanes.  Takes dir_lock, then extent_lock.
+ * Make the extent of a region's lanes.  Takes dir_lock, then extent_lock.
  */
 static void
-make_lanes(void)
+make_lanes(NvmRegion * region)
 {
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
+	if (!has_lanes(region))
 	{
 		uint64		unit;
 
 		NVM_FAILPOINT("pool-redo-make");
-		unit = nvm_extent_alloc(NVM_EXT_REDO, 0, NVM_REDO_EXTENT_UNITS,
+		unit = nvm_extent_alloc(region, NVM_EXT_REDO, 0, NVM_REDO_EXTENT_UNITS,
 								NVM_REDO_EXTENT_UNITS);
 
-		pg_atomic_write_u32(&NvmPool->redo_unit, (uint32) unit);
+		pg_atomic_write_u32(&region->redo_unit, (uint32) unit);
 	}
 	LWLockRelease(NvmPool->dir_lock);
 }
@@ -103,23 +107,23 @@ make_lanes(void)
  * See nvm_redo.h.
  */
 void
-nvm_redo_prepare(void)
+nvm_redo_prepare(NvmRegion * region)
 {
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
-		make_lanes();
+	if (!has_lanes(region))
+		make_lanes(region);
 }
 
 /*
  * See nvm_redo.h.
  */
 NvmRedo *
-nvm_redo_begin(void)
+nvm_redo_begin(NvmRegion * region)
 {
 	NvmRedo    *redo = &my_redo;
 	int			first = NvmProcNumber() % NVM_REDO_LANES;
 	int			lane = first;
 
-	nvm_redo_prepare();
+	nvm_redo_prepare(region);
 
 	/* an error has released what an earlier call took */
 	Assert(!LWLockHeldByMe(nvm_redo_lane_lock(redo->lane)));
@@ -131,10 +135,11 @@ nvm_redo_begin(void)
 		LWLockAcquire(nvm_redo_lane_lock(lane), LW_EXCLUSIVE);
 		break;
 	}
+	redo->region = region;
 	redo->lane = lane;
 	redo->npieces = 0;
 	redo->bytes = 0;
-	Assert(lane_address(lane)->word == 0);
+	Assert(lane_address(region, lane)->word == 0);
 	return redo;
 }
 
@@ -159,7 +164,7 @@ nvm_redo_add(NvmRedo *redo, void *place, const void *data, Size len)
 void
 nvm_redo_apply(NvmRedo *redo)
 {
-	NvmRedoLane *header = lane_address(redo->lane);
+	NvmRedoLane *header = lane_address(redo->region, redo->lane);
 	Size		used = sizeof(NvmRedoLane);
 
 	/* between the two words nothing but a restart can put things right */
@@ -180,7 +185,7 @@ nvm_redo_apply(NvmRedo *redo)
 	nvm_flush(header, used);
 	nvm_drain("pool-redo-written");
 
-	store_lane_word(header, nvm_redo_word(lane_unit(redo->lane), header, used));
+	store_lane_word(header, nvm_redo_word(lane_unit(redo->region, redo->lane), header, used));
 	nvm_drain("pool-redo-logged");
 
 	for (int i = 0; i < redo->npieces; i++)
@@ -211,24 +216,18 @@ storage_exists(void *arg, uint32 owner)
 	return nvm_relstates[owner].dir == owner;
 }
 
-/*
- * Can the lanes that count be applied?  Extents and directory are in DRAM.
- * Returns false after refusing the pool.  In the postmaster.
- */
-bool
-nvm_redo_scan(void)
+static bool
+scan_lanes(NvmRegion * region)
 {
-	NvmImage	image = nvm_pool_image();
+	NvmImage	image = nvm_region_image(region);
 
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
-		return true;
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
-		const char *problem = lane_address(lane)->word == 0 ? NULL :
-		nvm_redo_lane_problem(&image, lane_unit(lane), storage_exists, NULL);
+		const char *problem = lane_address(region, lane)->word == 0 ? NULL :
+		nvm_redo_lane_problem(&image, lane_unit(region, lane), storage_exists, NULL);
 
 		if (problem)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
+			return nvm_refuse(ERRCODE_DATA_CORRUPTED, nvm_region_restore_hint(region),
 							  "redo lane %d of NVM pool \"%s\" is damaged: %s",
 							  lane, nvm_pool_path, problem);
 	}
@@ -236,32 +235,46 @@ nvm_redo_scan(void)
 }
 
 /*
- * Flush which lanes count, as it was found: one that was cleared, but not
- * durably, must not come back after its place was written by others.
+ * Can the lanes that count be applied?  Extents and directory are in DRAM.
+ * Returns false after refusing the pool.  In the postmaster.
+ */
+bool
+nvm_redo_scan(void)
+{
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+	{
+		if (has_lanes(&nvm_regions[i]) && !scan_lanes(&nvm_regions[i]))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Flush which of the pool's lanes count, as it was found: one that was cleared, but
+ * not durably, must not come back after its place was written by others.
  */
 void
 nvm_redo_flush(void)
 {
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
+	NvmRegion  *region = &nvm_regions[NVM_REGION_POOL];
+
+	if (!has_lanes(region))
 		return;
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
-		nvm_flush(&lane_address(lane)->word, sizeof(uint64));
+		nvm_flush(&lane_address(region, lane)->word, sizeof(uint64));
 }
 
 /*
- * Do what the last stop left undone or half done; nvm_redo_scan found nothing
- * wrong.  A stop in the middle of it has it done again.  In the postmaster.
+ * Apply the lanes of a region that count, and return how many.
  */
-void
-nvm_redo_replay(void)
+static int
+replay_lanes(NvmRegion * region)
 {
 	int			nlanes = 0;
 
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
-		return;
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
-		NvmRedoLane *header = lane_address(lane);
+		NvmRedoLane *header = lane_address(region, lane);
 		const char *data = (const char *) (header + 1);
 
 		if (header->word == 0)
@@ -275,18 +288,36 @@ nvm_redo_replay(void)
 		nlanes++;
 	}
 	if (nlanes == 0)
-		return;
+		return 0;
 
 	nvm_drain("pool-redo-replayed");
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
-		if (lane_address(lane)->word != 0)
-			store_lane_word(lane_address(lane), 0);
+		if (lane_address(region, lane)->word != 0)
+			store_lane_word(lane_address(region, lane), 0);
 	}
 	nvm_drain("pool-redo-forgotten");
-	ereport(LOG,
-			(errmsg("nvm: completed %d changes of structure that the last stop interrupted",
-					nlanes)));
+	return nlanes;
+}
+
+/*
+ * Do what the last stop left undone or half done; nvm_redo_scan found nothing
+ * wrong.  A stop in the middle of it has it done again.  In the postmaster.
+ */
+void
+nvm_redo_replay(void)
+{
+	int			nlanes = 0;
+
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+	{
+		if (has_lanes(&nvm_regions[i]))
+			nlanes += replay_lanes(&nvm_regions[i]);
+	}
+	if (nlanes > 0)
+		ereport(LOG,
+				(errmsg("nvm: completed %d changes of structure that the last stop interrupted",
+						nlanes)));
 }
 
 /*
@@ -296,8 +327,6 @@ nvm_redo_replay(void)
 void
 nvm_redo_verify(NvmCheckEmit emit, void *arg)
 {
-	if (pg_atomic_read_u32(&NvmPool->redo_unit) == 0)
-		return;
 	for (int lane = 0; lane < NVM_REDO_LANES; lane++)
 	{
 		LWLock	   *lock = nvm_redo_lane_lock(lane);
@@ -306,8 +335,11 @@ nvm_redo_verify(NvmCheckEmit emit, void *arg)
 		if (!LWLockConditionalAcquire(lock, LW_SHARED))
 			continue;
 		snprintf(place, sizeof(place), "redo lane %d", lane);
-		if (lane_address(lane)->word != 0)
-			emit(arg, place, "is not empty, though nobody uses it");
+		for (int i = 0; i < NVM_NUM_REGIONS; i++)
+		{
+			if (has_lanes(&nvm_regions[i]) && lane_address(&nvm_regions[i], lane)->word != 0)
+				emit(arg, place, "is not empty, though nobody uses it");
+		}
 		LWLockRelease(lock);
 	}
 }

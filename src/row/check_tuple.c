@@ -247,7 +247,7 @@ nvm_check_large_orphans(NvmCheck *check)
 	for (int64 i = 0; i < check->nlarge_units; i++)
 	{
 		NvmLargeHeader *head = (NvmLargeHeader *)
-		NvmPoolPtr(check->large_units[i] * NVM_UNIT_SIZE);
+		nvm_unit_address(check->large_units[i]);
 		uint64		stamp = nvm_load(&head->stamp);
 		NvmVersion *v;
 

@@ -90,7 +90,7 @@ nvm_large_is_of(uint64 offset, uint32 dir)
 	uint64		chunk = unit / NVM_UNITS_PER_CHUNK;
 	uint64		word;
 
-	if (offset == 0 || offset % NVM_UNIT_SIZE != 0 || chunk >= NvmPool->nchunks)
+	if (offset == 0 || offset % NVM_UNIT_SIZE != 0 || !nvm_unit_is_mapped(unit))
 		return false;
 	word = nvm_load(NvmPoolPtr(chunk * NVM_CHUNK_SIZE +
 							   unit % NVM_UNITS_PER_CHUNK * sizeof(uint64)));
@@ -107,7 +107,7 @@ static inline bool
 large_is_mapped(uint64 offset)
 {
 	return offset != 0 && offset % NVM_UNIT_SIZE == 0 &&
-		offset / NVM_CHUNK_SIZE < NvmPool->nchunks;
+		nvm_unit_is_mapped(offset / NVM_UNIT_SIZE);
 }
 
 static inline bool

@@ -49,6 +49,9 @@ extern void nvm_rel_cache_drop(Relation rel);
 
 extern bool nvm_relation_is_nvm(Relation rel);
 
+/* do tables of this access method have their rows with us?  Whatever its name is */
+extern bool nvm_access_method_is_ours(Oid am);
+
 /*
  * For a backend that is about to do anything but read with one MVCC snapshot:
  * it may keep references to versions, which ends what nvm_snapshot.h is about.

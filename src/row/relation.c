@@ -13,13 +13,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/tableam.h"
 #include "btree/nvm_btree.h"
+#include "catalog/pg_am.h"
 #include "compat/nvm_compat.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_storage_stats.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "xact/nvm_storage.h"
 #include "xact/nvm_xact.h"
 
@@ -31,6 +35,25 @@ nvm_relation_is_nvm(Relation rel)
 {
 	return rel->rd_tableam != NULL &&
 		rel->rd_tableam->tuple_insert == nvm_tuple_insert;
+}
+
+/*
+ * See nvm_relation.h.
+ */
+bool
+nvm_access_method_is_ours(Oid am)
+{
+	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
+	Form_pg_am	form;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_am) GETSTRUCT(tuple);
+	result = form->amtype == AMTYPE_TABLE &&
+		GetTableAmRoutine(form->amhandler)->tuple_insert == nvm_tuple_insert;
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /*

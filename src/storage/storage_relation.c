@@ -73,7 +73,7 @@ ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
 	srel = RelationCreateStorage(*newlocator, persistence, true);
 	smgrclose(srel);
 
-	nvm_storage_form(rel, NVM_DIR_KIND_TABLE, persistence, &form);
+	nvm_storage_form(rel, rel, NVM_DIR_KIND_TABLE, persistence, &form);
 	nvm_storage_key(rel, newlocator, &key);
 	return nvm_storage_make(&key, &form);
 }

@@ -30,6 +30,7 @@ typedef struct NvmImage
 {
 	char	   *base;
 	uint64		nchunks;
+	uint64		first_chunk;	/* number of the first of these */
 } NvmImage;
 
 static inline uint64 *

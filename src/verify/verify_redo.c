@@ -40,9 +40,11 @@ static bool
 target_is_owned(const NvmImage *image, uint64 place, uint64 length,
 				NvmStorageExists exists, void *arg)
 {
+	uint64		start = image->first_chunk * NVM_CHUNK_SIZE;
 	uint64		size = image->nchunks * NVM_CHUNK_SIZE;
 
-	if (length == 0 || place >= size || length > size - place)
+	if (length == 0 || place < start || place - start >= size ||
+		length > size - (place - start))
 		return false;
 	for (uint64 unit = place / NVM_UNIT_SIZE; unit <= (place + length - 1) / NVM_UNIT_SIZE; unit++)
 	{

@@ -43,7 +43,7 @@ static struct
 static NvmLockList *
 lock_list(uint32 unit)
 {
-	return (NvmLockList *) NvmPoolPtr((uint64) unit * NVM_UNIT_SIZE);
+	return (NvmLockList *) nvm_unit_address(unit);
 }
 
 /*
@@ -148,7 +148,7 @@ nvm_lock_list_kept(void)
 const char *
 nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit)
 {
-	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
+	NvmImage	image = {.base = nvm_pool_base,.nchunks = nvm_regions[NVM_REGION_POOL].nchunks};
 
 	return nvm_image_locks_problem(&image, slot, counter, unit);
 }

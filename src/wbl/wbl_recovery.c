@@ -117,7 +117,7 @@ nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
 static bool
 nvm_slots_count(uint32 *count)
 {
-	NvmImage	image = {nvm_pool_base, NvmPool->nchunks};
+	NvmImage	image = {.base = nvm_pool_base,.nchunks = nvm_regions[NVM_REGION_POOL].nchunks};
 	uint32		hole;
 
 	if (nvm_slots_prefix(&image, count, &hole))

@@ -37,9 +37,7 @@ static bool exit_registered = false;
 NvmSlot *
 nvm_slot(uint32 slot)
 {
-	NvmImage	image = {nvm_pool_base, 0};
-
-	return nvm_image_slot(&image, slot);
+	return nvm_region_slot(slot);
 }
 
 /*

@@ -24,8 +24,18 @@ extern void nvm_table_require(void);
 extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 							NvmStorageKey *key);
 
-extern void nvm_storage_form(Relation rel, uint32 kind, char persistence,
+/*
+ * What a storage of rel is made as; `table` is rel, or the table of index rel: both
+ * are in one region.
+ */
+extern void nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 							 NvmStorageForm *form);
+
+/*
+ * Tables whose access method returns this routine have their rows, and their
+ * indexes' entries, in the volatile region.  In the postmaster, by a test's library.
+ */
+extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutine *routine);
 
 /* both are taken back with the subtransaction */
 extern uint32 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form);

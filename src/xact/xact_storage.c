@@ -67,11 +67,24 @@ nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
 }
 
+/* what a test has registered, or NULL */
+static const struct TableAmRoutine *volatile_routine = NULL;
+
 /*
- * What a storage of rel is made as.
+ * See nvm_storage.h.
  */
 void
-nvm_storage_form(Relation rel, uint32 kind, char persistence, NvmStorageForm *form)
+nvm_storage_register_volatile(const struct TableAmRoutine *routine)
+{
+	volatile_routine = routine;
+}
+
+/*
+ * See nvm_storage.h.
+ */
+void
+nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
+				 NvmStorageForm *form)
 {
 	memset(form, 0, sizeof(*form));
 	form->kind = kind;
@@ -82,6 +95,8 @@ nvm_storage_form(Relation rel, uint32 kind, char persistence, NvmStorageForm *fo
 		form->flags = NVM_DIR_TEMP;
 		form->temp_owner = (uint32) rel->rd_backend;
 	}
+	if (volatile_routine != NULL && table->rd_tableam == volatile_routine)
+		form->flags |= NVM_DIR_VOLATILE;
 	if (kind == NVM_DIR_KIND_INDEX)
 		form->relation = RelationGetRelid(rel);
 }

@@ -1,0 +1,141 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_region.h
+ *	  Regions: where a unit lies, what its stamps are decided by, where it grows.
+ *
+ * A region is a range of unit numbers with memory behind it.  The pool's file is
+ * one, the volatile region another: see README.md, "Regions".  Both are mapped at
+ * a fixed distance, so an address is computed without asking which one it is.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_REGION_H
+#define NVM_REGION_H
+
+#include "postgres.h"
+
+#include "media/media_pool.h"
+#include "media/media_slot.h"
+#include "port/atomics.h"
+
+typedef enum NvmRegionId
+{
+	NVM_REGION_POOL,			/* the pool's file */
+	NVM_REGION_VOLATILE			/* memory that the postmaster holds */
+}			NvmRegionId;
+
+#define NVM_NUM_REGIONS			2
+
+/*
+ * Unit numbers of a region, used or not.  The number is fixed, since places enter
+ * checksums: they must not depend on a setting.
+ */
+#define NVM_REGION_UNITS		(UINT64CONST(1) << 31)
+#define NVM_REGION_BYTES		(NVM_REGION_UNITS * NVM_UNIT_SIZE)	/* 16 TB */
+
+typedef struct NvmRegion
+{
+	/* constant once the pool is open */
+	uint64		first_unit;
+	uint64		max_chunks;		/* up to which it may grow; 0: there is none */
+	bool		durable;		/* what is flushed there outlives the
+								 * postmaster */
+
+	/* protected by extent_lock */
+	uint64		nchunks;		/* grows only; also read without the lock */
+	uint64		free_units;
+	uint64		search_unit;	/* where the next search begins */
+	uint64		reserved_units; /* marked used, but with no map word yet, or
+								 * none any more */
+	uint32		nzeroing;		/* processes that zero more than they take */
+	uint64		nzeroed;		/* how often one of them has given back the
+								 * rest */
+
+	/* unit of the redo lanes, 0 if there are none; set once, under dir_lock */
+	pg_atomic_uint32 redo_unit;
+}			NvmRegion;
+
+extern NvmRegion * nvm_regions; /* [NVM_NUM_REGIONS], in shared memory */
+
+/* ---- where it lies ---- */
+
+/* Start of the pool's mapping; constant in all processes after the fork */
+extern char *nvm_pool_base;
+
+/*
+ * From a place, which is a number of bytes, to an address and back.  A place in
+ * the pool's region is an offset in its file.
+ */
+#define NvmPoolPtr(off)		((void *) (nvm_pool_base + (off)))
+#define NvmPoolOff(ptr)		((uint64) ((const char *) (ptr) - nvm_pool_base))
+
+static inline char *
+nvm_unit_address(uint64 unit)
+{
+	return nvm_pool_base + unit * NVM_UNIT_SIZE;
+}
+
+/* the unit that an address in a region lies in */
+static inline uint64
+nvm_unit_of(const void *address)
+{
+	return NvmPoolOff(address) / NVM_UNIT_SIZE;
+}
+
+static inline NvmRegion *
+nvm_region_of_unit(uint64 unit)
+{
+	return &nvm_regions[Min(unit / NVM_REGION_UNITS, NVM_NUM_REGIONS - 1)];
+}
+
+static inline uint64
+nvm_region_end(const NvmRegion * region)
+{
+	return region->first_unit + region->nchunks * NVM_UNITS_PER_CHUNK;
+}
+
+/* is there memory behind this unit?  For numbers that damage may have made */
+static inline bool
+nvm_unit_is_mapped(uint64 unit)
+{
+	const		NvmRegion *region = nvm_region_of_unit(unit);
+
+	return unit - region->first_unit < region->nchunks * NVM_UNITS_PER_CHUNK;
+}
+
+/* ---- how it is flushed ---- */
+
+/*
+ * By nvm_flush, whatever the region: a flush of what is not in the pool does
+ * nothing.
+ */
+
+/* ---- which slots it is stamped from ---- */
+
+/*
+ * The commit slots that decide what is stamped: those of the pool, for both
+ * regions.
+ */
+static inline NvmSlot *
+nvm_region_slot(uint32 slot)
+{
+	return (NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET) + slot;
+}
+
+/* ---- where it grows ---- */
+
+/*
+ * Add a chunk.  ERROR when the region has its largest size, or there is nothing to
+ * make it of.  Caller holds extent_lock exclusively.
+ */
+extern void nvm_region_grow(NvmRegion * region);
+
+/*
+ * Have a volatile region, of up to so many megabytes.  Called while the postmaster
+ * loads libraries, by a test's library: nothing else uses the region yet.
+ */
+extern PGDLLEXPORT void nvm_region_request(int megabytes);
+
+#endif							/* NVM_REGION_H */
