@@ -35,6 +35,8 @@ CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$module'
 CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
 CREATE TABLE d (id int, v int, t text) USING nvm_dram;
 CREATE TABLE p (id int, v int, t text) USING nvm;
+CREATE TABLE e (a int) USING nvm_dram;
+INSERT INTO e VALUES (1);
 CREATE UNIQUE INDEX d_id ON d USING nvm_btree (id);
 CREATE UNIQUE INDEX p_id ON p USING nvm_btree (id);
 CREATE INDEX d_v ON d USING nvm_btree (v);
@@ -153,11 +155,12 @@ pass('a TRUNCATE gives its room back');
 sql('CREATE TABLE k (a int) USING nvm; INSERT INTO k VALUES (1)');
 $node->append_conf('postgresql.conf', 'nvm_dram.size = 0');
 $node->restart;
-is(sql('SELECT count(*) FROM d'), 0, 'without the region a table of it is empty');
-($rc, $out, $err) = $node->psql('postgres', 'INSERT INTO d VALUES (1)');
-like($err, qr/could not extend the volatile region/, 'and takes no rows');
+is(sql('SELECT count(*) FROM e'), 0, 'without the region a table of it is empty');
+$node->fails_with('INSERT INTO e VALUES (1)', qr/could not extend the volatile region/, 'and takes no rows');
+$node->fails_with('SELECT FROM d', qr/could not extend the volatile region/,
+	'nor has an index there room for its first page');
 is(sql('SELECT count(*) FROM k'), 1, 'a table in the pool is served');
-sql('DROP TABLE d');
+sql('DROP TABLE d, e');
 $node->check_clean('without the region');
 $node->stop;
 done_testing();
