@@ -262,7 +262,7 @@ nvm_cell(NvmRelState *rel, uint32 blkno, uint32 cell)
 }
 
 /* the region that a storage's extents are taken from */
-extern NvmRegion * nvm_rel_region(NvmRelState *rel);
+extern NvmRegion *nvm_rel_region(NvmRelState *rel);
 
 /*
  * Extents.  All may ERROR with ERRCODE_DISK_FULL, detail and hint; none leaves

@@ -29,14 +29,14 @@ typedef struct NvmRedo NvmRedo;
  * a lane for.  ERROR if the region has no room: the first in a region
  * allocates them.
  */
-extern void nvm_redo_prepare(NvmRegion * region);
+extern void nvm_redo_prepare(NvmRegion *region);
 
 /*
  * Take a lane.  May wait for one (an LWLock, which an error releases), and may
  * ERROR: the first in a region allocates them.  A process has one at a time.  All
  * that it is to change lies in that region.
  */
-extern NvmRedo *nvm_redo_begin(NvmRegion * region);
+extern NvmRedo *nvm_redo_begin(NvmRegion *region);
 
 /*
  * "len bytes from data to place", which lies in the pool, in blocks of a

@@ -24,7 +24,7 @@ typedef enum NvmRegionId
 {
 	NVM_REGION_POOL,			/* the pool's file */
 	NVM_REGION_VOLATILE			/* memory that the postmaster holds */
-}			NvmRegionId;
+} NvmRegionId;
 
 #define NVM_NUM_REGIONS			2
 
@@ -55,9 +55,9 @@ typedef struct NvmRegion
 
 	/* unit of the redo lanes, 0 if there are none; set once, under dir_lock */
 	pg_atomic_uint32 redo_unit;
-}			NvmRegion;
+} NvmRegion;
 
-extern NvmRegion * nvm_regions; /* [NVM_NUM_REGIONS], in shared memory */
+extern NvmRegion *nvm_regions;	/* [NVM_NUM_REGIONS], in shared memory */
 
 /* ---- where it lies ---- */
 
@@ -91,7 +91,7 @@ nvm_region_of_unit(uint64 unit)
 }
 
 static inline uint64
-nvm_region_end(const NvmRegion * region)
+nvm_region_end(const NvmRegion *region)
 {
 	return region->first_unit + region->nchunks * NVM_UNITS_PER_CHUNK;
 }
@@ -100,7 +100,7 @@ nvm_region_end(const NvmRegion * region)
 static inline bool
 nvm_unit_is_mapped(uint64 unit)
 {
-	const		NvmRegion *region = nvm_region_of_unit(unit);
+	const NvmRegion *region = nvm_region_of_unit(unit);
 
 	return unit - region->first_unit < region->nchunks * NVM_UNITS_PER_CHUNK;
 }
@@ -130,7 +130,7 @@ nvm_region_slot(uint32 slot)
  * Add a chunk.  ERROR when the region has its largest size, or there is nothing to
  * make it of.  Caller holds extent_lock exclusively.
  */
-extern void nvm_region_grow(NvmRegion * region);
+extern void nvm_region_grow(NvmRegion *region);
 
 /*
  * Have a volatile region, of up to so many megabytes.  Called while the postmaster

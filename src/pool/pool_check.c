@@ -155,7 +155,7 @@ check_directory(CheckState *state)
  * One region's extents, and the free-space map of it.
  */
 static void
-check_region(CheckState *state, const NvmRegion * region)
+check_region(CheckState *state, const NvmRegion *region)
 {
 	NvmImage	image = nvm_region_image(region);
 	uint64		units = region->nchunks * NVM_UNITS_PER_CHUNK;

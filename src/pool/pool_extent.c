@@ -45,7 +45,7 @@ nvm_map_word(uint64 unit)
  * The bytes of a region, as it is now.
  */
 NvmImage
-nvm_region_image(const NvmRegion * region)
+nvm_region_image(const NvmRegion *region)
 {
 	NvmImage	image = {nvm_pool_base, region->nchunks,
 	region->first_unit / NVM_UNITS_PER_CHUNK};
@@ -106,7 +106,7 @@ bits_all_set(const uint64 *bits, uint64 first, uint64 n)
  * extent_lock.
  */
 static uint64
-find_run(NvmRegion * region, uint32 n)
+find_run(NvmRegion *region, uint32 n)
 {
 	uint64		end = nvm_region_end(region);
 	uint64		unit = region->search_unit;
@@ -302,7 +302,7 @@ extent_fence(void)
  * May ERROR before anything is done.
  */
 uint64
-nvm_extent_alloc(NvmRegion * region, uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
+nvm_extent_alloc(NvmRegion *region, uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
 {
 	NewUnits	new = {.region = region};
 
@@ -607,7 +607,7 @@ nvm_locks_free(uint32 unit)
 }
 
 static void
-walk_region(const NvmRegion * region, uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
+walk_region(const NvmRegion *region, uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 {
 	uint64		first = region->first_unit / NVM_UNITS_PER_CHUNK;
 	uint64		nchunks = region->nchunks;
@@ -721,7 +721,7 @@ scan_extent(uint64 unit, uint64 word)
  * and the locks of prepared transactions, are the pool's.
  */
 static const char *
-region_extent_problem(const NvmRegion * region, uint64 word, uint64 unit)
+region_extent_problem(const NvmRegion *region, uint64 word, uint64 unit)
 {
 	if (!region->durable &&
 		(NVM_EXT_KIND(word) == NVM_EXT_DIR || NVM_EXT_KIND(word) == NVM_EXT_LOCKS))
@@ -734,7 +734,7 @@ region_extent_problem(const NvmRegion * region, uint64 word, uint64 unit)
  * are not free and by its extents that storages own.
  */
 static bool
-scan_chunk(const NvmRegion * region, uint64 chunk, uint64 *used, uint64 *nowned)
+scan_chunk(const NvmRegion *region, uint64 chunk, uint64 *used, uint64 *nowned)
 {
 	uint64		base = chunk * NVM_UNITS_PER_CHUNK;
 	uint64	   *map = nvm_map_word(base);
@@ -772,7 +772,7 @@ scan_chunk(const NvmRegion * region, uint64 chunk, uint64 *used, uint64 *nowned)
 }
 
 static bool
-scan_region(NvmRegion * region, uint64 *nowned)
+scan_region(NvmRegion *region, uint64 *nowned)
 {
 	uint64		first = region->first_unit / NVM_UNITS_PER_CHUNK;
 	uint64		word = region->first_unit / 64;

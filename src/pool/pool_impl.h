@@ -148,12 +148,12 @@ nvm_region_of_dir(const NvmDirEntry *entry)
 }
 
 /* what to do about damage that a start finds in a region */
-extern const char *nvm_region_restore_hint(const NvmRegion * region);
+extern const char *nvm_region_restore_hint(const NvmRegion *region);
 
 /* pool_extent.c */
-extern NvmImage nvm_region_image(const NvmRegion * region);
+extern NvmImage nvm_region_image(const NvmRegion *region);
 extern uint64 *nvm_map_word(uint64 unit);
-extern uint64 nvm_extent_alloc(NvmRegion * region, uint32 kind, uint32 owner,
+extern uint64 nvm_extent_alloc(NvmRegion *region, uint32 kind, uint32 owner,
 							   uint32 arg, uint32 nunits);
 extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
 extern bool nvm_extent_scan(uint64 *nowned);

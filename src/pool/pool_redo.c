@@ -32,19 +32,19 @@ struct NvmRedo
 static NvmRedo my_redo;
 
 static inline bool
-has_lanes(NvmRegion * region)
+has_lanes(NvmRegion *region)
 {
 	return pg_atomic_read_u32(&region->redo_unit) != 0;
 }
 
 static uint64
-lane_unit(NvmRegion * region, int lane)
+lane_unit(NvmRegion *region, int lane)
 {
 	return nvm_redo_lane_unit(pg_atomic_read_u32(&region->redo_unit), lane);
 }
 
 static NvmRedoLane *
-lane_address(NvmRegion * region, int lane)
+lane_address(NvmRegion *region, int lane)
 {
 	return (NvmRedoLane *) nvm_unit_address(lane_unit(region, lane));
 }
@@ -87,7 +87,7 @@ store_piece(uint64 place, const void *data, uint64 length)
  * Make the extent of a region's lanes.  Takes dir_lock, then extent_lock.
  */
 static void
-make_lanes(NvmRegion * region)
+make_lanes(NvmRegion *region)
 {
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
 	if (!has_lanes(region))
@@ -107,7 +107,7 @@ make_lanes(NvmRegion * region)
  * See nvm_redo.h.
  */
 void
-nvm_redo_prepare(NvmRegion * region)
+nvm_redo_prepare(NvmRegion *region)
 {
 	if (!has_lanes(region))
 		make_lanes(region);
@@ -117,7 +117,7 @@ nvm_redo_prepare(NvmRegion * region)
  * See nvm_redo.h.
  */
 NvmRedo *
-nvm_redo_begin(NvmRegion * region)
+nvm_redo_begin(NvmRegion *region)
 {
 	NvmRedo    *redo = &my_redo;
 	int			first = NvmProcNumber() % NVM_REDO_LANES;
@@ -217,7 +217,7 @@ storage_exists(void *arg, uint32 owner)
 }
 
 static bool
-scan_lanes(NvmRegion * region)
+scan_lanes(NvmRegion *region)
 {
 	NvmImage	image = nvm_region_image(region);
 
@@ -268,7 +268,7 @@ nvm_redo_flush(void)
  * Apply the lanes of a region that count, and return how many.
  */
 static int
-replay_lanes(NvmRegion * region)
+replay_lanes(NvmRegion *region)
 {
 	int			nlanes = 0;
 

@@ -83,7 +83,7 @@ nvm_rel_region(NvmRelState *rel)
 }
 
 const char *
-nvm_region_restore_hint(const NvmRegion * region)
+nvm_region_restore_hint(const NvmRegion *region)
 {
 	return region->durable ?
 		"Restore the pool and the data directory together from a backup taken while the server was stopped." :
@@ -157,7 +157,7 @@ nvm_region_bind(const NvmPoolHeader *h)
  * Make the pool's file longer, durably.  May ERROR.
  */
 static void
-grow_pool(NvmRegion * region)
+grow_pool(NvmRegion *region)
 {
 	uint64		oldsize = region->nchunks * NVM_CHUNK_SIZE;
 	uint64		newsize = oldsize + NVM_CHUNK_SIZE;
@@ -201,7 +201,7 @@ grow_pool(NvmRegion * region)
  * leaves a chunk of zeroes, which the next open finds.
  */
 static void
-grow_volatile(NvmRegion * region)
+grow_volatile(NvmRegion *region)
 {
 	int			rc;
 
@@ -220,7 +220,7 @@ grow_volatile(NvmRegion * region)
 }
 
 static void
-has_largest_size(const NvmRegion * region)
+has_largest_size(const NvmRegion *region)
 {
 	unsigned long long mb = region->nchunks * NVM_CHUNK_SIZE / (1024 * 1024);
 
@@ -242,7 +242,7 @@ has_largest_size(const NvmRegion * region)
  * See nvm_region.h.
  */
 void
-nvm_region_grow(NvmRegion * region)
+nvm_region_grow(NvmRegion *region)
 {
 	uint64		first = nvm_region_end(region);
 
