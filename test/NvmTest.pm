@@ -141,7 +141,7 @@ sub sanitizer_kb { return is_instrumented() ? 65536 : 0; }
 Arguments for init of a server whose pool may take that much memory.  Waits until
 no other test has such a pool: together they may be more than there is.  Where the
 pools' place or the machine's memory has no room for it, the pool lies in the
-test's directory on disk.
+test's directory on disk, see disk_dir.
 
 =cut
 
@@ -167,7 +167,28 @@ sub large_pool
 	}
 	return () if $free >= $mb;
 	note("no $mb MB for a pool in $dir: it lies on disk");
-	return (pool => $node->basedir . '/pool');
+	return (pool => disk_dir($node) . '/pool');
+}
+
+=pod
+
+=item NvmTest::disk_dir($node)
+
+A directory of this server's on a disk, where scripts/check.sh has one: the test's own
+directory may be on tmpfs.
+
+=cut
+
+sub disk_dir
+{
+	my ($node) = @_;
+	my $parent = $ENV{NVM_CHECK_DISK};
+
+	return $node->basedir unless $parent && -d $parent;
+	my $dir = "$parent/" . basename($0, '.pl') . '_' . $node->name;
+	mkdir $dir or die "$dir: $!";
+	push @pools, $dir;
+	return $dir;
 }
 
 =pod

@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = NvmTest->new('methods');
-my $disk = $node->basedir;
+my $disk = NvmTest::disk_dir($node);
 chomp(my $type = `stat -f -c %T '$disk'`);
 
 plan skip_all => "the tests' directory is on tmpfs, not on a disk" if $type eq 'tmpfs';

@@ -32,7 +32,7 @@ sub start
 }
 
 # on disk: reading what was never written takes no memory for good there
-$node->init(pool => $node->basedir . '/pool');
+$node->init(pool => NvmTest::disk_dir($node) . '/pool');
 $node->set_conf('nvm.pool_max_size' => "'${gb}GB'");
 $node->append_conf('postgresql.conf', "autovacuum = off\nnvm.collect_gaps = on");
 $node->start;
