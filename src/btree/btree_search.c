@@ -125,6 +125,28 @@ compare_at(const char *page, uint64 version, const NvmIndexKey *key,
 }
 
 /*
+ * The integer of the key's first column, for compare_at.
+ */
+static inline __attribute__((always_inline))
+int64
+integer_of(const NvmIndexKey *key, NvmIndexFast fast)
+{
+	Datum		value = key->part[0].value;
+
+	switch (fast)
+	{
+		case NVM_FAST_INT2:
+			return DatumGetInt16(value);
+		case NVM_FAST_INT4:
+			return DatumGetInt32(value);
+		case NVM_FAST_INT8:
+			return DatumGetInt64(value);
+		default:
+			return 0;
+	}
+}
+
+/*
  * Binary search between low and high: the first place whose entry is >= key
  * (nextkey: >), or PAGE_*.  What takes its time are cache misses, so both
  * entries that may come next are asked for while one is compared; those that
@@ -133,8 +155,9 @@ compare_at(const char *page, uint64 version, const NvmIndexKey *key,
 static inline __attribute__((always_inline))
 int
 search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
-			NvmIndexFast fast, int64 value, int low, int high)
+			NvmIndexFast fast, int low, int high)
 {
+	int64		value = integer_of(key, fast);
 	int			beyond = key->nextkey ? 0 : 1;
 
 	while (low < high)
@@ -176,23 +199,19 @@ static int
 search_page(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
 			int low, int high)
 {
-	Datum		value = key->part[0].value;
 	EntryMap	map;
 
 	map_entries(view, &map);
 	switch (fast_of(key))
 	{
 		case NVM_FAST_INT2:
-			return search_kind(&map, version, key, NVM_FAST_INT2,
-							   DatumGetInt16(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT2, low, high);
 		case NVM_FAST_INT4:
-			return search_kind(&map, version, key, NVM_FAST_INT4,
-							   DatumGetInt32(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT4, low, high);
 		case NVM_FAST_INT8:
-			return search_kind(&map, version, key, NVM_FAST_INT8,
-							   DatumGetInt64(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT8, low, high);
 		default:
-			return search_kind(&map, version, key, NVM_FAST_NOT, 0, low, high);
+			return search_kind(&map, version, key, NVM_FAST_NOT, low, high);
 	}
 }
 
