@@ -139,6 +139,13 @@ nvm_btree_endscan(IndexScanDesc scan)
 
 /* ---- the first leaf ---- */
 
+/* the leaf to which a descent has led, and what version it had */
+typedef struct NvmFoundLeaf
+{
+	uint32		blkno;
+	uint64		version;
+} NvmFoundLeaf;
+
 /*
  * Go to the leaf where the current stretch begins and read it, as a copy.
  * The leaf that the descent found may have been split or deleted since.
@@ -188,18 +195,18 @@ first_by_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno,
  */
 static bool
 first_in_place(IndexScanDesc scan, NvmLeafReader *reader, NvmRelState *state,
-			   uint32 blkno, uint64 version, const NvmIndexKey *key,
+			   const NvmFoundLeaf *found, const NvmIndexKey *key,
 			   ScanDirection dir)
 {
 	int			pos;
 
-	if (!nvm_leaf_reader_in_place(reader, state, blkno, version) ||
+	if (!nvm_leaf_reader_in_place(reader, state, found->blkno, found->version) ||
 		(reader->flags & NVM_INDEX_DELETED) != 0)
 		return false;
-	pos = nvm_index_locate(state, blkno, version, key, &reader->nitems);
+	pos = nvm_index_locate(state, found->blkno, found->version, key, &reader->nitems);
 	if (pos < 0 ||
 		(reader->nitems == reader->first && reader->right != NVM_INDEX_NONE &&
-		 !nvm_leaf_lock_behind_empty(scan, blkno, reader->right, version)))
+		 !nvm_leaf_lock_behind_empty(scan, found->blkno, reader->right, found->version)))
 		return false;
 	return nvm_leaf_read(scan, reader, ScanDirectionIsForward(dir) ? pos : pos - 1,
 						 true, dir);
@@ -223,24 +230,24 @@ read_first_leaf(IndexScanDesc scan, ScanDirection dir)
 
 	for (int tries = 0;; tries++)
 	{
-		uint64		version = 0;
-		uint32		blkno;
+		NvmFoundLeaf found = {0};
 
 		if (key->nparts > 0)
-			blkno = nvm_index_descend(index, &cache, key, 0, &version, scan->xs_snapshot);
+			found.blkno = nvm_index_descend(index, &cache, key, 0, &found.version,
+											scan->xs_snapshot);
 		else
-			blkno = nvm_index_endpoint(index, &cache, 0, ScanDirectionIsBackward(dir),
-									   scan->xs_snapshot);
-		if (blkno == NVM_INDEX_NONE)
+			found.blkno = nvm_index_endpoint(index, &cache, 0, ScanDirectionIsBackward(dir),
+											 scan->xs_snapshot);
+		if (found.blkno == NVM_INDEX_NONE)
 			return false;
 		NVM_FAILPOINT("btree-scan-first");
 		if (key->nparts > 0 && tries < IN_PLACE_TRIES)
 		{
-			if (first_in_place(scan, &reader, cache.state, blkno, version, key, dir))
+			if (first_in_place(scan, &reader, cache.state, &found, key, dir))
 				return true;
 			continue;
 		}
-		first_by_copy(scan, &reader, blkno, key, dir);
+		first_by_copy(scan, &reader, found.blkno, key, dir);
 		return true;
 	}
 }
