@@ -77,7 +77,16 @@ typedef struct NvmColumnBound
 	Datum		value;
 } NvmColumnBound;
 
-/* what the conditions of one column come to */
+/* the conditions of one column */
+typedef struct NvmColumnConditions
+{
+	int			col;			/* from 0 */
+	NvmScanCondition *conds;
+	int			nconds;
+	bool		keep_tests;		/* all of them are tests besides */
+} NvmColumnConditions;
+
+/* what they come to */
 typedef struct NvmScanColumn
 {
 	bool		equal;			/* to NULL, or one of elems */
@@ -409,8 +418,8 @@ value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
  * conditions.
  */
 static void
-merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
-			   NvmScanCondition *lead, bool keep_tests, NvmScanColumn *column)
+merge_equality(NvmScanKeys *keys, const NvmColumnConditions *given,
+			   const NvmScanCondition *lead, NvmScanColumn *column)
 {
 	column->equal = true;
 	column->isnull = lead->kind == NVM_COND_NULL;
@@ -419,26 +428,26 @@ merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	column->elems = lead->is_array ? lead->elems : &column->single;
 	column->nelems = column->isnull ? 0 : lead->is_array ? lead->nelems : 1;
 
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
 		bool		known = true;
 		int			n = 0;
 
-		if (&conds[i] == lead)
+		if (&given->conds[i] == lead)
 			continue;
 		if (column->isnull)
 		{
-			if (conds[i].kind != NVM_COND_NULL)
+			if (given->conds[i].kind != NVM_COND_NULL)
 				keys->impossible = true;
 			continue;
 		}
 		for (int e = 0; e < column->nelems; e++)
 		{
-			if (!value_holds(keys, col, column->type, column->elems[e],
-							 &conds[i], &known))
+			if (!value_holds(keys, given->col, column->type, column->elems[e],
+							 &given->conds[i], &known))
 				continue;
 			/* a test goes on using the elements as they are */
-			if (!keep_tests)
+			if (!given->keep_tests)
 				column->elems[n] = column->elems[e];
 			n++;
 		}
@@ -447,11 +456,11 @@ merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 			keys->impossible = true;
 			return;
 		}
-		if (keep_tests)
+		if (given->keep_tests)
 			continue;
 		column->nelems = n;
-		if (!known || conds[i].is_row)
-			add_test(keys, col, &conds[i]);
+		if (!known || given->conds[i].is_row)
+			add_test(keys, given->col, &given->conds[i]);
 	}
 }
 
@@ -492,14 +501,13 @@ merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
  * The column has no equality to begin with; make bounds of what it has.
  */
 static void
-merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
-			 bool keep_tests, NvmScanColumn *column)
+merge_bounds(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn *column)
 {
 	NvmColumnBound *nulls;
 
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
-		NvmScanCondition *cond = &conds[i];
+		NvmScanCondition *cond = &given->conds[i];
 		bool		is_low;
 
 		if (cond->kind == NVM_COND_NOT_NULL)
@@ -507,16 +515,16 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 		is_low = cond->strategy >= BTGreaterEqualStrategyNumber;
 		if (cond->strategy == BTEqualStrategyNumber || cond->is_array ||
 			cond->cmp == NULL ||
-			!merge_bound(keys, col, is_low ? &column->low : &column->high, is_low, cond) ||
+			!merge_bound(keys, given->col, is_low ? &column->low : &column->high, is_low, cond) ||
 			cond->is_row)
 		{
-			if (!keep_tests)
-				add_test(keys, col, cond);
+			if (!given->keep_tests)
+				add_test(keys, given->col, cond);
 		}
 	}
 
 	/* every condition here keeps nulls out */
-	nulls = COLUMN_NULLS_FIRST(keys->low.index, col) ? &column->low : &column->high;
+	nulls = COLUMN_NULLS_FIRST(keys->low.index, given->col) ? &column->low : &column->high;
 	if (!nulls->given)
 	{
 		nulls->given = nulls->isnull = nulls->strict = true;
@@ -528,34 +536,33 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	if (column->low.given && !column->low.isnull &&
 		column->high.given && !column->high.isnull)
 	{
-		FmgrInfo   *cmp = nvm_scankeys_proc(keys, col, column->low.type, column->high.type);
+		FmgrInfo   *cmp = nvm_scankeys_proc(keys, given->col, column->low.type, column->high.type);
 		int			c;
 
 		if (cmp == NULL)
 			return;
-		c = compare_values(keys, col, cmp, column->low.value, column->high.value);
+		c = compare_values(keys, given->col, cmp, column->low.value, column->high.value);
 		if (c > 0 || (c == 0 && (column->low.strict || column->high.strict)))
 			keys->impossible = true;
 	}
 }
 
 /*
- * What all conditions of column col come to.  What does not follow from the
+ * What all conditions of a column come to.  What does not follow from the
  * result becomes a test; all of it, if keep_tests.
  */
 static void
-merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
-			 NvmScanColumn *column)
+merge_column(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn *column)
 {
-	NvmScanCondition *conds = keys->conds;
+	NvmScanCondition *conds = given->conds;
 	NvmScanCondition *lead = NULL;
 
 	column->equal = false;
 	column->low.given = column->high.given = false;
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
-		if (keep_tests)
-			add_test(keys, col, &conds[i]);
+		if (given->keep_tests)
+			add_test(keys, given->col, &conds[i]);
 		if (conds[i].kind == NVM_COND_NULL)
 			lead = &conds[i];
 		else if (conds[i].kind == NVM_COND_OPERATOR &&
@@ -566,9 +573,9 @@ merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
 			lead = &conds[i];
 	}
 	if (lead != NULL)
-		merge_equality(keys, col, conds, nconds, lead, keep_tests, column);
+		merge_equality(keys, given, lead, column);
 	else
-		merge_bounds(keys, col, conds, nconds, keep_tests, column);
+		merge_bounds(keys, given, column);
 }
 
 /*
@@ -744,27 +751,28 @@ nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan)
 
 	for (int col = 0; col < ncols && seen < scan->numberOfKeys; col++)
 	{
+		NvmColumnConditions given = {.col = col,.conds = keys->conds};
 		NvmScanColumn column;
-		int			nconds = 0;
 
 		for (int i = 0; i < scan->numberOfKeys; i++)
 		{
 			if (scan->keyData[i].sk_attno != col + 1)
 				continue;
-			if (!read_key(keys, col, &scan->keyData[i], &keys->conds[nconds++]))
+			if (!read_key(keys, col, &scan->keyData[i], &given.conds[given.nconds++]))
 			{
 				keys->impossible = true;
 				return;
 			}
 		}
-		seen += nconds;
-		if (nconds == 0)
+		seen += given.nconds;
+		if (given.nconds == 0)
 		{
 			leading = low_open = high_open = false;
 			continue;
 		}
 
-		merge_column(keys, col, nconds, !leading, &column);
+		given.keep_tests = !leading;
+		merge_column(keys, &given, &column);
 		if (keys->impossible)
 			return;
 		if (leading && column.equal)
