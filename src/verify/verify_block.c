@@ -528,33 +528,79 @@ check_unended(NvmBlockCheck *check, NvmVersion *v, uint64 root, uint32 blk, uint
 						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
 }
 
-/* a step of check_chain: may next be followed? */
-static bool
-check_follows(NvmBlockCheck *check, uint64 begin, uint64 end)
+/* a version on the way along a chain, and its words as they were loaded */
+typedef struct ChainStep
 {
-	if (!nvm_begin_is_version(begin))
+	const NvmVersion *v;
+	uint64		begin;
+	uint64		end;
+	uint64		next;
+} ChainStep;
+
+/* does the row go on from there? */
+static bool
+check_follows(NvmBlockCheck *check, const ChainStep *step)
+{
+	if (!NVM_REF_IS_VALID(step->next) || (NVM_REF_HI(step->next) & NVM_NEXT_OTHER_ROOT))
+		return false;
+	if (!nvm_begin_is_version(step->begin))
 		return true;			/* a stub, or unlinked */
-	return end != 0 && !check->ops->in_gap(check, end);
+	return step->end != 0 && !check->ops->in_gap(check, step->end);
 }
 
 /*
- * The row goes on from v, at (blk, off), to an area that has no begin stamp:
- * it was handed out and not written.  A transaction that ended v for good
- * wrote the next version before that.  Neither an allocation nor a crash makes
- * an area be used again before the row leads past it, and what is before it
- * there is retired, too.  So the next version was lost, unless v has changed
- * meanwhile.
+ * The row with root (blk, off) goes on from v to an area that has no begin
+ * stamp: it was handed out and not written.  A transaction that ended v for
+ * good wrote the next version before that.  Neither an allocation nor a crash
+ * makes an area be used again before the row leads past it, and what is before
+ * it there is retired, too.  So the next version was lost, unless v has
+ * changed meanwhile.
  */
 static void
-check_next_written(NvmBlockCheck *check, const NvmVersion *v, uint64 begin, uint64 end,
-				   uint64 next, uint32 blk, uint32 off)
+check_next_written(NvmBlockCheck *check, const ChainStep *step, uint32 blk, uint32 off)
 {
-	if (!(nvm_begin_is_version(begin) ? ended_for_good(check, end) :
-		  nvm_begin_is(begin, NVM_STAMP_STUB)))
+	const NvmVersion *v = step->v;
+
+	if (!(nvm_begin_is_version(step->begin) ? ended_for_good(check, step->end) :
+		  nvm_begin_is(step->begin, NVM_STAMP_STUB)))
 		return;
-	if (nvm_load(&v->begin) == begin && nvm_load(&v->end) == end && nvm_load(&v->next) == next)
+	if (nvm_load(&v->begin) == step->begin && nvm_load(&v->end) == step->end &&
+		nvm_load(&v->next) == step->next)
 		check->ops->report(check, blk, off, "version (%u,%u), where the row goes on, has no begin stamp",
-						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
+						   NVM_REF_BLOCK(step->next), NVM_REF_OFFSET(step->next));
+}
+
+/*
+ * The row with root (blk, off) goes on from a version to w.  Do they fit?
+ */
+static void
+check_next(NvmBlockCheck *check, const ChainStep *step, const NvmVersion *w,
+		   uint32 blk, uint32 off)
+{
+	uint64		cur = NVM_REF_TID(step->next);
+
+	if (!nvm_begin_is_version(nvm_load(&w->begin)))
+	{
+		if (nvm_load(&w->begin) == 0)
+			check_next_written(check, step, blk, off);
+		return;
+	}
+	if (nvm_version_root(w) != NVM_REF_MAKE(blk, off, 0))
+		check->ops->report(check, blk, off, "chain leads to (%u,%u), which is of another row",
+						   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+	else if (nvm_begin_is_version(step->begin) && nvm_load(&w->begin) != step->end &&
+			 (NVM_REF_HI(step->next) & NVM_NEXT_SKIPS) == 0)
+		check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
+						   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
+	else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
+	{
+		/* a reader that comes along the chain does not verify that block */
+		const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
+
+		if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
+			check->ops->report(check, blk, off, "version (%u,%u) of the row has a wrong %s",
+							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), problem);
+	}
 }
 
 /*
@@ -570,6 +616,29 @@ check_leads_to_gap(NvmBlockCheck *check, uint64 ref)
 		(!nvm_begin_is_version(begin) || check->ops->in_gap(check, begin));
 }
 
+/* Brent's search for a cycle in a chain */
+typedef struct CycleSearch
+{
+	uint64		tortoise;
+	uint64		steps;
+	uint64		limit;
+} CycleSearch;
+
+/* has the walk come to a place where it was before? */
+static inline bool
+cycle_closes(CycleSearch *search, uint64 cur)
+{
+	if (cur == search->tortoise)
+		return true;
+	if (++search->steps == search->limit)
+	{
+		search->tortoise = cur;
+		search->steps = 0;
+		search->limit *= 2;
+	}
+	return false;
+}
+
 /*
  * The chain of the row with root (blk, off).
  */
@@ -580,79 +649,45 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 	NvmVersion *v = cell_of(block, off);
 	uint64		link = nvm_load(&v->link);
 	uint64		hint = 0;
-	uint64		tortoise = root;
 	uint64		cur = root;
-	uint64		steps = 0;
-	uint64		limit = 1;
+	CycleSearch cycle = {root, 0, 1};
 
 	if (check->marks != 0 && NVM_REF_HI(link) == check->marks && NVM_REF_IS_VALID(link))
 		hint = NVM_REF_TID(link);
 
 	for (;;)
 	{
-		uint64		begin = nvm_load(&v->begin);
-		uint64		end = nvm_load(&v->end);
-		uint64		next = nvm_load(&v->next);
-		NvmVersion *w;
+		ChainStep	step;
 
+		step.v = v;
+		step.begin = nvm_load(&v->begin);
+		step.end = nvm_load(&v->end);
+		step.next = nvm_load(&v->next);
 		if (cur == hint)
 			hint = 0;
-		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-			!check_follows(check, begin, end))
+		if (!check_follows(check, &step))
 		{
-			if (nvm_begin_is_version(begin) && end == 0)
+			if (nvm_begin_is_version(step.begin) && step.end == 0)
 				check_unended(check, v, root, blk, off);
 			break;
 		}
 
-		cur = NVM_REF_TID(next);
+		cur = NVM_REF_TID(step.next);
 		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
 		{
 			check->ops->report(check, blk, off, "chain leads to (%u,%u), which does not exist",
 							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return;
 		}
-		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
-		if (nvm_begin_is_version(nvm_load(&w->begin)))
-		{
-			if (nvm_version_root(w) != root)
-				check->ops->report(check, blk, off, "chain leads to (%u,%u), which is of another row",
-								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end &&
-					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
-				check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
-								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
-			{
-				/*
-				 * a reader that comes along the chain does not verify that
-				 * block
-				 */
-				const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
-
-				if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
-					check->ops->report(check, blk, off, "version (%u,%u) of the row has a wrong %s",
-									   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), problem);
-			}
-		}
-		else if (nvm_load(&w->begin) == 0)
-			check_next_written(check, v, begin, end, next, blk, off);
-		if (nvm_version_root(w) != root)
+		v = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
+		check_next(check, &step, v, blk, off);
+		if (nvm_version_root(v) != root)
 			return;
-		v = w;
-
-		/* Brent's search for a cycle */
-		if (cur == tortoise)
+		if (cycle_closes(&cycle, cur))
 		{
 			check->ops->report(check, blk, off, "chain has a cycle through (%u,%u)",
 							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return;
-		}
-		if (++steps == limit)
-		{
-			tortoise = cur;
-			steps = 0;
-			limit *= 2;
 		}
 	}
 
