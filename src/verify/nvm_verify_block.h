@@ -13,6 +13,9 @@
 #define NVM_VERIFY_BLOCK_H
 
 #include "media/media_block.h"
+#include "media/media_pool.h"
+#include "media/media_slot.h"
+#include "media/media_word.h"
 
 /* ---- reading versions ---- */
 

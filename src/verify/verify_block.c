@@ -23,6 +23,7 @@
 #include "port/pg_crc32c.h"
 #include "verify/nvm_verify.h"
 #include "verify/nvm_verify_block.h"
+#include "verify/nvm_verify_chain.h"
 
 /* ---- reading ---- */
 
@@ -63,40 +64,6 @@ nvm_version_crc(const NvmVersion *v)
 	return crc;
 }
 
-static NvmVersion *
-cell_of(NvmBlock *block, uint32 cell)
-{
-	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
-}
-
-/*
- * Is (blk, off) a cell of an initialised block?
- */
-static bool
-is_place(NvmBlockCheck *check, uint32 blk, uint32 off)
-{
-	NvmBlock   *block;
-
-	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
-		return false;
-	block = check->ops->block(check, blk);
-	return block != NULL && block->magic == NVM_BLOCK_MAGIC;
-}
-
-/*
- * Is (blk, off) the first cell of an area of an initialised block?
- */
-static bool
-exists(NvmBlockCheck *check, uint32 blk, uint32 off)
-{
-	NvmBlock   *block;
-
-	if (!is_place(check, blk, off))
-		return false;
-	block = check->ops->block(check, blk);
-	return (nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
-}
-
 /*
  * The begin word of the area that starts at (blk, off).  0 if no area starts
  * there, or if it is free or retired.  The word is read before the bit, see
@@ -113,8 +80,8 @@ begin_at(NvmBlockCheck *check, uint32 blk, uint32 off)
 	block = check->ops->block(check, blk);
 	if (block == NULL || block->magic != NVM_BLOCK_MAGIC)
 		return 0;
-	begin = nvm_load(&cell_of(block, off)->begin);
-	if (nvm_begin_is(begin, NVM_STAMP_RETIRED) || !exists(check, blk, off))
+	begin = nvm_load(&nvm_cell_of(block, off)->begin);
+	if (nvm_begin_is(begin, NVM_STAMP_RETIRED) || !nvm_area_exists(check, blk, off))
 		return 0;
 	return begin;
 }
@@ -163,20 +130,6 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 		return false;
 	}
 	return true;
-}
-
-/*
- * What is wrong with the lengths, or the checksum, of what is or was a
- * version; NULL if nothing is.
- */
-static const char *
-frame_problem(const NvmVersion *v, uint32 off)
-{
-	if (NvmVersionCells(v) < 2 || off + NvmVersionCells(v) > NVM_CELLS ||
-		v->len < NVM_TUPLE_MIN ||
-		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
-		return "length";
-	return v->crc == nvm_version_crc(v) ? NULL : "checksum";
 }
 
 /*
@@ -283,7 +236,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 
 	for (cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
 	{
-		NvmVersion *v = cell_of(block, cell);
+		NvmVersion *v = nvm_cell_of(block, cell);
 
 		if (check_bit(block->starts, cell))
 		{
@@ -301,7 +254,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			 */
 			if (begin == 0 && check->ops->crashed(check, block->alloc_inc))
 				ncells = 1;
-			else if (begin == 0 && !sane && frame_problem(v, cell) == NULL)
+			else if (begin == 0 && !sane && nvm_frame_problem(v, cell) == NULL)
 				check->ops->report(check, blk, cell, "version has no begin stamp");
 			else if (ncells == 0 || cell + ncells > NVM_CELLS)
 				check->ops->report(check, blk, cell, "area of %u cells does not fit", ncells);
@@ -317,7 +270,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 }
 
 /* a chain that does not end within so many steps has a cycle, which
- * check_chain finds */
+ * nvm_verify_chain finds */
 #define REACH_STEPS			100000
 
 /*
@@ -336,9 +289,9 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
 
 		if (cur == NVM_REF_MAKE(blk, off, 0))
 			return true;
-		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
+		if (!nvm_area_exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
 			return false;
-		v = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
+		v = nvm_cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
 		begin = nvm_load(&v->begin);
 		next = nvm_load(&v->next);
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
@@ -358,9 +311,9 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
  * is said of a transaction that may be running or that aborted.  Others may be
  * pruning the row: three looks.
  */
-static void
-check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
-			  uint32 blk, uint32 off)
+void
+nvm_verify_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
+				   uint32 blk, uint32 off)
 {
 	uint64		limit;
 
@@ -374,21 +327,6 @@ check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
 	}
 	check->ops->report(check, blk, off, "its root (%u,%u) does not lead to it",
 					   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-}
-
-/*
- * Has a transaction that is over, and was not lost, ended a version?  Then
- * nobody looks for the version any more, and its root may be gone: a prune
- * that was cut short leaves it to VACUUM, and VACUUM may be cut short, too.
- */
-static bool
-ended_for_good(NvmBlockCheck *check, uint64 end)
-{
-	uint64		limit;
-
-	return end != 0 && !check->ops->in_gap(check, end) &&
-		check->ops->handed_out(check, NVM_STAMP_SLOT(end), &limit) &&
-		NVM_STAMP_COUNTER(end) < limit;
 }
 
 /*
@@ -428,7 +366,7 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	}
 	if ((v->flags & ~(NVM_VF_ROOT | NVM_VF_NOINDEX | NVM_VF_LARGE)) != 0)
 		check->ops->report(check, blk, off, "unknown flags %04x", v->flags);
-	problem = frame_problem(v, off);
+	problem = nvm_frame_problem(v, off);
 	if (problem != NULL)
 	{
 		if (problem[0] == 'l')
@@ -442,13 +380,13 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 		check->ops->report(check, blk, off, "version says that its root is (%u,%u)",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root &&
-			 !(ended_for_good(check, end) ?
-			   is_place(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)) :
-			   exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))))
+			 !(nvm_ended_for_good(check, end) ?
+			   nvm_is_place(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)) :
+			   nvm_area_exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))))
 		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root && end == 0)
-		check_reached(check, v, begin, root, blk, off);
+		nvm_verify_reached(check, v, begin, root, blk, off);
 	if (NVM_REF_IS_VALID(next) &&
 		end != 0 && !check->ops->in_gap(check, end) && nvm_load(&v->end) == end &&
 		check->ops->block(check, NVM_REF_BLOCK(next)) == NULL)
@@ -467,8 +405,8 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
  * there. What its link leads to may be another row's by now, with another
  * root.
  */
-static void
-check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
+void
+nvm_verify_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
 {
 	uint64		root = NVM_REF_MAKE(blk, off, 0);
 	uint64		mark = nvm_load(&v->begin);
@@ -481,13 +419,13 @@ check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
 		uint64		limit;
 
 		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-			!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
+			!nvm_area_exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
 			return;
-		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
+		w = nvm_cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
 		begin = nvm_load(&w->begin);
 		if (!nvm_begin_is_version(begin))
 			continue;
-		if (nvm_version_root(w) != root || frame_problem(w, NVM_REF_OFFSET(next)) != NULL)
+		if (nvm_version_root(w) != root || nvm_frame_problem(w, NVM_REF_OFFSET(next)) != NULL)
 			return;
 		if (nvm_load(&w->end) != 0)
 			continue;
@@ -515,9 +453,9 @@ check_unended(NvmBlockCheck *check, NvmVersion *v, uint64 root, uint32 blk, uint
 	NvmVersion *w;
 
 	if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-		!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
+		!nvm_area_exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
 		return;
-	w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
+	w = nvm_cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
 	begin = nvm_load(&w->begin);
 	if (nvm_begin_is_version(begin) && nvm_version_root(w) == root &&
 		!check->ops->in_gap(check, begin) &&
@@ -561,7 +499,7 @@ check_next_written(NvmBlockCheck *check, const ChainStep *step, uint32 blk, uint
 {
 	const NvmVersion *v = step->v;
 
-	if (!(nvm_begin_is_version(step->begin) ? ended_for_good(check, step->end) :
+	if (!(nvm_begin_is_version(step->begin) ? nvm_ended_for_good(check, step->end) :
 		  nvm_begin_is(step->begin, NVM_STAMP_STUB)))
 		return;
 	if (nvm_load(&v->begin) == step->begin && nvm_load(&v->end) == step->end &&
@@ -595,7 +533,7 @@ check_next(NvmBlockCheck *check, const ChainStep *step, const NvmVersion *w,
 	else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
 	{
 		/* a reader that comes along the chain does not verify that block */
-		const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
+		const char *problem = nvm_frame_problem(w, NVM_REF_OFFSET(cur));
 
 		if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
 			check->ops->report(check, blk, off, "version (%u,%u) of the row has a wrong %s",
@@ -642,11 +580,11 @@ cycle_closes(CycleSearch *search, uint64 cur)
 /*
  * The chain of the row with root (blk, off).
  */
-static void
-check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
+void
+nvm_verify_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 {
 	uint64		root = NVM_REF_MAKE(blk, off, 0);
-	NvmVersion *v = cell_of(block, off);
+	NvmVersion *v = nvm_cell_of(block, off);
 	uint64		link = nvm_load(&v->link);
 	uint64		hint = 0;
 	uint64		cur = root;
@@ -673,13 +611,13 @@ check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
 		}
 
 		cur = NVM_REF_TID(step.next);
-		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
+		if (!nvm_area_exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
 		{
 			check->ops->report(check, blk, off, "chain leads to (%u,%u), which does not exist",
 							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
 			return;
 		}
-		v = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
+		v = nvm_cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
 		check_next(check, &step, v, blk, off);
 		if (nvm_version_root(v) != root)
 			return;
@@ -708,7 +646,7 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
 		 cell = nvm_block_next_start(block, cell + 1))
 	{
-		NvmVersion *v = cell_of(block, cell);
+		NvmVersion *v = nvm_cell_of(block, cell);
 		uint64		begin = nvm_load(&v->begin);
 
 		if (begin == 0 || cell + NvmVersionCells(v) > NVM_CELLS)
@@ -722,9 +660,9 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 								   nvm_begin_is(begin, NVM_STAMP_DEAD) ? "dead" : "unlinked",
 								   (uint64) NVM_STAMP_COUNTER(begin));
 			if (nvm_begin_is(begin, NVM_STAMP_DEAD) || nvm_begin_is(begin, NVM_STAMP_RETIRED))
-				check_gone(check, v, blk, cell);
+				nvm_verify_gone(check, v, blk, cell);
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
-				check_chain(check, block, blk, cell);
+				nvm_verify_chain(check, block, blk, cell);
 			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&
 					 !nvm_begin_is(begin, NVM_STAMP_RETIRED))
 				check->ops->report(check, blk, cell, "unknown state %04x",
@@ -735,7 +673,7 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			continue;
 		check_version(check, v, begin, blk, cell);
 		if ((v->flags & NVM_VF_ROOT) != 0)
-			check_chain(check, block, blk, cell);
+			nvm_verify_chain(check, block, blk, cell);
 	}
 }
 
