@@ -106,17 +106,6 @@ typedef struct NvmSortContext
 	bool		desc;
 } NvmSortContext;
 
-#define COLUMN_DESC(index, col) \
-	(((index)->rd_indoption[col] & INDOPTION_DESC) != 0)
-#define COLUMN_NULLS_FIRST(index, col) \
-	(((index)->rd_indoption[col] & INDOPTION_NULLS_FIRST) != 0)
-
-static inline int
-flip(int cmp, bool desc)
-{
-	return desc ? -((cmp > 0) - (cmp < 0)) : cmp;
-}
-
 /*
  * Memory for up to nkeys conditions; what is looked up is kept in the current
  * context.
@@ -195,9 +184,9 @@ compare_values(NvmScanKeys *keys, int col, FmgrInfo *cmp, Datum a, Datum b)
 {
 	Relation	index = keys->low.index;
 
-	return flip(DatumGetInt32(FunctionCall2Coll(cmp, index->rd_indcollation[col],
-												a, b)),
-				COLUMN_DESC(index, col));
+	return nvm_order_flip(DatumGetInt32(FunctionCall2Coll(cmp, index->rd_indcollation[col],
+														  a, b)),
+						  NVM_COLUMN_DESC(index, col));
 }
 
 static int
@@ -205,16 +194,16 @@ element_cmp(const void *a, const void *b, void *arg)
 {
 	NvmSortContext *sort = (NvmSortContext *) arg;
 
-	return flip(DatumGetInt32(FunctionCall2Coll(sort->cmp, sort->collation,
-												*(const Datum *) a,
-												*(const Datum *) b)),
-				sort->desc);
+	return nvm_order_flip(DatumGetInt32(FunctionCall2Coll(sort->cmp, sort->collation,
+														  *(const Datum *) a,
+														  *(const Datum *) b)),
+						  sort->desc);
 }
 
 /* is value, compared by cmp, one of sorted elements? */
-static bool
-element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
-			   const Datum *elems, int nelems)
+bool
+nvm_element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
+				   const Datum *elems, int nelems)
 {
 	int			low = 0;
 	int			high = nelems;
@@ -222,9 +211,9 @@ element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
-		int			c = flip(DatumGetInt32(FunctionCall2Coll(cmp, collation,
-															 value, elems[mid])),
-							 desc);
+		int			c = nvm_order_flip(DatumGetInt32(FunctionCall2Coll(cmp, collation,
+																	   value, elems[mid])),
+									   desc);
 
 		if (c == 0)
 			return true;
@@ -302,7 +291,7 @@ read_array(NvmScanKeys *keys, int col, NvmScanCondition *cond)
 	{
 		sort.cmp = cmp;
 		sort.collation = index->rd_indcollation[col];
-		sort.desc = COLUMN_DESC(index, col);
+		sort.desc = NVM_COLUMN_DESC(index, col);
 		qsort_arg(cond->elems, cond->nelems, sizeof(Datum), element_cmp, &sort);
 		cond->nelems = qunique_arg(cond->elems, cond->nelems, sizeof(Datum),
 								   element_cmp, &sort);
@@ -353,7 +342,7 @@ read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
 		return false;
 
 	cond->kind = NVM_COND_OPERATOR;
-	cond->strategy = nvm_rowcompare_strategy(key, COLUMN_DESC(index, col));
+	cond->strategy = nvm_rowcompare_strategy(key, NVM_COLUMN_DESC(index, col));
 	if (cond->is_row && cond->strategy == BTLessStrategyNumber)
 		cond->strategy = BTLessEqualStrategyNumber;
 	else if (cond->is_row && cond->strategy == BTGreaterStrategyNumber)
@@ -381,7 +370,7 @@ add_test(NvmScanKeys *keys, int col, const NvmScanCondition *cond)
 	test->elems = cond->elems;
 	test->nelems = cond->nelems;
 	test->cmp = cond->is_sorted ? cond->cmp : NULL;
-	test->desc = COLUMN_DESC(keys->low.index, col);
+	test->desc = NVM_COLUMN_DESC(keys->low.index, col);
 }
 
 /*
@@ -406,9 +395,9 @@ value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
 		return true;
 	}
 	if (cond->is_array)
-		return element_search(cmp, index->rd_indcollation[col],
-							  COLUMN_DESC(index, col), value,
-							  cond->elems, cond->nelems);
+		return nvm_element_search(cmp, index->rd_indcollation[col],
+								  NVM_COLUMN_DESC(index, col), value,
+								  cond->elems, cond->nelems);
 	return strategy_holds(cond->strategy,
 						  compare_values(keys, col, cmp, value, cond->value));
 }
@@ -524,7 +513,7 @@ merge_bounds(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn 
 	}
 
 	/* every condition here keeps nulls out */
-	nulls = COLUMN_NULLS_FIRST(keys->low.index, given->col) ? &column->low : &column->high;
+	nulls = NVM_COLUMN_NULLS_FIRST(keys->low.index, given->col) ? &column->low : &column->high;
 	if (!nulls->given)
 	{
 		nulls->given = nulls->isnull = nulls->strict = true;
@@ -619,8 +608,8 @@ take_width(Oid type, uint8 fast, Datum *value)
 }
 
 /* the same of all elements of an array, or of none */
-static bool
-elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
+bool
+nvm_elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
 {
 	for (int i = 0; i < nelems; i++)
 	{
@@ -645,8 +634,8 @@ nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value
 	Datum		same = value;
 
 	part->isnull = isnull;
-	part->desc = COLUMN_DESC(index, col);
-	part->nulls_first = COLUMN_NULLS_FIRST(index, col);
+	part->desc = NVM_COLUMN_DESC(index, col);
+	part->nulls_first = NVM_COLUMN_NULLS_FIRST(index, col);
 	part->collation = index->rd_indcollation[col];
 	if (isnull || type == own || take_width(type, fast, &same))
 	{
@@ -680,7 +669,7 @@ add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
 	}
 
 	/* the elements become current one after another: all of one kind */
-	if (type != own && elements_take_width(type, fast, column->elems, column->nelems))
+	if (type != own && nvm_elements_take_width(type, fast, column->elems, column->nelems))
 		type = own;
 	nvm_scankeys_add_part(keys, &keys->low, type, column->elems[0], false);
 	nvm_scankeys_add_part(keys, &keys->high, type, column->elems[0], false);
@@ -855,8 +844,8 @@ test_value(const NvmScanTest *test, Datum value)
 		return DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
 											  value, test->value));
 	if (test->cmp != NULL)
-		return element_search(test->cmp, key->sk_collation, test->desc, value,
-							  test->elems, test->nelems);
+		return nvm_element_search(test->cmp, key->sk_collation, test->desc, value,
+								  test->elems, test->nelems);
 	for (int i = 0; i < test->nelems; i++)
 	{
 		if (DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,

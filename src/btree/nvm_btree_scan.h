@@ -19,6 +19,18 @@
 
 /* ---- conditions (btree_scankey.c) ---- */
 
+#define NVM_COLUMN_DESC(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_DESC) != 0)
+#define NVM_COLUMN_NULLS_FIRST(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_NULLS_FIRST) != 0)
+
+/* the result of a comparison, in the order of a column that may be descending */
+static inline int
+nvm_order_flip(int cmp, bool desc)
+{
+	return desc ? -((cmp > 0) - (cmp < 0)) : cmp;
+}
+
 /* a comparison function of an operator family, looked up once for a scan */
 typedef struct NvmScanProc
 {
@@ -95,6 +107,12 @@ extern FmgrInfo *nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid rig
 extern void nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type,
 								  Datum value, bool isnull);
 
+/*
+ * Bring the elements of an array, integers of that type, to the width of a
+ * column of kind `fast`.  False, and nothing done, if one does not fit.
+ */
+extern bool nvm_elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems);
+
 /* from scan->keyData; to be started */
 extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
 
@@ -105,6 +123,10 @@ extern bool nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir);
 /* elements that are current, one for each array; and back to them */
 extern void nvm_scankeys_save(const NvmScanKeys *keys, int *cur);
 extern void nvm_scankeys_restore(NvmScanKeys *keys, const int *cur);
+
+/* is value, compared by cmp, one of sorted elements? */
+extern bool nvm_element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
+							   const Datum *elems, int nelems);
 
 /* does an entry, a private copy of it, meet all tests? */
 extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup);
