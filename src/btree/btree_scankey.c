@@ -37,7 +37,6 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_scan.h"
-#include "catalog/pg_type.h"
 #include "lib/qunique.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
@@ -149,35 +148,6 @@ nvm_scankeys_end(NvmScanKeys *keys)
 	}
 }
 
-FmgrInfo *
-nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
-{
-	Relation	index = keys->low.index;
-	Oid			opfamily = index->rd_opfamily[col];
-	NvmScanProc *proc;
-	RegProcedure function;
-
-	if (left == right && left == index->rd_opcintype[col])
-		return index_getprocinfo(index, col + 1, BTORDER_PROC);
-
-	for (proc = keys->procs; proc != NULL; proc = proc->next)
-	{
-		if (proc->opfamily == opfamily && proc->left == left && proc->right == right)
-			return proc->exists ? &proc->cmp : NULL;
-	}
-	function = get_opfamily_proc(opfamily, left, right, BTORDER_PROC);
-	proc = MemoryContextAllocZero(keys->procs_context, sizeof(NvmScanProc));
-	proc->opfamily = opfamily;
-	proc->left = left;
-	proc->right = right;
-	proc->exists = RegProcedureIsValid(function);
-	if (proc->exists)
-		fmgr_info_cxt(function, &proc->cmp, keys->procs_context);
-	proc->next = keys->procs;
-	keys->procs = proc;
-	return proc->exists ? &proc->cmp : NULL;
-}
-
 /* a against b in the order of column col */
 static inline int
 compare_values(NvmScanKeys *keys, int col, FmgrInfo *cmp, Datum a, Datum b)
@@ -198,31 +168,6 @@ element_cmp(const void *a, const void *b, void *arg)
 														  *(const Datum *) a,
 														  *(const Datum *) b)),
 						  sort->desc);
-}
-
-/* is value, compared by cmp, one of sorted elements? */
-bool
-nvm_element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
-				   const Datum *elems, int nelems)
-{
-	int			low = 0;
-	int			high = nelems;
-
-	while (low < high)
-	{
-		int			mid = (low + high) / 2;
-		int			c = nvm_order_flip(DatumGetInt32(FunctionCall2Coll(cmp, collation,
-																	   value, elems[mid])),
-									   desc);
-
-		if (c == 0)
-			return true;
-		if (c < 0)
-			high = mid;
-		else
-			low = mid + 1;
-	}
-	return false;
 }
 
 static bool
@@ -567,90 +512,6 @@ merge_column(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn 
 		merge_bounds(keys, given, column);
 }
 
-/*
- * An integer of another width than the column's: what the family's comparison
- * of the two types says, the column's own says of the same number in the
- * column's width.  False if it does not fit.
- */
-static bool
-take_width(Oid type, uint8 fast, Datum *value)
-{
-	int64		number;
-
-	switch (type)
-	{
-		case INT2OID:
-			number = DatumGetInt16(*value);
-			break;
-		case INT4OID:
-			number = DatumGetInt32(*value);
-			break;
-		case INT8OID:
-			number = DatumGetInt64(*value);
-			break;
-		default:
-			return false;
-	}
-	switch (fast)
-	{
-		case NVM_FAST_INT2:
-			*value = Int16GetDatum((int16) number);
-			return number >= PG_INT16_MIN && number <= PG_INT16_MAX;
-		case NVM_FAST_INT4:
-			*value = Int32GetDatum((int32) number);
-			return number >= PG_INT32_MIN && number <= PG_INT32_MAX;
-		case NVM_FAST_INT8:
-			*value = Int64GetDatum(number);
-			return true;
-		default:
-			return false;
-	}
-}
-
-/* the same of all elements of an array, or of none */
-bool
-nvm_elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
-{
-	for (int i = 0; i < nelems; i++)
-	{
-		Datum		value = elems[i];
-
-		if (!take_width(type, fast, &value))
-			return false;
-	}
-	for (int i = 0; i < nelems; i++)
-		(void) take_width(type, fast, &elems[i]);
-	return true;
-}
-
-void
-nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
-{
-	Relation	index = key->index;
-	int			col = key->nparts++;
-	NvmIndexKeyPart *part = &key->part[col];
-	uint8		fast = nvm_index_cache(index)->fast[col];
-	Oid			own = index->rd_opcintype[col];
-	Datum		same = value;
-
-	part->isnull = isnull;
-	part->desc = NVM_COLUMN_DESC(index, col);
-	part->nulls_first = NVM_COLUMN_NULLS_FIRST(index, col);
-	part->collation = index->rd_indcollation[col];
-	if (isnull || type == own || take_width(type, fast, &same))
-	{
-		part->value = same;
-		part->fast = isnull ? NVM_FAST_NOT : fast;
-		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
-	}
-	else
-	{
-		part->value = value;
-		part->fast = NVM_FAST_NOT;
-		part->cmp = nvm_scankeys_proc(keys, col, own, type);
-	}
-}
-
 /* both bounds go on with the column's equality */
 static void
 add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
@@ -778,111 +639,4 @@ nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan)
 	if (seen < scan->numberOfKeys)
 		elog(ERROR, "scan key of nvm_btree index \"%s\" has an invalid column number",
 			 RelationGetRelationName(scan->indexRelation));
-}
-
-/* ---- arrays ---- */
-
-static inline void
-set_element(NvmScanKeys *keys, NvmScanArray *array, int cur)
-{
-	array->cur = cur;
-	keys->low.part[array->part].value = array->elems[cur];
-	keys->high.part[array->part].value = array->elems[cur];
-}
-
-void
-nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir)
-{
-	for (int i = 0; i < keys->narrays; i++)
-	{
-		NvmScanArray *array = &keys->arrays[i];
-
-		set_element(keys, array, ScanDirectionIsForward(dir) ? 0 : array->nelems - 1);
-	}
-}
-
-bool
-nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir)
-{
-	for (int i = keys->narrays - 1; i >= 0; i--)
-	{
-		NvmScanArray *array = &keys->arrays[i];
-		int			next = array->cur + (ScanDirectionIsForward(dir) ? 1 : -1);
-
-		if (next >= 0 && next < array->nelems)
-		{
-			set_element(keys, array, next);
-			return true;
-		}
-		set_element(keys, array, next < 0 ? array->nelems - 1 : 0);
-	}
-	return false;
-}
-
-void
-nvm_scankeys_save(const NvmScanKeys *keys, int *cur)
-{
-	for (int i = 0; i < keys->narrays; i++)
-		cur[i] = keys->arrays[i].cur;
-}
-
-void
-nvm_scankeys_restore(NvmScanKeys *keys, const int *cur)
-{
-	for (int i = 0; i < keys->narrays; i++)
-		set_element(keys, &keys->arrays[i], cur[i]);
-}
-
-/* ---- tests ---- */
-
-static bool
-test_value(const NvmScanTest *test, Datum value)
-{
-	ScanKey		key = test->key;
-
-	if (!test->is_array)
-		return DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
-											  value, test->value));
-	if (test->cmp != NULL)
-		return nvm_element_search(test->cmp, key->sk_collation, test->desc, value,
-								  test->elems, test->nelems);
-	for (int i = 0; i < test->nelems; i++)
-	{
-		if (DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
-										   value, test->elems[i])))
-			return true;
-	}
-	return false;
-}
-
-bool
-nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup)
-{
-	TupleDesc	desc = RelationGetDescr(index);
-
-	for (int i = 0; i < keys->ntests; i++)
-	{
-		NvmScanTest *test = &keys->tests[i];
-		bool		isnull;
-		Datum		value;
-
-		if (test->is_row)
-		{
-			if (!nvm_rowcompare_test(test->key, index, itup))
-				return false;
-			continue;
-		}
-		value = index_getattr(itup, test->key->sk_attno, desc, &isnull);
-
-		if (test->key->sk_flags & SK_SEARCHNULL)
-		{
-			if (!isnull)
-				return false;
-		}
-		else if (isnull)
-			return false;
-		else if (!(test->key->sk_flags & SK_SEARCHNOTNULL) && !test_value(test, value))
-			return false;
-	}
-	return true;
 }

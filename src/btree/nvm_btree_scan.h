@@ -95,6 +95,11 @@ typedef struct NvmScanKeys
 extern void nvm_scankeys_init(NvmScanKeys *keys, IndexScanDesc scan, int nkeys);
 extern void nvm_scankeys_end(NvmScanKeys *keys);
 
+/* from scan->keyData; to be started */
+extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
+
+/* ---- parts of bounds (btree_scanpart.c) ---- */
+
 /*
  * The family's comparison of two types for column col (from 0), or NULL.
  */
@@ -113,8 +118,7 @@ extern void nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type,
  */
 extern bool nvm_elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems);
 
-/* from scan->keyData; to be started */
-extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
+/* ---- combinations of elements, tests of entries (btree_scantest.c) ---- */
 
 /* the first combination in a direction; the next one, false if there is none */
 extern void nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir);
