@@ -3,15 +3,16 @@
  * btree_check.c
  *	  nvm.check() of an index: is the tree one, and does it lead to the rows?
  *
- * Each level is walked by its right links, from the root's down; beside it the
- * level above, whose downlinks must lead to these very pages in this order, with
- * the high key of the page before as their key.  A page without a downlink is
- * right only behind an INCOMPLETE one.  Every page is met once, and what is
- * not met must not claim to be part of the tree.
+ * Each level is walked by its right links, from the root's down.  The level
+ * above is walked beside it: its downlinks must lead to these very pages in
+ * this order.  The key of a downlink must be the high key of the page before.
+ * A page without a downlink is right only behind an INCOMPLETE one.  Every
+ * page is met once, and a block that is not met must not claim to be part of
+ * the tree.
  *
  * The first pass holds nobody up.  If anything looks wrong, a page may merely
- * have been split while we looked; so there is another one with the index
- * locked against changes, and what that finds counts.
+ * have been split while we looked.  So there is a second pass with the index
+ * locked against changes, and its findings count.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -372,8 +373,8 @@ check_pass(IndexCheck *check)
 
 /*
  * For the second pass: keep everybody from changing the index.  A backend that
- * rebuilds it concurrently has locked it, and is going to wait for our
- * snapshot, so we do not wait for that backend.
+ * rebuilds the index concurrently has locked it, and is going to wait for our
+ * snapshot.  So we do not wait for that backend.
  */
 static void
 lock_against_changes(Relation index)

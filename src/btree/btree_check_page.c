@@ -3,10 +3,10 @@
  * btree_check_page.c
  *	  nvm.check() of an index: one page.
  *
- * First the bytes, as they lie in the pool, in a private copy: everything that
+ * First the bytes, in a private copy of what lies in the pool: everything that
  * others take for granted when they read entries.  Then the entries: their
- * kinds, that they are in order, each TID once, and strictly between the page's
- * low key and its high key.
+ * kinds and their order, whether each TID is there once, and whether they lie
+ * strictly between the page's low key and its high key.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

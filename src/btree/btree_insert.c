@@ -4,8 +4,8 @@
  *	  Insertion of an entry, and the check that its key is unique.
  *
  * The plan is made without any lock: which leaf, which place, and in a unique
- * index that nobody else has the key.  Then the leaf is locked from the
- * version that the plan was made on; if that has changed, everything begins
+ * index that nobody else has the key.  Then the leaf is locked at the version
+ * on which the plan was made.  If the version has changed, everything begins
  * anew.  README.md, "Insertion", says why this keeps keys unique.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -348,8 +348,8 @@ find_place(Insertion *ins)
 }
 
 /*
- * Is this entry of a page, which may be changing, anything else than one TID, or
- * a list of TIDs that are all lower?
+ * Is this entry of a page anything else than one TID, or a list of TIDs that
+ * are all lower?  The page may be changing.
  */
 static bool
 may_hold(const NvmIndexView *view, int pos, ItemPointer tid)
@@ -372,7 +372,8 @@ may_hold(const NvmIndexView *view, int pos, ItemPointer tid)
 
 /*
  * Is the entry at the place, or in a posting list before it, ours already?  -1
- * if the page has changed; if it is not there, the page may have, too.
+ * if the page has changed.  Where the answer is no, the page may have changed,
+ * too.
  */
 static int
 is_there(Insertion *ins)

@@ -85,8 +85,8 @@ persistence_of(const NvmIndexMeta *meta)
 }
 
 /*
- * Flags of the meta page of a storage that a start has emptied: it stays of
- * the kind that it was made as, whatever becomes of the option.
+ * Flags of the meta page of a storage that a start has emptied.  The storage
+ * keeps the kind as which it was made, whatever becomes of the option.
  */
 static uint32
 meta_flags_for(Relation index, uint32 dir)

@@ -1,16 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * btree_relax.c
- *	  Bulk loads: an index that is split again and again is relaxed: no
- *	  process sees to it that what it stores there is durable, until the load
- *	  is over.
+ *	  Bulk loads: an index that is split again and again is relaxed.  Until
+ *	  the load is over, no process sees to it that what it stores there is
+ *	  durable.
  *
  * A split has to wait for six fences, which is nothing in persistent memory,
- * and six syncs where the pool lies on a disk.  A relaxed index needs none: the
- * directory says of it, durably and beforehand, that the next start is to empty
- * it, and it is rebuilt from its table, as with persistence = none.  When the
- * transaction is over that has relaxed it, the rebuilder makes all of it durable
- * at once, and takes that back.  README.md, "Relaxed", has the protocol.
+ * and six syncs where the pool lies on a disk.  A relaxed index needs none.
+ * The directory says of it, durably and beforehand, that the next start is to
+ * empty it.  Then it is rebuilt from its table, as with persistence = none.
+ * When the transaction that has relaxed it is over, the rebuilder makes all of
+ * the index durable at once, and takes back what the directory says.
+ * README.md, "Relaxed", has the protocol.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -31,8 +32,9 @@
 #include "wbl/nvm_wbl.h"
 
 /*
- * A transaction relaxes an index when it has split it so often, and at least one
- * in so many of its pages: to rebuild it costs then about what was loaded.
+ * A transaction relaxes an index when it has split it so often, and has split
+ * at least one in so many of its pages.  Then the index costs about as much to
+ * rebuild as was loaded.
  */
 #define RELAX_SPLITS		4
 #define RELAX_SHARE			16

@@ -3,20 +3,19 @@
  * btree_scan.c
  *	  Index scans: plain, index-only and bitmap, in both directions.
  *
- * A scan takes from a leaf, all at once, what matches, and returns it row by
- * row with nothing held on the leaf.  What a leaf was when it was read is
- * validated by its version; what comes to it later is younger than the
- * snapshot.
+ * A scan takes what matches from a leaf, all at once, and returns it row by
+ * row with nothing held on the leaf.  The leaf's version validates what was
+ * read.  An entry that comes to the leaf later is younger than the snapshot.
  *
  * From a leaf to the next: entries move only to the right, to a new page that
- * a split puts between a page and its right sibling, and only empty pages are
- * deleted.  So going right one follows right links, also those of a deleted
- * page.  Going left one wants the page whose right link leads to where one
- * comes from: it is looked for from the left link to the right.  A page that
- * was deleted while one stood on it has left its range to its right sibling,
- * which takes its place.
+ * a split puts between a page and its right sibling.  Only empty pages are
+ * deleted.  So a scan to the right follows right links, also those of a
+ * deleted page.  A scan to the left wants the page whose right link leads to
+ * where the scan comes from.  It looks for that page from the left link to the
+ * right.  A page may be deleted while a scan stands on it: its right sibling
+ * has its range then, and takes its place.
  *
- * A block that one may be on the way to is not reused, since that waits until
+ * A block to which a scan may be on the way is not reused: reuse waits until
  * no snapshot is as old as the deletion.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -479,8 +478,8 @@ remember_killed(NvmScan *so)
 /*
  * Have the processor fetch the row that comes so many items later, and at the
  * first item of a leaf those until then.  The order of an index is seldom that
- * of the table, so each row is a cache miss; also in an index-only scan, but
- * for rows that it need not look at.
+ * of the table, so each row is a cache miss.  In an index-only scan, too, but
+ * for rows at which it need not look.
  */
 static void
 bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)

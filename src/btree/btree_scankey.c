@@ -4,8 +4,8 @@
  *	  From the conditions of an index scan to a stretch of the index.
  *
  * The executor hands over conditions "column operator constant", IS [NOT]
- * NULL, and "column operator ANY (array)", which all must hold.  What is made
- * of them:
+ * NULL, and "column operator ANY (array)".  All of them must hold.  They
+ * become this:
  *
  *	1. Leading columns with an equality (one value, one of several, or NULL)
  *	   are parts of both bounds.  Of several values one is current at a time.
@@ -18,14 +18,14 @@
  * is a test besides.  Where it makes a bound, that goes on with the row's next
  * columns (btree_rowcompare.c).
  *
- * What follows from the bounds is not tested again.  Conditions of one column
- * are held against each other if the operator family can compare their
- * constants: the looser ones are dropped, and contradictions end the scan
- * before it begins.
+ * A condition that follows from the bounds is not tested again.  Conditions of
+ * one column are held against each other if the operator family can compare
+ * their constants.  Then the looser ones are dropped, and contradictions end
+ * the scan before it begins.
  *
  * An array behind the column of step 2 is a test, so that entries come in the
- * order of the index whatever the conditions: that is what the planner counts
- * on since PostgreSQL 17.
+ * order of the index whatever the conditions.  The planner counts on that
+ * since PostgreSQL 17.
  *
  * "Order of the index" is that of the column's DESC; low and high, < and >
  * mean that below, unless they say otherwise.

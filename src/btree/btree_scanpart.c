@@ -48,9 +48,9 @@ nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
 }
 
 /*
- * An integer of another width than the column's: what the family's comparison
- * of the two types says, the column's own says of the same number in the
- * column's width.  False if it does not fit.
+ * Bring an integer of another width to the column's.  The column's own
+ * comparison says of that number what the family's comparison of the two types
+ * says.  False if it does not fit.
  */
 static bool
 take_width(Oid type, uint8 fast, Datum *value)

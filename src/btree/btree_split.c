@@ -5,9 +5,9 @@
  *
  * README.md, "Split", has the protocol and what a crash leaves.  Between the
  * two steps of a split, the page and its downlink, the left page says
- * INCOMPLETE.  An insertion that meets that takes the second step first, so no
- * page with that flag is ever split, and predicate locks are where they belong
- * before anything is inserted into the right page.
+ * INCOMPLETE.  An insertion that meets the flag takes the second step first.
+ * So no page with the flag is ever split, and predicate locks are where they
+ * belong before anything is inserted into the right page.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -80,8 +80,9 @@ columns_needed(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
 }
 
 /*
- * See nvm_btree.h.  The pivot is >= lastleft and < firstright: firstright's
- * columns as far as they are needed, then, if all are, lastleft's highest TID.
+ * See nvm_btree.h.  The pivot is >= lastleft and < firstright.  It has
+ * firstright's columns as far as they are needed.  If all of them are,
+ * lastleft's highest TID follows.
  */
 IndexTuple
 nvm_index_truncate(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
@@ -228,8 +229,9 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 
 /*
  * Lock the left page of a split, if the second step is still to be taken.  As
- * long as INCOMPLETE stands it is, and the right page is the one of that split:
- * neither page is split or deleted meanwhile.
+ * long as INCOMPLETE stands, it is, and the right page is the one of that
+ * split: neither page is split or deleted meanwhile.  Returns with the lock
+ * held if true, without it if false.
  */
 static bool
 lock_incomplete(const SplitGuard *guard)
@@ -281,7 +283,7 @@ typedef enum DownlinkState
 /*
  * Insert a downlink by a split of its page, on which there is no room.  A
  * split that makes room first would not do: where the keys are of the largest
- * size a page has two children, and one each after it.
+ * size, a page has two children, and one after such a split.
  *
  * False, and nothing done, if the page has not this version any more, or the
  * split of the guard is complete.
@@ -385,10 +387,10 @@ place_downlink(Relation index, NvmIndexCache *cache, const Downlink *downlink)
 }
 
 /*
- * See to it that the level above has a downlink to `child`, whose left sibling
- * is `left` and has this high key, and durably.  False if there is no such
- * level, or the split is complete by now, which means that the caller's copy is
- * out of date: the right page may even have been deleted since.
+ * See to it that the level above has a durable downlink to `child`, whose left
+ * sibling is `left` and has this high key.  False if there is no such level,
+ * or if the split is complete by now.  Then the caller's copy is out of date:
+ * the right page may even have been deleted since.
  */
 static bool
 insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
@@ -556,8 +558,8 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split, in
 
 /*
  * Make the split that was planned.  False, and nothing done, if the page has
- * changed since, or what it is for is no longer wanted, or the index is no longer
- * relaxed.
+ * changed since, if the split that the guard names is complete, or if the
+ * index is no longer relaxed.
  */
 static bool
 apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,

@@ -90,7 +90,7 @@ extern void nvm_index_rebuild(Relation index);
 extern void nvm_index_wait_slow(Relation index);
 
 /*
- * For VACUUM, which needs no whole index but one into which no process enters
+ * For VACUUM.  It needs no whole index, but one into which no process enters
  * what it has read in the table before.  True: the index is absent, and nobody
  * begins to build it before release.  False: it is whole.
  */

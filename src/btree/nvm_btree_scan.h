@@ -73,7 +73,7 @@ typedef struct NvmScanArray
 /*
  * Entries that match lie between low and high, in the order of the index; a
  * bound without parts is none.  With arrays there is such a stretch for each
- * combination of their elements, the last array turning fastest, and the
+ * combination of their elements.  The last array turns fastest, and the
  * stretches follow each other in the order of the index.
  */
 typedef struct NvmScanKeys
@@ -141,7 +141,7 @@ extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup
 extern StrategyNumber nvm_rowcompare_strategy(ScanKey key, bool desc);
 
 /*
- * A bound ends with what a row comparison says of its first column: let it go
+ * A bound ends with what a row comparison says of its first column.  Let it go
  * on with the columns that follow both in the row and in the index.
  */
 extern void nvm_rowcompare_extend(NvmScanKeys *keys, NvmIndexKey *key, bool is_low,
