@@ -65,8 +65,9 @@ nvm_frame_problem(const NvmVersion *v, uint32 off)
 
 /*
  * Has a transaction that is over, and was not lost, ended a version?  Then
- * nobody looks for the version any more, and its root may be gone: a prune
- * that was cut short leaves it to VACUUM, and VACUUM may be cut short, too.
+ * nobody looks for the version any more, and its root may be gone.  A prune
+ * that was cut short leaves the version to VACUUM, and VACUUM may be cut
+ * short, too.
  */
 static inline bool
 nvm_ended_for_good(NvmBlockCheck *check, uint64 end)

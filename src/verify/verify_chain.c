@@ -81,9 +81,9 @@ is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
 
 /*
  * A version that has not ended is the newest of its row, and its root leads to
- * it; otherwise a search that comes from an index would not find it.  Nothing
+ * it.  Otherwise a search that comes from an index would not find it.  Nothing
  * is said of a transaction that may be running or that aborted.  Others may be
- * pruning the row: three looks.
+ * pruning the row, so there are three looks.
  */
 void
 nvm_verify_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
