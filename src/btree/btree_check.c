@@ -250,7 +250,7 @@ check_place(IndexCheck *check, CheckLevel *walk, NvmIndexCopy *copy)
 	else if (!leftmost && !walk->incomplete)
 		nvm_index_check_report(check, copy->blkno, 0, "page beside the root");
 
-	/* a root that was split is one no more, once there is a new one */
+	/* a root that was split loses the flag when there is a new root */
 	if (((copy->flags & NVM_INDEX_ROOT) != 0) != (walk->is_root && leftmost) &&
 		(copy->flags & NVM_INDEX_INCOMPLETE) == 0)
 		nvm_index_check_report(check, copy->blkno, 0,

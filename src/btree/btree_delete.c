@@ -31,7 +31,7 @@
 
 /* levels that go at once: what a set of changes has room for */
 #define DELETE_LEVELS	3
-/* how often to start again because somebody was faster */
+/* how often to start again because another process was faster */
 #define DELETE_TRIES	10
 /* pages that may be passed on the way to a parent */
 #define DELETE_PASS		4

@@ -49,7 +49,7 @@ typedef struct Insertion
 	uint64		version;
 	int			pos;
 	int			nitems;			/* of the page, by find_place */
-	bool		set;			/* somebody may have made the entry already */
+	bool		set;			/* another process may have made the entry */
 } Insertion;
 
 typedef enum CheckResult
@@ -89,7 +89,7 @@ report_duplicate(Insertion *ins)
 	bool		isnull[INDEX_MAX_KEYS];
 	char	   *key_desc;
 
-	/* the insertion would have conflicted with who looked for the key */
+	/* the insertion would have conflicted with one that looked for the key */
 	CheckForSerializableConflictIn(ins->index, NULL, ins->first);
 
 	index_deform_tuple(ins->itup, RelationGetDescr(ins->index), values, isnull);
@@ -592,7 +592,7 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	itup->t_tid = *tid;
 	begin_insertion(&ins, index, heap, itup, check);
 
-	/* if a restart has emptied it, somebody may be entering our row as well */
+	/* if a restart has emptied it, a builder may be entering our row as well */
 	ins.set = nvm_index_is_set(&ins.cache);
 	do_insertion(&ins, unchanged);
 	pfree(itup);

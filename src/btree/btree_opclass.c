@@ -312,7 +312,7 @@ nvm_btree_opclass_name(Oid image)
 }
 
 /*
- * A class of nvm_btree that somebody made by hand stands for btree's of its
+ * A class of nvm_btree that a user made by hand stands for btree's of its
  * name and schema.
  */
 Oid

@@ -27,7 +27,7 @@
 typedef enum NvmParallelState
 {
 	NVM_PARALLEL_START,			/* the combination's first leaf is to be found */
-	NVM_PARALLEL_BUSY,			/* somebody reads a leaf */
+	NVM_PARALLEL_BUSY,			/* another process reads a leaf */
 	NVM_PARALLEL_IDLE,			/* place is valid */
 	NVM_PARALLEL_DONE			/* the combination has no more leaves */
 } NvmParallelState;

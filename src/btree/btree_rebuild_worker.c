@@ -319,7 +319,7 @@ nvm_rebuilder_main(Datum main_arg)
 	NvmIndexes->rebuilder = NULL;
 	pg_memory_barrier();
 	while (nvm_index_end_relaxed(true) && tries++ == 0)
-		 /* somebody may have been about to relax one */ ;
+		 /* a backend may have been about to relax one */ ;
 	nvm_worker_end();
 }
 
@@ -374,8 +374,8 @@ open_index_of(uint32 dir, Relation *heap, bool *locked)
 }
 
 /*
- * Rebuild the index of one storage, in a transaction.  Nothing is done if
- * somebody else is at it; false if that is because it is locked.
+ * Rebuild the index of one storage, in a transaction.  Nothing is done if the
+ * index is locked (false), or if another process is at it (true).
  */
 static bool
 rebuild_storage(uint32 dir)

@@ -136,8 +136,8 @@ nvm_index_relax_by_split(NvmIndexCache *cache)
 /* ---- the rebuilder makes it durable ---- */
 
 /*
- * Is the transaction still there that has relaxed the index?  Without a lock: who
- * is not seen relaxes it once more.
+ * Is the transaction that has relaxed the index still there?  We look without a
+ * lock: a transaction that is not seen relaxes the index once more.
  */
 static bool
 relaxer_is_there(NvmRelState *state)
@@ -246,7 +246,7 @@ end_relaxed(uint32 dir, uint64 creation)
 	if (!hold_storage(dir, creation))
 		return true;
 	LWLockAcquire(nvm_rel_extend_lock(state), LW_EXCLUSIVE);
-	/* somebody may have relaxed it again */
+	/* a transaction may have relaxed it again */
 	if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0)
 	{
 		nvm_dir_set_relaxed(dir, false);

@@ -9,8 +9,8 @@
  *
  *	1. Leading columns with an equality (one value, one of several, or NULL)
  *	   are parts of both bounds.  Of several values one is current at a time.
- *	2. The first column without one ends that; what there is of <, <=, >=, >
- *	   and IS NOT NULL on it becomes a lower and an upper bound.
+ *	2. The first column without one ends that.  Conditions <, <=, >=, > and IS
+ *	   NOT NULL on this column become a lower and an upper bound.
  *	3. Everything else is tested entry by entry.  A bound that includes its
  *	   value goes on with the next column's, for what it is worth.
  *

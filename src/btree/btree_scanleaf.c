@@ -336,8 +336,7 @@ nvm_leaf_reader_in_place(NvmLeafReader *reader, NvmRelState *state, uint32 blkno
 }
 
 /*
- * Tell the page of the entries whose rows, all of them, were found dead to
- * everybody.
+ * Mark those entries of the page of which all rows were found dead to everybody.
  */
 void
 nvm_leaf_kill(IndexScanDesc scan, NvmScanLeaf *leaf)

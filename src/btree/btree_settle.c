@@ -167,7 +167,7 @@ flush_entries(UnsettledPage *noted)
 }
 
 /*
- * The entries are durable: say so, unless somebody has.
+ * The entries are durable: say so, unless another process has.
  */
 static void
 store_settled(UnsettledPage *noted)

@@ -184,7 +184,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 	dir = nvm_dir_lookup(&key);
 	if (dir != 0 && is_truncated_in_place(dir, meta_flags))
 	{
-		/* before its blocks are somebody else's */
+		/* before its blocks belong to another storage */
 		if (nvm_xact_is_writer())
 			(void) nvm_index_settle();
 		nvm_storage_empty(dir); /* needs no stamp: ON COMMIT has none to give */

@@ -143,8 +143,8 @@ vacuum_rewrite(IndexVacuum *vac)
 
 /*
  * Finish a split that a crash or an error has left incomplete: until it is done
- * neither page can go.  Where there is no block to be had for that, somebody else
- * will, later: VACUUM is what makes room.
+ * neither page can go.  If there is no free block for that, another process
+ * will finish it later, since VACUUM makes room.
  */
 static void
 vacuum_finish_split(IndexVacuum *vac, uint32 blkno)
@@ -204,7 +204,7 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 
 		/*
 		 * We take entries away: there is room if nobody has put some in.  The
-		 * version may be the same if somebody had the lock for a hint.
+		 * version may be the same if a process had the lock for a hint.
 		 */
 		if (version != vac->copy->version)
 			tries = 0;

@@ -282,7 +282,7 @@ extern int	nvm_leaf_locate(const NvmIndexCopy *copy, const NvmIndexKey *key);
 extern bool nvm_leaf_read(IndexScanDesc scan, NvmLeafReader *reader, int pos,
 						  bool at_start, ScanDirection dir);
 
-/* tell the page of the entries whose rows, all of them, were dead to everybody */
+/* mark those entries of the page of which all rows were dead to everybody */
 extern void nvm_leaf_kill(IndexScanDesc scan, NvmScanLeaf *leaf);
 
 /* an empty leaf may go: lock its right sibling, too; false if it has changed */
