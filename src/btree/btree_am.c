@@ -79,9 +79,9 @@ nvm_btree_canreturn(Relation index, int attno)
 }
 
 /*
- * What asks for nothing but the catalogs is btree's, since our operator
- * families have the same contents: amvalidate, amproperty, and the names of
- * the phases of a build.
+ * amvalidate, amproperty and the names of the phases of a build are btree's.
+ * They ask for nothing but the catalogs, and there our operator families have
+ * the same contents.
  */
 Datum
 nvm_btree_handler(PG_FUNCTION_ARGS)

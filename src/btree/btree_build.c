@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * btree_build.c
- *	  CREATE INDEX and REINDEX: the table is scanned, by several processes if
- *	  that pays, the entries are sorted and given to the bulk load.
+ *	  CREATE INDEX and REINDEX: scan the table, by several processes if that
+ *	  pays, sort the entries, and give them to the bulk load.
  *
  * The sort is PostgreSQL's for btree indexes, which also finds duplicates in
- * unique ones.  Rows that are dead to the newest snapshots, but must be in the
- * index all the same, are no duplicates of anything: they are sorted apart,
- * and merged while loading.
+ * unique ones.  A row that is dead to the newest snapshots may have to be in
+ * the index all the same, but it is no duplicate of anything.  Such rows are
+ * sorted apart, and merged while loading.
  *
  * Each participant of a parallel build sorts what it gets of the shared scan;
  * the leader merges.  Workers write no data of ours, so they need no stamp.
@@ -106,9 +106,9 @@ typedef struct Build
 PGDLLEXPORT void nvm_btree_build_worker(dsm_segment *seg, shm_toc *toc);
 
 /*
- * Before 18 PostgreSQL's sort insists that an index is of access method
- * btree.  It looks at the index's columns, operator families, support functions
- * and name, which ours has, too; so it gets a copy that says so.
+ * Before 18 PostgreSQL's sort insists that an index is of access method btree.
+ * It looks at the index's columns, operator families, support functions and
+ * name, and ours has all of them, too.  So it gets a copy that says btree.
  */
 Relation
 nvm_index_sort_relation(Relation index)
@@ -590,8 +590,8 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 
 /*
  * ambuildempty: what an UNLOGGED index is after a crash.  PostgreSQL has made
- * an init fork, which is as empty as the main fork; the storage is emptied by
- * the pool, and has its meta page anew when it is next used.
+ * an init fork, which is as empty as the main fork.  The pool empties the
+ * storage, and the process that next uses it makes its meta page anew.
  */
 void
 nvm_btree_buildempty(Relation index)

@@ -4,7 +4,7 @@
  *	  Change several places of an index, all or nothing.
  *
  * A change of structure is written down in a redo lane of the pool before it
- * is made (pool/README.md, "Redo lanes"); pages that do not outlive a restart
+ * is made (pool/README.md, "Redo lanes").  Pages that do not outlive a restart
  * are simply changed.  The caller has locked the pages.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -34,10 +34,11 @@ nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 leve
 }
 
 /*
- * What begins while the index is relaxed may not be made when it no longer is.
- * A process that makes it durable again first says so, and then waits for the
- * lock of each page (btree_relax.c): if the index is still relaxed, with all
- * pages locked, that process comes later and finds what is stored.
+ * A change that begins while the index is relaxed may not be made when the
+ * index no longer is.  A process that makes the index durable again first says
+ * so, and then waits for the lock of each page (btree_relax.c).  So if the
+ * index is still relaxed once all pages are locked, that process comes later
+ * and finds what is stored.
  */
 bool
 nvm_index_change_stands(const NvmIndexChange *change)
@@ -60,8 +61,8 @@ nvm_index_change_add(NvmIndexChange *change, void *place, const void *data, Size
 }
 
 /*
- * The contents of a page, as nvm_index_form made them: all but its identity,
- * which stays, and the lock word, and what lies between words and entries.
+ * The contents of a page, as nvm_index_form made them, without the lock word
+ * and what lies between words and entries.  The identity of the page stays.
  */
 void
 nvm_index_change_page(NvmIndexChange *change, NvmIndexPage *page, char *image)

@@ -3,15 +3,16 @@
  * btree_check.c
  *	  nvm.check() of an index: is the tree one, and does it lead to the rows?
  *
- * Each level is walked by its right links, from the root's down; beside it the
- * level above, whose downlinks must lead to these very pages in this order, with
- * the high key of the page before as their key.  A page without a downlink is
- * right only behind an INCOMPLETE one.  Every page is met once, and what is
- * not met must not claim to be part of the tree.
+ * Each level is walked by its right links, from the root's down.  The level
+ * above is walked beside it: its downlinks must lead to these very pages in
+ * this order.  The key of a downlink must be the high key of the page before.
+ * A page without a downlink is right only behind an INCOMPLETE one.  Every
+ * page is met once, and a block that is not met must not claim to be part of
+ * the tree.
  *
  * The first pass holds nobody up.  If anything looks wrong, a page may merely
- * have been split while we looked; so there is another one with the index
- * locked against changes, and what that finds counts.
+ * have been split while we looked.  So there is a second pass with the index
+ * locked against changes, and its findings count.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -195,6 +196,68 @@ check_downlink(IndexCheck *check, CheckCursor *cursor, NvmIndexCopy *copy,
 
 /* ---- a level ---- */
 
+/* a level that is being walked by its right links */
+typedef struct CheckLevel
+{
+	uint32		level;
+	bool		is_root;		/* nothing is above */
+	CheckCursor above;			/* unless is_root */
+	/* of the page before; the leftmost page has none */
+	uint32		left;
+	IndexTuple	low;			/* its high key: strict lower bound */
+	bool		incomplete;		/* its flag */
+} CheckLevel;
+
+/*
+ * Copy the next page of a level, which must not have been met before.  NULL,
+ * and reported, if that cannot be.
+ */
+static NvmIndexCopy *
+check_take(IndexCheck *check, uint32 blkno)
+{
+	NvmIndexCopy *copy = NULL;
+
+	if (blkno < check->nblocks && (check->seen[blkno / 8] & (1 << (blkno % 8))) != 0)
+		nvm_index_check_report(check, blkno, 0, "page is reached twice");
+	else
+	{
+		if (blkno < check->nblocks)
+			check->seen[blkno / 8] |= 1 << (blkno % 8);
+		copy = check_copy(check, blkno);
+	}
+	if (copy == NULL)
+		check->broken = true;
+	return copy;
+}
+
+/*
+ * Is a page where its neighbours, the level above and its own flags say?
+ */
+static void
+check_place(IndexCheck *check, CheckLevel *walk, NvmIndexCopy *copy)
+{
+	bool		leftmost = walk->left == NVM_INDEX_NONE;
+	NvmIndexPage links;
+
+	memset(&links, 0, sizeof(links));
+	links.level = copy->level;
+	links.left = copy->left;
+	links.right = copy->right;
+	links.flags = copy->flags;
+	nvm_verify_index_links(&check->verify, &links, copy->blkno, walk->level, walk->left);
+	if (!walk->is_root)
+		check_downlink(check, &walk->above, copy, walk->low, walk->incomplete);
+	else if (!leftmost && !walk->incomplete)
+		nvm_index_check_report(check, copy->blkno, 0, "page beside the root");
+
+	/* a root that was split loses the flag when there is a new root */
+	if (((copy->flags & NVM_INDEX_ROOT) != 0) != (walk->is_root && leftmost) &&
+		(copy->flags & NVM_INDEX_INCOMPLETE) == 0)
+		nvm_index_check_report(check, copy->blkno, 0,
+							   walk->is_root ? "root is not marked as such" :
+							   "page is marked as the root");
+}
+
 /*
  * Walk a level from its first page, beside the one above, whose first page is
  * `parent` (NVM_INDEX_NONE above the root's).  Returns the first page of the
@@ -203,72 +266,40 @@ check_downlink(IndexCheck *check, CheckCursor *cursor, NvmIndexCopy *copy,
 static uint32
 check_level(IndexCheck *check, uint32 level, uint32 blkno, uint32 parent)
 {
-	CheckCursor cursor = {NULL, 0, NULL};
-	IndexTuple	low = NULL;		/* high key of the page before: strict lower
-								 * bound */
-	uint32		left = NVM_INDEX_NONE;
+	CheckLevel	walk = {
+		.level = level,.is_root = parent == NVM_INDEX_NONE,.left = NVM_INDEX_NONE
+	};
+	CheckCursor *above = &walk.above;
 	uint32		below = NVM_INDEX_NONE;
-	bool		incomplete = false;
-	bool		is_root = parent == NVM_INDEX_NONE;
 
-	if (!is_root)
-		cursor_enter(check, &cursor, parent, level + 1);
+	if (!walk.is_root)
+		cursor_enter(check, above, parent, level + 1);
 
 	while (blkno != NVM_INDEX_NONE)
 	{
 		NvmIndexCopy *copy;
-		NvmIndexPage links;
 
 		CHECK_FOR_INTERRUPTS();
-		if (blkno < check->nblocks)
-		{
-			if (check->seen[blkno / 8] & (1 << (blkno % 8)))
-			{
-				nvm_index_check_report(check, blkno, 0, "page is reached twice");
-				check->broken = true;
-				break;
-			}
-			check->seen[blkno / 8] |= 1 << (blkno % 8);
-		}
-		copy = check_copy(check, blkno);
+		copy = check_take(check, blkno);
 		if (copy == NULL)
-		{
-			check->broken = true;
 			break;
-		}
-		memset(&links, 0, sizeof(links));
-		links.level = copy->level;
-		links.left = copy->left;
-		links.right = copy->right;
-		links.flags = copy->flags;
-		nvm_verify_index_links(&check->verify, &links, blkno, level, left);
-		if (!is_root)
-			check_downlink(check, &cursor, copy, low, incomplete);
-		else if (left != NVM_INDEX_NONE && !incomplete)
-			nvm_index_check_report(check, blkno, 0, "page beside the root");
-
-		/* a root that was split is one no more, once there is a new one */
-		if (((copy->flags & NVM_INDEX_ROOT) != 0) != (is_root && left == NVM_INDEX_NONE) &&
-			(copy->flags & NVM_INDEX_INCOMPLETE) == 0)
-			nvm_index_check_report(check, blkno, 0, is_root ? "root is not marked as such" :
-								   "page is marked as the root");
-
-		nvm_index_check_items(check, copy, low);
-		if (left == NVM_INDEX_NONE && level > 0 && copy->nitems > copy->first)
+		check_place(check, &walk, copy);
+		nvm_index_check_items(check, copy, walk.low);
+		if (walk.left == NVM_INDEX_NONE && level > 0 && copy->nitems > copy->first)
 			below = BTreeTupleGetDownLink(NvmIndexCopyItem(copy, copy->first));
 
-		if (low != NULL)
-			pfree(low);
-		low = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
-		incomplete = (copy->flags & NVM_INDEX_INCOMPLETE) != 0;
-		left = blkno;
+		if (walk.low != NULL)
+			pfree(walk.low);
+		walk.low = copy->first > 0 ? CopyIndexTuple(NvmIndexCopyItem(copy, 0)) : NULL;
+		walk.incomplete = (copy->flags & NVM_INDEX_INCOMPLETE) != 0;
+		walk.left = blkno;
 		blkno = copy->right;
 		pfree(copy);
 	}
-	if (cursor.copy != NULL && !check->broken)
-		nvm_index_check_report(check, cursor.copy->blkno, cursor.item + 1,
+	if (above->copy != NULL && !check->broken)
+		nvm_index_check_report(check, above->copy->blkno, above->item + 1,
 							   "downlink leads to block %u, which is not on level %u",
-							   BTreeTupleGetDownLink(NvmIndexCopyItem(cursor.copy, cursor.item)),
+							   BTreeTupleGetDownLink(NvmIndexCopyItem(above->copy, above->item)),
 							   level);
 	return below;
 }
@@ -342,8 +373,8 @@ check_pass(IndexCheck *check)
 
 /*
  * For the second pass: keep everybody from changing the index.  A backend that
- * rebuilds it concurrently has locked it, and is going to wait for our
- * snapshot, so we do not wait for that backend.
+ * rebuilds the index concurrently has locked it, and is going to wait for our
+ * snapshot.  So we do not wait for that backend.
  */
 static void
 lock_against_changes(Relation index)

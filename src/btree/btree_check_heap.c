@@ -3,13 +3,14 @@
  * btree_check_heap.c
  *	  nvm.check(index, heapallindexed => true): the entries and the rows.
  *
- * A snapshot is taken first; every row that it sees has its entry by then, and
- * nobody takes that away.  As the leaves are walked each entry goes into a
- * Bloom filter, and its row, if the snapshot sees one, must be one that has this
- * very entry.  Then the table is scanned as CREATE INDEX would; a row whose
- * entry is not in the filter has none.
+ * A snapshot is taken first.  Every row that it sees has its entry by then,
+ * and nobody takes the entry away.  As the leaves are walked each entry goes
+ * into a Bloom filter.  If the snapshot sees a row behind the entry, the row
+ * must have this very entry.  Then the table is scanned as CREATE INDEX would.
+ * A row whose entry is not in the filter has none.
  *
- * A few rows that lack their entry escape such a filter, each time others.
+ * A few rows that lack their entry escape such a filter; each time they are
+ * others.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -119,9 +120,10 @@ nvm_index_check_heap_pass(IndexCheck *check)
 }
 
 /*
- * The row to which an entry leads, if there is one: is it the entry's?  An
- * index-only scan takes it for granted that there is one where the block is noted as
- * visible to all, which for an entry that was read before holds for our snapshot, too.
+ * The row to which an entry leads, if there is one: is it the entry's?  Where
+ * the block is noted as visible to all, an index-only scan takes it for
+ * granted that there is one.  For an entry that was read before, that holds
+ * for our snapshot, too.
  */
 static void
 check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 hash)

@@ -3,10 +3,10 @@
  * btree_check_page.c
  *	  nvm.check() of an index: one page.
  *
- * First the bytes, as they lie in the pool, in a private copy: everything that
+ * First the bytes, in a private copy of what lies in the pool: everything that
  * others take for granted when they read entries.  Then the entries: their
- * kinds, that they are in order, each TID once, and strictly between the page's
- * low key and its high key.
+ * kinds and their order, whether each TID is there once, and whether they lie
+ * strictly between the page's low key and its high key.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -51,6 +51,16 @@ typedef struct CheckRun
 	int			ntids;
 	bool		mixed;			/* a posting list overlaps with other entries */
 } CheckRun;
+
+/* a page whose entries are being checked, and how far that has come */
+typedef struct CheckPage
+{
+	NvmIndexCopy *copy;
+	IndexTuple	low;			/* high key of the page before, or NULL */
+	IndexTuple	high;			/* its own high key, or NULL */
+	IndexTuple	before;			/* the entry before the current one, or NULL */
+	CheckRun	run;			/* that the current one may go on with */
+} CheckPage;
 
 bool
 nvm_index_check_same_pivot(IndexCheck *check, IndexTuple a, IndexTuple b)
@@ -216,9 +226,11 @@ check_kind(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple itup)
  * The entry before this one on a leaf, and the TIDs of both.
  */
 static void
-check_leaf_order(IndexCheck *check, NvmIndexCopy *copy, int i, NvmIndexKey *key,
-				 IndexTuple before, CheckRun *run)
+check_leaf_order(IndexCheck *check, CheckPage *page, int i, NvmIndexKey *key)
 {
+	NvmIndexCopy *copy = page->copy;
+	IndexTuple	before = page->before;
+	CheckRun   *run = &page->run;
 	IndexTuple	itup = NvmIndexCopyItem(copy, i);
 	ItemPointer first = BTreeTupleGetHeapTID(itup);
 	int			ntids = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
@@ -247,12 +259,12 @@ check_leaf_order(IndexCheck *check, NvmIndexCopy *copy, int i, NvmIndexKey *key,
 }
 
 /*
- * One entry against the one before it and the page's bounds.
+ * Entry i against the one before it and the page's bounds.
  */
 static void
-check_item(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple before,
-		   IndexTuple low, IndexTuple high, CheckRun *run)
+check_item(IndexCheck *check, CheckPage *page, int i)
 {
+	NvmIndexCopy *copy = page->copy;
 	IndexTuple	itup = NvmIndexCopyItem(copy, i);
 	bool		leaf = copy->level == 0;
 	NvmIndexKey key;
@@ -261,17 +273,17 @@ check_item(IndexCheck *check, NvmIndexCopy *copy, int i, IndexTuple before,
 		return;					/* minus infinity */
 	nvm_index_key_init(check->index, &check->cache, itup, &key);
 	if (leaf)
-		check_leaf_order(check, copy, i, &key, before, run);
-	else if (before != NULL && nvm_index_compare(&key, before) <= 0)
+		check_leaf_order(check, page, i, &key);
+	else if (page->before != NULL && nvm_index_compare(&key, page->before) <= 0)
 		nvm_index_check_report(check, copy->blkno, i + 1, "downlink's key is not greater than the one before it");
 
 	if (leaf)
 		key.scantid = BTreeTupleGetHeapTID(itup);
-	if (low != NULL && nvm_index_compare(&key, low) <= 0)
+	if (page->low != NULL && nvm_index_compare(&key, page->low) <= 0)
 		nvm_index_check_report(check, copy->blkno, i + 1, "entry is not greater than the high key of the page before");
 	if (leaf)
 		key.scantid = BTreeTupleGetMaxHeapTID(itup);
-	if (high != NULL && nvm_index_compare(&key, high) > (leaf ? 0 : -1))
+	if (page->high != NULL && nvm_index_compare(&key, page->high) > (leaf ? 0 : -1))
 		nvm_index_check_report(check, copy->blkno, i + 1, "entry is greater than the page's high key");
 }
 
@@ -280,10 +292,9 @@ nvm_index_check_items(IndexCheck *check, NvmIndexCopy *copy, IndexTuple low)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(check->item_context);
 	IndexTuple	high = copy->first > 0 ? NvmIndexCopyItem(copy, 0) : NULL;
-	IndexTuple	before = NULL;
-	CheckRun	run = {NULL, 0, false};
+	CheckPage	page = {.copy = copy,.low = low};
 
-	run.tids = (ItemPointer) palloc(2 * MaxTIDsPerBTreePage * sizeof(ItemPointerData));
+	page.run.tids = (ItemPointer) palloc(2 * MaxTIDsPerBTreePage * sizeof(ItemPointerData));
 	if (high != NULL && !check_kind(check, copy, 0, high))
 		high = NULL;
 	else if (high != NULL && low != NULL)
@@ -294,6 +305,7 @@ nvm_index_check_items(IndexCheck *check, NvmIndexCopy *copy, IndexTuple low)
 		if (nvm_index_compare(&key, low) <= 0)
 			nvm_index_check_report(check, copy->blkno, 1, "high key is not greater than that of the page before");
 	}
+	page.high = high;
 	if (copy->level > 0 && copy->nitems == copy->first)
 		nvm_index_check_report(check, copy->blkno, 0, "inner page has no downlink");
 
@@ -301,12 +313,12 @@ nvm_index_check_items(IndexCheck *check, NvmIndexCopy *copy, IndexTuple low)
 	{
 		if (!check_kind(check, copy, i, NvmIndexCopyItem(copy, i)))
 			continue;
-		check_item(check, copy, i, before, low, high, &run);
-		before = copy->level > 0 && i == copy->first ? NULL : NvmIndexCopyItem(copy, i);
+		check_item(check, &page, i);
+		page.before = copy->level > 0 && i == copy->first ? NULL : NvmIndexCopyItem(copy, i);
 		if (copy->level == 0 && check->filter != NULL)
 			nvm_index_check_heap_entry(check, copy->blkno, i + 1, NvmIndexCopyItem(copy, i));
 	}
-	check_run_end(check, copy, copy->nitems, &run);
+	check_run_end(check, copy, copy->nitems, &page.run);
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextReset(check->item_context);
 }

@@ -3,7 +3,8 @@
  * btree_clean.c
  *	  Make room on a full leaf: entries of dead rows, equal keys; or a split.
  *
- * In this order, until there is room worth the writing of the page:
+ * These steps, in this order, until there is enough room to be worth writing
+ * the page:
  *	1. entries that scans have marked DEAD;
  *	2. where an update has brought the same key again, entries whose rows the
  *	   table says are gone (bottom-up deletion);
@@ -248,9 +249,9 @@ drop_marked(Cleaning *clean)
 /* ---- 2: bottom-up deletion ---- */
 
 /*
- * Tell the table of the TIDs of one entry.  Of a posting list among equal keys
- * one TID is promising at most: the updates that have brought them are of one
- * row, probably in the block that most of them are in.
+ * Tell the table of the TIDs of one entry.  The updates that have brought
+ * equal keys are of one row, probably in the block that most of them are in.
+ * So of a posting list among equal keys one TID is promising at most.
  */
 static void
 offer_entry(TM_IndexDeleteOp *op, IndexTuple itup, int item, bool duplicate)
@@ -283,8 +284,8 @@ offer_entry(TM_IndexDeleteOp *op, IndexTuple itup, int item, bool duplicate)
 }
 
 /*
- * Take the TIDs that are dead out of the list of entries; dead[] is by number
- * of TID, as they were offered.
+ * Take the TIDs that are dead out of the list of entries.  dead[] has one
+ * element for each TID, in the order in which they were offered.
  */
 static void
 drop_dead(Cleaning *clean, const bool *dead)
@@ -393,8 +394,8 @@ place_of(Cleaning *clean)
 }
 
 /*
- * Does the new entry belong to the right of the page, which somebody has split
- * since it was found to have no room?
+ * Does the new entry belong to the right of the page?  Another process may
+ * have split the page since it was found to have no room.
  */
 static bool
 lies_beyond(Cleaning *clean)
@@ -418,9 +419,9 @@ make_room(Cleaning *clean)
 	NvmIndexCopy *copy = clean->copy;
 
 	/*
-	 * In a unique index equal keys are versions of one row, which go soon,
-	 * and merging is worth it only where there are some.  Keys with nulls are
-	 * of as many rows as in any other index.
+	 * In a unique index equal keys are versions of one row, and these go
+	 * soon.  Merging is worth it only where there are some.  Keys with nulls
+	 * are of as many rows as in any other index.
 	 */
 	bool		merge = nvm_index_deduplicates(clean->index) &&
 	(wanted->equals || wanted->nullkey || !clean->index->rd_index->indisunique);
@@ -456,8 +457,8 @@ make_room(Cleaning *clean)
 	}
 
 	/*
-	 * There may not be room for two entries of the largest size behind a high
-	 * key of that size, with their words: they get a page each.
+	 * There may not be room for two entries of the largest size, with their
+	 * words, behind a high key of that size.  Then they get a page each.
 	 */
 	if (is_enough(clean, CLEAN_SLACK) ||
 		(clean->nitems < 2 && is_enough(clean, 0)))

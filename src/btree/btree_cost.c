@@ -4,9 +4,9 @@
  *	  What an index scan costs.
  *
  * The model is that of btree, in the same units, so that plans are those that
- * one knows.  It is not btree's function because that counts on what ours does
- * not do, skipping over values of a leading column (18) or reading on where
- * the next element of an array is near (17), and because PostgreSQL measures
+ * one knows.  It is not btree's function, for two reasons.  That counts on
+ * what our scans do not do: skip over values of a leading column (18), or read
+ * on where the next element of an array is near (17).  And PostgreSQL measures
  * an index by its main fork, where ours has nothing.
  *
  * Copyright (c) 2026, pg_nvm contributors

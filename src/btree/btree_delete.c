@@ -3,10 +3,11 @@
  * btree_delete.c
  *	  Unlink an empty leaf.
  *
- * A redo lane takes it out of the tree: it is DELETED, its downlink in the
- * parent leads to the right sibling, whose own is dropped, and the siblings are
- * linked to each other.  Its key range is the right sibling's from then on.  An
- * inner page that has no other child goes with it.
+ * A redo lane takes it out of the tree: it becomes DELETED, its downlink in
+ * the parent leads to the right sibling, the right sibling's own downlink is
+ * dropped, and the siblings are linked to each other.  Its key range is the
+ * right sibling's from then on.  An inner page that has no other child goes
+ * with it.
  *
  * Predicate locks on the leaf are copied to the right sibling before that.  A
  * scan that locks the leaf later finds it empty, and then locks the sibling,
@@ -30,7 +31,7 @@
 
 /* levels that go at once: what a set of changes has room for */
 #define DELETE_LEVELS	3
-/* how often to start again because somebody was faster */
+/* how often to start again because another process was faster */
 #define DELETE_TRIES	10
 /* pages that may be passed on the way to a parent */
 #define DELETE_PASS		4
@@ -266,8 +267,9 @@ delete_unlink(NvmIndexCache *cache, DeletePlan *plan)
 
 	/*
 	 * A process that has read a link to the page did so before we locked the
-	 * pages that have one, so no snapshot of that process is newer than this.
-	 * Reading it without XidGenLock is fine where 64 bits are read at once.
+	 * pages that have one.  So no snapshot of that process is newer than this
+	 * xid.  Reading it without XidGenLock is fine where 64 bits are read at
+	 * once.
 	 */
 	safexid = __atomic_load_n((uint64 *) &NvmXidVars->nextXid, __ATOMIC_SEQ_CST);
 

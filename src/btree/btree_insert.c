@@ -4,8 +4,8 @@
  *	  Insertion of an entry, and the check that its key is unique.
  *
  * The plan is made without any lock: which leaf, which place, and in a unique
- * index that nobody else has the key.  Then the leaf is locked from the
- * version that the plan was made on; if that has changed, everything begins
+ * index that nobody else has the key.  Then the leaf is locked at the version
+ * on which the plan was made.  If the version has changed, everything begins
  * anew.  README.md, "Insertion", says why this keeps keys unique.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -49,7 +49,7 @@ typedef struct Insertion
 	uint64		version;
 	int			pos;
 	int			nitems;			/* of the page, by find_place */
-	bool		set;			/* somebody may have made the entry already */
+	bool		set;			/* another process may have made the entry */
 } Insertion;
 
 typedef enum CheckResult
@@ -89,7 +89,7 @@ report_duplicate(Insertion *ins)
 	bool		isnull[INDEX_MAX_KEYS];
 	char	   *key_desc;
 
-	/* the insertion would have conflicted with who looked for the key */
+	/* the insertion would have conflicted with one that looked for the key */
 	CheckForSerializableConflictIn(ins->index, NULL, ins->first);
 
 	index_deform_tuple(ins->itup, RelationGetDescr(ins->index), values, isnull);
@@ -348,8 +348,8 @@ find_place(Insertion *ins)
 }
 
 /*
- * Is this entry of a page, which may be changing, anything else than one TID, or
- * a list of TIDs that are all lower?
+ * Is this entry of a page anything else than one TID, or a list of TIDs that
+ * are all lower?  The page may be changing.
  */
 static bool
 may_hold(const NvmIndexView *view, int pos, ItemPointer tid)
@@ -372,7 +372,8 @@ may_hold(const NvmIndexView *view, int pos, ItemPointer tid)
 
 /*
  * Is the entry at the place, or in a posting list before it, ours already?  -1
- * if the page has changed; if it is not there, the page may have, too.
+ * if the page has changed.  Where the answer is no, the page may have changed,
+ * too.
  */
 static int
 is_there(Insertion *ins)
@@ -591,7 +592,7 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 	itup->t_tid = *tid;
 	begin_insertion(&ins, index, heap, itup, check);
 
-	/* if a restart has emptied it, somebody may be entering our row as well */
+	/* if a restart has emptied it, a builder may be entering our row as well */
 	ins.set = nvm_index_is_set(&ins.cache);
 	do_insertion(&ins, unchanged);
 	pfree(itup);

@@ -3,12 +3,13 @@
  * btree_load.c
  *	  Bulk load: the pages of a tree from entries that come in order.
  *
- * Pages of all levels grow at the right end only.  What will be a page is
- * collected in private memory; once it is full, the block of its right sibling
- * is known, and it is formed and written as a whole.  Nobody can reach any of
- * it before the meta page names a root, which comes last; and the storage is
- * one that the current transaction has made, so a crash or an error leaves
- * nothing that anybody would have to repair.  Hence one fence is enough.
+ * Pages of all levels grow at the right end only.  The entries of a page are
+ * collected in private memory.  Once the page is full, the block of its right
+ * sibling is known, and the page is formed and written as a whole.  Nobody can
+ * reach any of it before the meta page names a root, which comes last.  The
+ * storage is one that the current transaction has made, so a crash or an error
+ * leaves nothing that anybody would have to repair.  Hence one fence is
+ * enough.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -4,16 +4,16 @@
  *	  Operator families and classes of nvm_btree: those of btree, once more.
  *
  * CREATE INDEX looks for an operator class of the index's own access method,
- * so each of btree's needs a namesake.  They are made by the commands that a
- * user would give, from what the catalogs say of btree's, when the extension
- * is created, and later for operator classes that have come since.
+ * so each of btree's needs a namesake.  CREATE EXTENSION makes them, by the
+ * commands that a user would give, from what the catalogs say of btree's.  For
+ * operator classes that have come since they are made later.
  *
  * They live in pg_catalog: then every search path finds them, and pg_dump
- * leaves them alone.  The models of PostgreSQL itself become part of the extension,
- * under their own names.  Others can be dropped while the extension stays, so
- * their images depend on them, and on our access method, but are no part of any
- * extension; and since names are unique in a schema only, these images are called
- * btree_OID.
+ * leaves them alone.  The images of PostgreSQL's own models become part of the
+ * extension, under the models' names.  Other models can be dropped while the
+ * extension stays.  So their images depend on them, and on our access method,
+ * but are no part of any extension.  Names are unique in a schema only, so
+ * these images are called btree_OID.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -154,7 +154,7 @@ depend_on_model(Oid classid, Oid image, Oid model)
 }
 
 /*
- * Execute one command, without what ProcessUtility does around it: we are
+ * Execute one command, without what ProcessUtility does around it.  We are
  * superuser in a user's session, so no event trigger may run now, least of all
  * one that finds that user's temporary table by an unqualified name.
  */
@@ -312,7 +312,7 @@ nvm_btree_opclass_name(Oid image)
 }
 
 /*
- * A class of nvm_btree that somebody made by hand stands for btree's of its
+ * A class of nvm_btree that a user made by hand stands for btree's of its
  * name and schema.
  */
 Oid
@@ -352,9 +352,9 @@ nvm_btree_opclass_model(Oid image)
 
 /*
  * Before an index may be made: see to it that operator classes of btree that
- * came after the extension, of other extensions perhaps, can be used.  Without
- * that, a default one of a type that only resembles the column's would be
- * taken, which compares otherwise.
+ * came after the extension can be used.  They may be of other extensions.
+ * Otherwise PostgreSQL would take a default one of a type that only resembles
+ * the column's, and that compares otherwise.
  */
 void
 nvm_btree_complete_opclasses(void)

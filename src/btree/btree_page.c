@@ -256,8 +256,8 @@ sort_entries(Relation index, NvmIndexCache *cache, uint32 blkno, const char *ima
 
 /*
  * Write order[] of a page whose entries were last sorted in another
- * incarnation, if its version is still this one; the first process that comes
- * does it.
+ * incarnation.  The first process that comes does it, if the page's version is
+ * still this one.
  */
 static void
 rebuild_order(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version)

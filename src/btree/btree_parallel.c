@@ -3,11 +3,11 @@
  * btree_parallel.c
  *	  Several processes that share one scan.
  *
- * They take leaves in turn: the process that has the turn reads a leaf, learns
- * from it where the next one is, and passes the turn on before it returns a
- * row. What is passed on is a block number: going forward that of the next
- * leaf, going backward that of the leaf just read, because the leaf to its
- * left may be split in between.
+ * They take leaves in turn.  The process that has the turn reads a leaf,
+ * learns from it where the next one is, and passes the turn on before it
+ * returns a row.  With the turn it passes on a block number.  A scan forward
+ * passes on that of the next leaf.  A scan backward passes on that of the leaf
+ * just read, because the leaf to its left may be split in between.
  *
  * Each process goes through the combinations of array elements on its own;
  * their number says whether the shared state is still about the same one.
@@ -27,7 +27,7 @@
 typedef enum NvmParallelState
 {
 	NVM_PARALLEL_START,			/* the combination's first leaf is to be found */
-	NVM_PARALLEL_BUSY,			/* somebody reads a leaf */
+	NVM_PARALLEL_BUSY,			/* another process reads a leaf */
 	NVM_PARALLEL_IDLE,			/* place is valid */
 	NVM_PARALLEL_DONE			/* the combination has no more leaves */
 } NvmParallelState;

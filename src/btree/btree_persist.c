@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * btree_persist.c
- *	  Indexes that are not whole after a restart: who rebuilds them; inner
- *	  levels made from the leaves.
+ *	  Indexes that are not whole after a restart: which process rebuilds
+ *	  them; inner levels made from the leaves.
  *
  * README.md, "How much of an index is persistent".
  *

@@ -1,32 +1,37 @@
 /*-------------------------------------------------------------------------
  *
  * btree_planner.c
- *	  Row comparisons as index conditions: what planner and executor are told,
- *	  since they give them to access method btree alone.
+ *	  Row comparisons as index conditions: planner and executor give them to
+ *	  access method btree alone, so they are told that our indexes are btree's.
  *
- * The planner's own copy of what is known of an index, IndexOptInfo, gets
- * btree's OID as its access method when the catalogs have been read.  Of that
- * copy the planner asks it for row comparisons (indxpath.c), for equivalence
- * classes, where the operator families must be btree's, as ours are
- * (ddl/ddl_index_method.c), and to look up the ends of an index for an
- * estimate (selfuncs.c), which goes through the index's own routine.  How an
- * index is scanned, and for what costs, is in other fields.
+ * IndexOptInfo, the planner's own copy of what is known of an index, gets
+ * btree's OID as its access method when the catalogs have been read.  The
+ * planner asks that copy for its access method in three places:
  *
- * The executor, before 18, looks at the relcache entry when it makes scan keys
- * of a row comparison: in ExecutorStart, and when the state for rechecking a
- * row that has changed (EvalPlanQual) is made, which is later, or never.  So
- * for the time of ExecutorStart the entries of the indexes that a plan searches
- * by row comparisons say btree (they *pose*), and that state is made then, too.
- * A planner that is called meanwhile, by a stable function that decides which
- * partitions are scanned, sees what they are, for it would read the meta page of
- * a btree index.  An invalidation in between is answered by posing again.
+ *	- for row comparisons (indxpath.c);
+ *	- for equivalence classes, where the operator families must be btree's, as
+ *	  ours are (ddl/ddl_index_method.c);
+ *	- to look up the ends of an index for an estimate (selfuncs.c), which goes
+ *	  through the index's own routine.
  *
- * That state is made without a value of an InitPlan: those are computed when a row
- * is rechecked, as ever.  It lasts as long as the statement, but not where LockRows
- * is executed again, or within a recheck, which is possible of a FOR UPDATE in a
- * sub-select alone.  State that is made then is for all sub-selects of the
- * statement.  So a statement that has such a FOR UPDATE gets no row comparison as an
- * index condition.
+ * Other fields say how an index is scanned, and for what costs.
+ *
+ * Before 18 the executor looks at the relcache entry when it makes scan keys
+ * of a row comparison.  It does so in ExecutorStart, and when it makes the
+ * state for rechecking a row that has changed (EvalPlanQual), which is later,
+ * or never.  So for the time of ExecutorStart the entries of the indexes that
+ * a plan searches by row comparisons say btree (they *pose*), and that state
+ * is made then, too.  A stable function that decides which partitions are
+ * scanned may call the planner meanwhile.  That planner sees what the indexes
+ * are, for it would read the meta page of a btree index.  An invalidation in
+ * between is answered by posing again.
+ *
+ * That state is made without a value of an InitPlan: those are computed when a
+ * row is rechecked, as ever.  It lasts as long as the statement, but not where
+ * LockRows is executed again, or within a recheck.  That is possible of a FOR
+ * UPDATE in a sub-select alone.  State that is made then is for all
+ * sub-selects of the statement.  So a statement that has such a FOR UPDATE
+ * gets no row comparison as an index condition.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -94,9 +99,10 @@ has_sublocks(Node *node, void *top)
 }
 
 /*
- * May a row comparison be searched for: can state for rechecks that is made when
- * the executor starts serve to the end?  The parents are asked, too: a function
- * that was put in their place is not in the statement as it was.
+ * May an index be searched by a row comparison?  It may if the state for
+ * rechecks that is made when the executor starts can serve to the end.  The
+ * parents are asked, too: a function that was put in their place is not in the
+ * statement as it was.
  */
 static bool
 rechecks_last(const PlannerInfo *root)
@@ -357,9 +363,10 @@ begin_rechecks(PlanState *planstate, void *context)
 }
 
 /*
- * The same for a query, but no InitPlan is run: when PostgreSQL makes that state,
- * a row is at hand, and so it computes all values that the recheck may need.  It
- * does so again for each recheck with state that there is (EvalPlanQualBegin).
+ * The same for a query, but no InitPlan is run.  When PostgreSQL makes that
+ * state, a row is at hand, so it computes all values that the recheck may
+ * need.  It does so again for each recheck with state that is there already
+ * (EvalPlanQualBegin).
  */
 static void
 begin_all_rechecks(QueryDesc *queryDesc)

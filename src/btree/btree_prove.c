@@ -4,11 +4,12 @@
  *	  The first process that comes to an index page after a start verifies
  *	  it.
  *
- * What nvm.check() says of one page (verify_index.c, btree_check_page.c) is asked once
- * in each run of the server: the bytes before anybody relies on them, then the entries and
- * the links to neighbours and children.  A bit for each block of the pool
- * (pool/nvm_sound.h) says that it has been done.  README.md, "Pages are verified by
- * their first reader", has the rules.
+ * That process asks what nvm.check() asks of one page (verify_index.c,
+ * btree_check_page.c).  It does so once in each run of the server: for the
+ * bytes before anybody relies on them, then for the entries and the links to
+ * neighbours and children.  A bit for each block of the pool
+ * (pool/nvm_sound.h) says that it has been done.  README.md, "Pages are
+ * verified by their first reader", has the rules.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -195,8 +196,9 @@ prove_children(NvmIndexCache *cache, NvmIndexCopy *copy, ProveVerify *prove)
 /* ---- entries ---- */
 
 /*
- * Lists of DEAD marks of an earlier run: hints, of which nothing says whether they
- * are right, and which this run finds again.  False if the page has changed.
+ * Forget DEAD marks of an earlier run.  They are hints: nothing says whether
+ * they are right, and this run finds them again.  False if the page has
+ * changed.
  */
 static bool
 forget_dead(NvmIndexPage *page, NvmIndexCopy *copy)

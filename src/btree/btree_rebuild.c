@@ -3,9 +3,9 @@
  * btree_rebuild.c
  *	  persistence = none: an index is rebuilt from its table after a restart.
  *
- * The table is scanned, the entries are sorted, and inserted in this order into
- * the tree that others insert into meanwhile.  Sorted, because then each entry
- * goes to the leaf of the one before.
+ * The builder scans the table, sorts the entries, and inserts them in this
+ * order into the tree into which others insert meanwhile.  It sorts because
+ * then each entry goes to the leaf of the one before.
  *
  * README.md, "How much of an index is persistent", says why no row is missed
  * and no entry leads to another row, while others insert, delete and vacuum.
@@ -137,7 +137,7 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 
 	/*
 	 * A function that reads tables may need a lock of a session that waits
-	 * for the index, which no deadlock check sees.
+	 * for the index.  No deadlock check sees that.
 	 */
 	if (LockTimeout == 0 || LockTimeout > FUNCTION_LOCK_TIMEOUT)
 		(void) set_config_option("lock_timeout", CppAsString2(FUNCTION_LOCK_TIMEOUT),
@@ -176,9 +176,9 @@ rebuild_scan(Relation index, Relation heap, NvmRelState *state)
 }
 
 /*
- * An ERROR, or (code not 0) the end of the process.  Where that says nothing
- * of the index, but the builder had no time or was unwanted, others that wait
- * may have no more of it than it had.
+ * An ERROR, or (code not 0) the end of the process.  A builder that had no
+ * time, or was unwanted, says nothing of the index.  But others that wait may
+ * have no more time than that builder had.
  */
 static void
 abandon_rebuild(int code, Datum arg)

@@ -6,10 +6,10 @@
  * The rebuilder has no database.  It looks for absent indexes and starts, for
  * each database that has some, workers that are connected to it, up to
  * nvm.index_rebuild_workers in all.  A worker takes one index after the other,
- * the most-used one first, but for those that somebody else is at, or of which
- * the table is locked: nobody waits for one index while there are others to be
- * done, in this database or in another one.  When nothing is absent the rebuilder
- * sleeps until the next start.
+ * the most-used one first.  It passes over those that another process is at,
+ * and those whose table is locked: nobody waits for one index while there are
+ * others to be done, in this database or in another one.  When nothing is
+ * absent the rebuilder sleeps until the next start.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -295,9 +295,9 @@ nvm_rebuilder_main(Datum main_arg)
 		}
 
 		/*
-		 * We are woken up when a worker ends.  If those before have come to
-		 * nothing, as their database is gone or all that is left is locked,
-		 * others are not started at once.
+		 * We are woken up when a worker ends.  The workers before may have
+		 * come to nothing, because their database is gone or all that is left
+		 * is locked.  Then others are not started at once.
 		 */
 		if (TimestampDifferenceExceeds(last_start, now, pause * 1000) &&
 			start_workers(search, running, handles) > 0)
@@ -319,19 +319,19 @@ nvm_rebuilder_main(Datum main_arg)
 	NvmIndexes->rebuilder = NULL;
 	pg_memory_barrier();
 	while (nvm_index_end_relaxed(true) && tries++ == 0)
-		 /* somebody may have been about to relax one */ ;
+		 /* a backend may have been about to relax one */ ;
 	nvm_worker_end();
 }
 
 /* ---- a worker ---- */
 
 /*
- * Is this an index that is not kept up to date?  DROP INDEX CONCURRENTLY that
- * was cut short leaves one, REINDEX CONCURRENTLY too.  It never is again in
- * the same storage: REINDEX makes another one.  And a backend that still
- * enters rows, because it has locked the table before, needs none of the older
- * ones: queries do not use the index, and others are not held to its
- * uniqueness any more.
+ * Is this an index that is not kept up to date?  DROP INDEX CONCURRENTLY
+ * leaves one when it was cut short, and so does REINDEX CONCURRENTLY.  The
+ * index is never kept up to date again in the same storage: REINDEX makes
+ * another one.  A backend that has locked the table before may still enter
+ * rows, but it needs none of the older ones: queries do not use the index, and
+ * others are not held to its uniqueness any more.
  */
 static bool
 is_unused(Relation index, uint32 dir)
@@ -374,8 +374,8 @@ open_index_of(uint32 dir, Relation *heap, bool *locked)
 }
 
 /*
- * Rebuild the index of one storage, in a transaction.  Nothing is done if
- * somebody else is at it; false if that is because it is locked.
+ * Rebuild the index of one storage, in a transaction.  Nothing is done if the
+ * index is locked (false), or if another process is at it (true).
  */
 static bool
 rebuild_storage(uint32 dir)

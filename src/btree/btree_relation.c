@@ -85,8 +85,8 @@ persistence_of(const NvmIndexMeta *meta)
 }
 
 /*
- * Flags of the meta page of a storage that a start has emptied: it stays of
- * the kind that it was made as, whatever becomes of the option.
+ * Flags of the meta page of a storage that a start has emptied.  The storage
+ * keeps the kind as which it was made, whatever becomes of the option.
  */
 static uint32
 meta_flags_for(Relation index, uint32 dir)
@@ -99,19 +99,14 @@ meta_flags_for(Relation index, uint32 dir)
 }
 
 /*
- * Find the storage of the index and remember it in rd_amcache.
+ * The storage of an index in the pool; ERROR if there is none.
  */
-NvmIndexCache *
-nvm_index_cache_slow(Relation index)
+static uint32
+find_storage(Relation index)
 {
 	NvmLocator	locator = NvmRelLocator(index);
 	NvmStorageKey key;
-	NvmRelState *state;
-	NvmIndexMeta *meta;
-	NvmIndexCache *cache;
 	uint32		dir;
-
-	nvm_table_require();
 
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
@@ -123,8 +118,18 @@ nvm_index_cache_slow(Relation index)
 				 errdetail("The persistent-memory pool has no storage for database %u, file number %u: it was made anew, or is not the one that the index was made in.",
 						   key.database, (unsigned) key.relnumber),
 				 errhint("REINDEX the index.")));
+	return dir;
+}
 
-	state = nvm_rel_open(dir);
+/*
+ * The meta page of an index, made if a start has emptied the storage; ERROR if
+ * it is not one that we can read.
+ */
+static NvmIndexMeta *
+open_meta(Relation index, uint32 dir, NvmRelState *state)
+{
+	NvmIndexMeta *meta;
+
 	if (pg_atomic_read_u32(&state->nblocks) == 0)
 		meta = nvm_index_make_meta(state, meta_flags_for(index, dir));
 	else
@@ -142,6 +147,24 @@ nvm_index_cache_slow(Relation index)
 				 errmsg("index \"%s\" has format %u, and this version of pg_nvm knows format %u",
 						RelationGetRelationName(index), meta->version, NVM_INDEX_VERSION),
 				 errhint("REINDEX the index.")));
+	return meta;
+}
+
+/*
+ * Find the storage of the index and remember it in rd_amcache.
+ */
+NvmIndexCache *
+nvm_index_cache_slow(Relation index)
+{
+	NvmRelState *state;
+	NvmIndexMeta *meta;
+	NvmIndexCache *cache;
+	uint32		dir;
+
+	nvm_table_require();
+	dir = find_storage(index);
+	state = nvm_rel_open(dir);
+	meta = open_meta(index, dir, state);
 
 	cache = (NvmIndexCache *) MemoryContextAllocZero(index->rd_indexcxt,
 													 sizeof(NvmIndexCache));

@@ -1,16 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * btree_relax.c
- *	  Bulk loads: an index that is split again and again is relaxed: no
- *	  process sees to it that what it stores there is durable, until the load
- *	  is over.
+ *	  Bulk loads: an index that is split again and again is relaxed.  Until
+ *	  the load is over, no process sees to it that what it stores there is
+ *	  durable.
  *
  * A split has to wait for six fences, which is nothing in persistent memory,
- * and six syncs where the pool lies on a disk.  A relaxed index needs none: the
- * directory says of it, durably and beforehand, that the next start is to empty
- * it, and it is rebuilt from its table, as with persistence = none.  When the
- * transaction is over that has relaxed it, the rebuilder makes all of it durable
- * at once, and takes that back.  README.md, "Relaxed", has the protocol.
+ * and six syncs where the pool lies on a disk.  A relaxed index needs none.
+ * The directory says of it, durably and beforehand, that the next start is to
+ * empty it.  Then it is rebuilt from its table, as with persistence = none.
+ * When the transaction that has relaxed it is over, the rebuilder makes all of
+ * the index durable at once, and takes back what the directory says.
+ * README.md, "Relaxed", has the protocol.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -31,8 +32,9 @@
 #include "wbl/nvm_wbl.h"
 
 /*
- * A transaction relaxes an index when it has split it so often, and at least one
- * in so many of its pages: to rebuild it costs then about what was loaded.
+ * A transaction relaxes an index when it has split it so often, and has split
+ * at least one in so many of its pages.  Then the index costs about as much to
+ * rebuild as was loaded.
  */
 #define RELAX_SPLITS		4
 #define RELAX_SHARE			16
@@ -134,8 +136,8 @@ nvm_index_relax_by_split(NvmIndexCache *cache)
 /* ---- the rebuilder makes it durable ---- */
 
 /*
- * Is the transaction still there that has relaxed the index?  Without a lock: who
- * is not seen relaxes it once more.
+ * Is the transaction that has relaxed the index still there?  We look without a
+ * lock: a transaction that is not seen relaxes the index once more.
  */
 static bool
 relaxer_is_there(NvmRelState *state)
@@ -244,7 +246,7 @@ end_relaxed(uint32 dir, uint64 creation)
 	if (!hold_storage(dir, creation))
 		return true;
 	LWLockAcquire(nvm_rel_extend_lock(state), LW_EXCLUSIVE);
-	/* somebody may have relaxed it again */
+	/* a transaction may have relaxed it again */
 	if (pg_atomic_read_u32(&nvm_rel_index(state)->relaxed) == 0)
 	{
 		nvm_dir_set_relaxed(dir, false);

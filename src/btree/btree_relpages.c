@@ -5,13 +5,13 @@
  *
  * ANALYZE and CREATE INDEX enter the blocks of the main fork, which is empty,
  * and ask no access method.  So the index, or the table that is analyzed, is
- * noted, and its blocks are entered when that is over: at the end of the
- * command, or of the transaction, since VACUUM ANALYZE has one for each table
- * and autovacuum is no command.  What VACUUM enters is what amvacuumcleanup
- * has told it.
+ * noted, and its blocks are entered when that is over.  That is at the end of
+ * the command, or of the transaction: VACUUM ANALYZE has a transaction for
+ * each table, and autovacuum is no command.  VACUUM itself enters what
+ * amvacuumcleanup has told it.
  *
- * Only a reader of pg_class is served by that: what the planner needs,
- * btree_cost.c takes from the storage.
+ * That serves a reader of pg_class alone: btree_cost.c takes what the planner
+ * needs from the storage.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -76,7 +76,7 @@ blocks_of(Relation index, BlockNumber *nblocks)
 }
 
 /*
- * What is in pg_class now; a system cache may show what was there before the
+ * What is in pg_class now.  A system cache may show what was there before the
  * update in place that this is about.
  */
 static bool
@@ -102,8 +102,8 @@ stored_stats(Oid indexid, BlockNumber *pages, double *tuples)
 }
 
 /*
- * Open a relation, or return NULL if it is gone, or if one would have to wait for
- * its lock; *locked says that it is that.
+ * Open a relation.  NULL if it is gone, or if we would have to wait for its
+ * lock; *locked tells whether we would.
  */
 Relation
 nvm_open_unlocked(Oid relid, bool *locked)

@@ -3,16 +3,17 @@
  * btree_rowcompare.c
  *	  Row comparisons, (a, b) > (5, 1), as conditions of a scan.
  *
- * The executor hands one over as a header, whose argument is an array of keys,
- * one for each column: with the comparison function of the operator family in
- * place of an operator, and nulls marked by SK_ISNULL.  The first column that
- * differs decides; a null on either side up to there makes the result null.
+ * The executor hands one over as a header.  The header's argument is an array
+ * of keys, one for each column.  They have the comparison function of the
+ * operator family in place of an operator, and SK_ISNULL marks nulls.  The
+ * first column that differs decides; a null on either side up to there makes
+ * the result null.
  *
- * As a bound of the scan a row is a prefix of the index's key, as far as its
- * columns are consecutive ones of the index with the same direction, and have
- * a value.  A row of which a part is left is taken as >= or <=.  Entries with
- * a null lie within such bounds as well, so the comparison is tested for each
- * entry besides.
+ * As a bound of the scan a row is a prefix of the index's key.  The prefix
+ * goes as far as the row's columns are consecutive ones of the index with the
+ * same direction, and have a value.  If a part of the row is left over, the
+ * comparison is taken as >= or <=.  Entries with a null lie within such bounds
+ * as well, so the comparison is tested for each entry besides.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -39,7 +40,7 @@ nvm_rowcompare_strategy(ScanKey key, bool desc)
 }
 
 /*
- * A bound ends with what a row comparison says of its first column: let it go
+ * A bound ends with what a row comparison says of its first column.  Let it go
  * on with the columns that follow both in the row and in the index.
  */
 void

@@ -3,20 +3,19 @@
  * btree_scan.c
  *	  Index scans: plain, index-only and bitmap, in both directions.
  *
- * A scan takes from a leaf, all at once, what matches, and returns it row by
- * row with nothing held on the leaf.  What a leaf was when it was read is
- * validated by its version; what comes to it later is younger than the
- * snapshot.
+ * A scan takes what matches from a leaf, all at once, and returns it row by
+ * row with nothing held on the leaf.  The leaf's version validates what was
+ * read.  An entry that comes to the leaf later is younger than the snapshot.
  *
  * From a leaf to the next: entries move only to the right, to a new page that
- * a split puts between a page and its right sibling, and only empty pages are
- * deleted.  So going right one follows right links, also those of a deleted
- * page.  Going left one wants the page whose right link leads to where one
- * comes from: it is looked for from the left link to the right.  A page that
- * was deleted while one stood on it has left its range to its right sibling,
- * which takes its place.
+ * a split puts between a page and its right sibling.  Only empty pages are
+ * deleted.  So a scan to the right follows right links, also those of a
+ * deleted page.  A scan to the left wants the page whose right link leads to
+ * where the scan comes from.  It looks for that page from the left link to the
+ * right.  A page may be deleted while a scan stands on it: its right sibling
+ * has its range then, and takes its place.
  *
- * A block that one may be on the way to is not reused, since that waits until
+ * A block to which a scan may be on the way is not reused: reuse waits until
  * no snapshot is as old as the deletion.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -139,6 +138,13 @@ nvm_btree_endscan(IndexScanDesc scan)
 
 /* ---- the first leaf ---- */
 
+/* the leaf to which a descent has led, and what version it had */
+typedef struct NvmFoundLeaf
+{
+	uint32		blkno;
+	uint64		version;
+} NvmFoundLeaf;
+
 /*
  * Go to the leaf where the current stretch begins and read it, as a copy.
  * The leaf that the descent found may have been split or deleted since.
@@ -188,18 +194,18 @@ first_by_copy(IndexScanDesc scan, NvmLeafReader *reader, uint32 blkno,
  */
 static bool
 first_in_place(IndexScanDesc scan, NvmLeafReader *reader, NvmRelState *state,
-			   uint32 blkno, uint64 version, const NvmIndexKey *key,
+			   const NvmFoundLeaf *found, const NvmIndexKey *key,
 			   ScanDirection dir)
 {
 	int			pos;
 
-	if (!nvm_leaf_reader_in_place(reader, state, blkno, version) ||
+	if (!nvm_leaf_reader_in_place(reader, state, found->blkno, found->version) ||
 		(reader->flags & NVM_INDEX_DELETED) != 0)
 		return false;
-	pos = nvm_index_locate(state, blkno, version, key, &reader->nitems);
+	pos = nvm_index_locate(state, found->blkno, found->version, key, &reader->nitems);
 	if (pos < 0 ||
 		(reader->nitems == reader->first && reader->right != NVM_INDEX_NONE &&
-		 !nvm_leaf_lock_behind_empty(scan, blkno, reader->right, version)))
+		 !nvm_leaf_lock_behind_empty(scan, found->blkno, reader->right, found->version)))
 		return false;
 	return nvm_leaf_read(scan, reader, ScanDirectionIsForward(dir) ? pos : pos - 1,
 						 true, dir);
@@ -223,24 +229,24 @@ read_first_leaf(IndexScanDesc scan, ScanDirection dir)
 
 	for (int tries = 0;; tries++)
 	{
-		uint64		version = 0;
-		uint32		blkno;
+		NvmFoundLeaf found = {0};
 
 		if (key->nparts > 0)
-			blkno = nvm_index_descend(index, &cache, key, 0, &version, scan->xs_snapshot);
+			found.blkno = nvm_index_descend(index, &cache, key, 0, &found.version,
+											scan->xs_snapshot);
 		else
-			blkno = nvm_index_endpoint(index, &cache, 0, ScanDirectionIsBackward(dir),
-									   scan->xs_snapshot);
-		if (blkno == NVM_INDEX_NONE)
+			found.blkno = nvm_index_endpoint(index, &cache, 0, ScanDirectionIsBackward(dir),
+											 scan->xs_snapshot);
+		if (found.blkno == NVM_INDEX_NONE)
 			return false;
 		NVM_FAILPOINT("btree-scan-first");
 		if (key->nparts > 0 && tries < IN_PLACE_TRIES)
 		{
-			if (first_in_place(scan, &reader, cache.state, blkno, version, key, dir))
+			if (first_in_place(scan, &reader, cache.state, &found, key, dir))
 				return true;
 			continue;
 		}
-		first_by_copy(scan, &reader, blkno, key, dir);
+		first_by_copy(scan, &reader, found.blkno, key, dir);
 		return true;
 	}
 }
@@ -472,8 +478,8 @@ remember_killed(NvmScan *so)
 /*
  * Have the processor fetch the row that comes so many items later, and at the
  * first item of a leaf those until then.  The order of an index is seldom that
- * of the table, so each row is a cache miss; also in an index-only scan, but
- * for rows that it need not look at.
+ * of the table, so each row is a cache miss.  In an index-only scan, too, but
+ * for rows at which it need not look.
  */
 static void
 bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)

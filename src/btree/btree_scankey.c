@@ -4,13 +4,13 @@
  *	  From the conditions of an index scan to a stretch of the index.
  *
  * The executor hands over conditions "column operator constant", IS [NOT]
- * NULL, and "column operator ANY (array)", which all must hold.  What is made
- * of them:
+ * NULL, and "column operator ANY (array)".  All of them must hold.  They
+ * become this:
  *
  *	1. Leading columns with an equality (one value, one of several, or NULL)
  *	   are parts of both bounds.  Of several values one is current at a time.
- *	2. The first column without one ends that; what there is of <, <=, >=, >
- *	   and IS NOT NULL on it becomes a lower and an upper bound.
+ *	2. The first column without one ends that.  Conditions <, <=, >=, > and IS
+ *	   NOT NULL on this column become a lower and an upper bound.
  *	3. Everything else is tested entry by entry.  A bound that includes its
  *	   value goes on with the next column's, for what it is worth.
  *
@@ -18,14 +18,14 @@
  * is a test besides.  Where it makes a bound, that goes on with the row's next
  * columns (btree_rowcompare.c).
  *
- * What follows from the bounds is not tested again.  Conditions of one column
- * are held against each other if the operator family can compare their
- * constants: the looser ones are dropped, and contradictions end the scan
- * before it begins.
+ * A condition that follows from the bounds is not tested again.  Conditions of
+ * one column are held against each other if the operator family can compare
+ * their constants.  Then the looser ones are dropped, and contradictions end
+ * the scan before it begins.
  *
  * An array behind the column of step 2 is a test, so that entries come in the
- * order of the index whatever the conditions: that is what the planner counts
- * on since PostgreSQL 17.
+ * order of the index whatever the conditions.  The planner counts on that
+ * since PostgreSQL 17.
  *
  * "Order of the index" is that of the column's DESC; low and high, < and >
  * mean that below, unless they say otherwise.
@@ -37,7 +37,6 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_scan.h"
-#include "catalog/pg_type.h"
 #include "lib/qunique.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
@@ -77,7 +76,16 @@ typedef struct NvmColumnBound
 	Datum		value;
 } NvmColumnBound;
 
-/* what the conditions of one column come to */
+/* the conditions of one column */
+typedef struct NvmColumnConditions
+{
+	int			col;			/* from 0 */
+	NvmScanCondition *conds;
+	int			nconds;
+	bool		keep_tests;		/* all of them are tests besides */
+} NvmColumnConditions;
+
+/* what they come to */
 typedef struct NvmScanColumn
 {
 	bool		equal;			/* to NULL, or one of elems */
@@ -96,17 +104,6 @@ typedef struct NvmSortContext
 	Oid			collation;
 	bool		desc;
 } NvmSortContext;
-
-#define COLUMN_DESC(index, col) \
-	(((index)->rd_indoption[col] & INDOPTION_DESC) != 0)
-#define COLUMN_NULLS_FIRST(index, col) \
-	(((index)->rd_indoption[col] & INDOPTION_NULLS_FIRST) != 0)
-
-static inline int
-flip(int cmp, bool desc)
-{
-	return desc ? -((cmp > 0) - (cmp < 0)) : cmp;
-}
 
 /*
  * Memory for up to nkeys conditions; what is looked up is kept in the current
@@ -151,44 +148,15 @@ nvm_scankeys_end(NvmScanKeys *keys)
 	}
 }
 
-FmgrInfo *
-nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid right)
-{
-	Relation	index = keys->low.index;
-	Oid			opfamily = index->rd_opfamily[col];
-	NvmScanProc *proc;
-	RegProcedure function;
-
-	if (left == right && left == index->rd_opcintype[col])
-		return index_getprocinfo(index, col + 1, BTORDER_PROC);
-
-	for (proc = keys->procs; proc != NULL; proc = proc->next)
-	{
-		if (proc->opfamily == opfamily && proc->left == left && proc->right == right)
-			return proc->exists ? &proc->cmp : NULL;
-	}
-	function = get_opfamily_proc(opfamily, left, right, BTORDER_PROC);
-	proc = MemoryContextAllocZero(keys->procs_context, sizeof(NvmScanProc));
-	proc->opfamily = opfamily;
-	proc->left = left;
-	proc->right = right;
-	proc->exists = RegProcedureIsValid(function);
-	if (proc->exists)
-		fmgr_info_cxt(function, &proc->cmp, keys->procs_context);
-	proc->next = keys->procs;
-	keys->procs = proc;
-	return proc->exists ? &proc->cmp : NULL;
-}
-
 /* a against b in the order of column col */
 static inline int
 compare_values(NvmScanKeys *keys, int col, FmgrInfo *cmp, Datum a, Datum b)
 {
 	Relation	index = keys->low.index;
 
-	return flip(DatumGetInt32(FunctionCall2Coll(cmp, index->rd_indcollation[col],
-												a, b)),
-				COLUMN_DESC(index, col));
+	return nvm_order_flip(DatumGetInt32(FunctionCall2Coll(cmp, index->rd_indcollation[col],
+														  a, b)),
+						  NVM_COLUMN_DESC(index, col));
 }
 
 static int
@@ -196,35 +164,10 @@ element_cmp(const void *a, const void *b, void *arg)
 {
 	NvmSortContext *sort = (NvmSortContext *) arg;
 
-	return flip(DatumGetInt32(FunctionCall2Coll(sort->cmp, sort->collation,
-												*(const Datum *) a,
-												*(const Datum *) b)),
-				sort->desc);
-}
-
-/* is value, compared by cmp, one of sorted elements? */
-static bool
-element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
-			   const Datum *elems, int nelems)
-{
-	int			low = 0;
-	int			high = nelems;
-
-	while (low < high)
-	{
-		int			mid = (low + high) / 2;
-		int			c = flip(DatumGetInt32(FunctionCall2Coll(cmp, collation,
-															 value, elems[mid])),
-							 desc);
-
-		if (c == 0)
-			return true;
-		if (c < 0)
-			high = mid;
-		else
-			low = mid + 1;
-	}
-	return false;
+	return nvm_order_flip(DatumGetInt32(FunctionCall2Coll(sort->cmp, sort->collation,
+														  *(const Datum *) a,
+														  *(const Datum *) b)),
+						  sort->desc);
 }
 
 static bool
@@ -293,7 +236,7 @@ read_array(NvmScanKeys *keys, int col, NvmScanCondition *cond)
 	{
 		sort.cmp = cmp;
 		sort.collation = index->rd_indcollation[col];
-		sort.desc = COLUMN_DESC(index, col);
+		sort.desc = NVM_COLUMN_DESC(index, col);
 		qsort_arg(cond->elems, cond->nelems, sizeof(Datum), element_cmp, &sort);
 		cond->nelems = qunique_arg(cond->elems, cond->nelems, sizeof(Datum),
 								   element_cmp, &sort);
@@ -344,7 +287,7 @@ read_key(NvmScanKeys *keys, int col, ScanKey key, NvmScanCondition *cond)
 		return false;
 
 	cond->kind = NVM_COND_OPERATOR;
-	cond->strategy = nvm_rowcompare_strategy(key, COLUMN_DESC(index, col));
+	cond->strategy = nvm_rowcompare_strategy(key, NVM_COLUMN_DESC(index, col));
 	if (cond->is_row && cond->strategy == BTLessStrategyNumber)
 		cond->strategy = BTLessEqualStrategyNumber;
 	else if (cond->is_row && cond->strategy == BTGreaterStrategyNumber)
@@ -372,7 +315,7 @@ add_test(NvmScanKeys *keys, int col, const NvmScanCondition *cond)
 	test->elems = cond->elems;
 	test->nelems = cond->nelems;
 	test->cmp = cond->is_sorted ? cond->cmp : NULL;
-	test->desc = COLUMN_DESC(keys->low.index, col);
+	test->desc = NVM_COLUMN_DESC(keys->low.index, col);
 }
 
 /*
@@ -397,9 +340,9 @@ value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
 		return true;
 	}
 	if (cond->is_array)
-		return element_search(cmp, index->rd_indcollation[col],
-							  COLUMN_DESC(index, col), value,
-							  cond->elems, cond->nelems);
+		return nvm_element_search(cmp, index->rd_indcollation[col],
+								  NVM_COLUMN_DESC(index, col), value,
+								  cond->elems, cond->nelems);
 	return strategy_holds(cond->strategy,
 						  compare_values(keys, col, cmp, value, cond->value));
 }
@@ -409,8 +352,8 @@ value_holds(NvmScanKeys *keys, int col, Oid type, Datum value,
  * conditions.
  */
 static void
-merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
-			   NvmScanCondition *lead, bool keep_tests, NvmScanColumn *column)
+merge_equality(NvmScanKeys *keys, const NvmColumnConditions *given,
+			   const NvmScanCondition *lead, NvmScanColumn *column)
 {
 	column->equal = true;
 	column->isnull = lead->kind == NVM_COND_NULL;
@@ -419,26 +362,26 @@ merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	column->elems = lead->is_array ? lead->elems : &column->single;
 	column->nelems = column->isnull ? 0 : lead->is_array ? lead->nelems : 1;
 
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
 		bool		known = true;
 		int			n = 0;
 
-		if (&conds[i] == lead)
+		if (&given->conds[i] == lead)
 			continue;
 		if (column->isnull)
 		{
-			if (conds[i].kind != NVM_COND_NULL)
+			if (given->conds[i].kind != NVM_COND_NULL)
 				keys->impossible = true;
 			continue;
 		}
 		for (int e = 0; e < column->nelems; e++)
 		{
-			if (!value_holds(keys, col, column->type, column->elems[e],
-							 &conds[i], &known))
+			if (!value_holds(keys, given->col, column->type, column->elems[e],
+							 &given->conds[i], &known))
 				continue;
 			/* a test goes on using the elements as they are */
-			if (!keep_tests)
+			if (!given->keep_tests)
 				column->elems[n] = column->elems[e];
 			n++;
 		}
@@ -447,11 +390,11 @@ merge_equality(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 			keys->impossible = true;
 			return;
 		}
-		if (keep_tests)
+		if (given->keep_tests)
 			continue;
 		column->nelems = n;
-		if (!known || conds[i].is_row)
-			add_test(keys, col, &conds[i]);
+		if (!known || given->conds[i].is_row)
+			add_test(keys, given->col, &given->conds[i]);
 	}
 }
 
@@ -492,14 +435,13 @@ merge_bound(NvmScanKeys *keys, int col, NvmColumnBound *bound, bool is_low,
  * The column has no equality to begin with; make bounds of what it has.
  */
 static void
-merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
-			 bool keep_tests, NvmScanColumn *column)
+merge_bounds(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn *column)
 {
 	NvmColumnBound *nulls;
 
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
-		NvmScanCondition *cond = &conds[i];
+		NvmScanCondition *cond = &given->conds[i];
 		bool		is_low;
 
 		if (cond->kind == NVM_COND_NOT_NULL)
@@ -507,16 +449,16 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 		is_low = cond->strategy >= BTGreaterEqualStrategyNumber;
 		if (cond->strategy == BTEqualStrategyNumber || cond->is_array ||
 			cond->cmp == NULL ||
-			!merge_bound(keys, col, is_low ? &column->low : &column->high, is_low, cond) ||
+			!merge_bound(keys, given->col, is_low ? &column->low : &column->high, is_low, cond) ||
 			cond->is_row)
 		{
-			if (!keep_tests)
-				add_test(keys, col, cond);
+			if (!given->keep_tests)
+				add_test(keys, given->col, cond);
 		}
 	}
 
 	/* every condition here keeps nulls out */
-	nulls = COLUMN_NULLS_FIRST(keys->low.index, col) ? &column->low : &column->high;
+	nulls = NVM_COLUMN_NULLS_FIRST(keys->low.index, given->col) ? &column->low : &column->high;
 	if (!nulls->given)
 	{
 		nulls->given = nulls->isnull = nulls->strict = true;
@@ -528,34 +470,33 @@ merge_bounds(NvmScanKeys *keys, int col, NvmScanCondition *conds, int nconds,
 	if (column->low.given && !column->low.isnull &&
 		column->high.given && !column->high.isnull)
 	{
-		FmgrInfo   *cmp = nvm_scankeys_proc(keys, col, column->low.type, column->high.type);
+		FmgrInfo   *cmp = nvm_scankeys_proc(keys, given->col, column->low.type, column->high.type);
 		int			c;
 
 		if (cmp == NULL)
 			return;
-		c = compare_values(keys, col, cmp, column->low.value, column->high.value);
+		c = compare_values(keys, given->col, cmp, column->low.value, column->high.value);
 		if (c > 0 || (c == 0 && (column->low.strict || column->high.strict)))
 			keys->impossible = true;
 	}
 }
 
 /*
- * What all conditions of column col come to.  What does not follow from the
+ * What all conditions of a column come to.  What does not follow from the
  * result becomes a test; all of it, if keep_tests.
  */
 static void
-merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
-			 NvmScanColumn *column)
+merge_column(NvmScanKeys *keys, const NvmColumnConditions *given, NvmScanColumn *column)
 {
-	NvmScanCondition *conds = keys->conds;
+	NvmScanCondition *conds = given->conds;
 	NvmScanCondition *lead = NULL;
 
 	column->equal = false;
 	column->low.given = column->high.given = false;
-	for (int i = 0; i < nconds; i++)
+	for (int i = 0; i < given->nconds; i++)
 	{
-		if (keep_tests)
-			add_test(keys, col, &conds[i]);
+		if (given->keep_tests)
+			add_test(keys, given->col, &conds[i]);
 		if (conds[i].kind == NVM_COND_NULL)
 			lead = &conds[i];
 		else if (conds[i].kind == NVM_COND_OPERATOR &&
@@ -566,93 +507,9 @@ merge_column(NvmScanKeys *keys, int col, int nconds, bool keep_tests,
 			lead = &conds[i];
 	}
 	if (lead != NULL)
-		merge_equality(keys, col, conds, nconds, lead, keep_tests, column);
+		merge_equality(keys, given, lead, column);
 	else
-		merge_bounds(keys, col, conds, nconds, keep_tests, column);
-}
-
-/*
- * An integer of another width than the column's: what the family's comparison
- * of the two types says, the column's own says of the same number in the
- * column's width.  False if it does not fit.
- */
-static bool
-take_width(Oid type, uint8 fast, Datum *value)
-{
-	int64		number;
-
-	switch (type)
-	{
-		case INT2OID:
-			number = DatumGetInt16(*value);
-			break;
-		case INT4OID:
-			number = DatumGetInt32(*value);
-			break;
-		case INT8OID:
-			number = DatumGetInt64(*value);
-			break;
-		default:
-			return false;
-	}
-	switch (fast)
-	{
-		case NVM_FAST_INT2:
-			*value = Int16GetDatum((int16) number);
-			return number >= PG_INT16_MIN && number <= PG_INT16_MAX;
-		case NVM_FAST_INT4:
-			*value = Int32GetDatum((int32) number);
-			return number >= PG_INT32_MIN && number <= PG_INT32_MAX;
-		case NVM_FAST_INT8:
-			*value = Int64GetDatum(number);
-			return true;
-		default:
-			return false;
-	}
-}
-
-/* the same of all elements of an array, or of none */
-static bool
-elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems)
-{
-	for (int i = 0; i < nelems; i++)
-	{
-		Datum		value = elems[i];
-
-		if (!take_width(type, fast, &value))
-			return false;
-	}
-	for (int i = 0; i < nelems; i++)
-		(void) take_width(type, fast, &elems[i]);
-	return true;
-}
-
-void
-nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type, Datum value, bool isnull)
-{
-	Relation	index = key->index;
-	int			col = key->nparts++;
-	NvmIndexKeyPart *part = &key->part[col];
-	uint8		fast = nvm_index_cache(index)->fast[col];
-	Oid			own = index->rd_opcintype[col];
-	Datum		same = value;
-
-	part->isnull = isnull;
-	part->desc = COLUMN_DESC(index, col);
-	part->nulls_first = COLUMN_NULLS_FIRST(index, col);
-	part->collation = index->rd_indcollation[col];
-	if (isnull || type == own || take_width(type, fast, &same))
-	{
-		part->value = same;
-		part->fast = isnull ? NVM_FAST_NOT : fast;
-		part->cmp = index_getprocinfo(index, col + 1, BTORDER_PROC);
-	}
-	else
-	{
-		part->value = value;
-		part->fast = NVM_FAST_NOT;
-		part->cmp = nvm_scankeys_proc(keys, col, own, type);
-	}
+		merge_bounds(keys, given, column);
 }
 
 /* both bounds go on with the column's equality */
@@ -673,7 +530,7 @@ add_equality(NvmScanKeys *keys, int col, NvmScanColumn *column)
 	}
 
 	/* the elements become current one after another: all of one kind */
-	if (type != own && elements_take_width(type, fast, column->elems, column->nelems))
+	if (type != own && nvm_elements_take_width(type, fast, column->elems, column->nelems))
 		type = own;
 	nvm_scankeys_add_part(keys, &keys->low, type, column->elems[0], false);
 	nvm_scankeys_add_part(keys, &keys->high, type, column->elems[0], false);
@@ -744,27 +601,28 @@ nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan)
 
 	for (int col = 0; col < ncols && seen < scan->numberOfKeys; col++)
 	{
+		NvmColumnConditions given = {.col = col,.conds = keys->conds};
 		NvmScanColumn column;
-		int			nconds = 0;
 
 		for (int i = 0; i < scan->numberOfKeys; i++)
 		{
 			if (scan->keyData[i].sk_attno != col + 1)
 				continue;
-			if (!read_key(keys, col, &scan->keyData[i], &keys->conds[nconds++]))
+			if (!read_key(keys, col, &scan->keyData[i], &given.conds[given.nconds++]))
 			{
 				keys->impossible = true;
 				return;
 			}
 		}
-		seen += nconds;
-		if (nconds == 0)
+		seen += given.nconds;
+		if (given.nconds == 0)
 		{
 			leading = low_open = high_open = false;
 			continue;
 		}
 
-		merge_column(keys, col, nconds, !leading, &column);
+		given.keep_tests = !leading;
+		merge_column(keys, &given, &column);
 		if (keys->impossible)
 			return;
 		if (leading && column.equal)
@@ -781,111 +639,4 @@ nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan)
 	if (seen < scan->numberOfKeys)
 		elog(ERROR, "scan key of nvm_btree index \"%s\" has an invalid column number",
 			 RelationGetRelationName(scan->indexRelation));
-}
-
-/* ---- arrays ---- */
-
-static inline void
-set_element(NvmScanKeys *keys, NvmScanArray *array, int cur)
-{
-	array->cur = cur;
-	keys->low.part[array->part].value = array->elems[cur];
-	keys->high.part[array->part].value = array->elems[cur];
-}
-
-void
-nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir)
-{
-	for (int i = 0; i < keys->narrays; i++)
-	{
-		NvmScanArray *array = &keys->arrays[i];
-
-		set_element(keys, array, ScanDirectionIsForward(dir) ? 0 : array->nelems - 1);
-	}
-}
-
-bool
-nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir)
-{
-	for (int i = keys->narrays - 1; i >= 0; i--)
-	{
-		NvmScanArray *array = &keys->arrays[i];
-		int			next = array->cur + (ScanDirectionIsForward(dir) ? 1 : -1);
-
-		if (next >= 0 && next < array->nelems)
-		{
-			set_element(keys, array, next);
-			return true;
-		}
-		set_element(keys, array, next < 0 ? array->nelems - 1 : 0);
-	}
-	return false;
-}
-
-void
-nvm_scankeys_save(const NvmScanKeys *keys, int *cur)
-{
-	for (int i = 0; i < keys->narrays; i++)
-		cur[i] = keys->arrays[i].cur;
-}
-
-void
-nvm_scankeys_restore(NvmScanKeys *keys, const int *cur)
-{
-	for (int i = 0; i < keys->narrays; i++)
-		set_element(keys, &keys->arrays[i], cur[i]);
-}
-
-/* ---- tests ---- */
-
-static bool
-test_value(const NvmScanTest *test, Datum value)
-{
-	ScanKey		key = test->key;
-
-	if (!test->is_array)
-		return DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
-											  value, test->value));
-	if (test->cmp != NULL)
-		return element_search(test->cmp, key->sk_collation, test->desc, value,
-							  test->elems, test->nelems);
-	for (int i = 0; i < test->nelems; i++)
-	{
-		if (DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
-										   value, test->elems[i])))
-			return true;
-	}
-	return false;
-}
-
-bool
-nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup)
-{
-	TupleDesc	desc = RelationGetDescr(index);
-
-	for (int i = 0; i < keys->ntests; i++)
-	{
-		NvmScanTest *test = &keys->tests[i];
-		bool		isnull;
-		Datum		value;
-
-		if (test->is_row)
-		{
-			if (!nvm_rowcompare_test(test->key, index, itup))
-				return false;
-			continue;
-		}
-		value = index_getattr(itup, test->key->sk_attno, desc, &isnull);
-
-		if (test->key->sk_flags & SK_SEARCHNULL)
-		{
-			if (!isnull)
-				return false;
-		}
-		else if (isnull)
-			return false;
-		else if (!(test->key->sk_flags & SK_SEARCHNOTNULL) && !test_value(test, value))
-			return false;
-	}
-	return true;
 }

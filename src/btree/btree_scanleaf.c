@@ -270,9 +270,9 @@ nvm_leaf_read(IndexScanDesc scan, NvmLeafReader *reader, int pos, bool at_start,
 }
 
 /*
- * An empty leaf may be unlinked, and what it stands for will then be inserted
- * into its right sibling: a predicate lock on that, too.  False if the leaf
- * has changed before we had it.
+ * An empty leaf may be unlinked, and entries of its range will then be
+ * inserted into its right sibling.  So the sibling gets a predicate lock, too.
+ * False if the leaf has changed before we had it.
  */
 bool
 nvm_leaf_lock_behind_empty(IndexScanDesc scan, uint32 blkno, uint32 right, uint64 version)
@@ -336,8 +336,7 @@ nvm_leaf_reader_in_place(NvmLeafReader *reader, NvmRelState *state, uint32 blkno
 }
 
 /*
- * Tell the page of the entries whose rows, all of them, were found dead to
- * everybody.
+ * Mark those entries of the page of which all rows were found dead to everybody.
  */
 void
 nvm_leaf_kill(IndexScanDesc scan, NvmScanLeaf *leaf)

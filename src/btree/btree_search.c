@@ -5,7 +5,7 @@
  *
  * A descent stores nothing.  It reads pages where they lie, and goes on to a
  * child when the version says that what led there was not changed meanwhile.
- * Keys that are integers are compared in place; for all others the entry is
+ * Keys that are integers are compared in place.  For all others the entry is
  * copied and validated first, since a comparison function must not see bytes
  * that change.
  *
@@ -34,10 +34,11 @@ typedef union EntryBuffer
 } EntryBuffer;
 
 /*
- * Where the entries of a page are.  Those of a page that was written as a whole
- * lie in key order without gaps.  If their number says that all are of the least
- * size that there is, no order word needs to be read: the entry of an int has
- * 16 bytes, and only the first one of an inner page, which has no key, has 8.
+ * Where the entries of a page are.  Those of a page that was written as a
+ * whole lie in key order without gaps.  Their number may say that all are of
+ * the least size that there is.  Then no order word needs to be read.  The
+ * entry of an int has 16 bytes; only the first one of an inner page has 8,
+ * since it has no key.
  */
 typedef struct EntryMap
 {
@@ -125,16 +126,39 @@ compare_at(const char *page, uint64 version, const NvmIndexKey *key,
 }
 
 /*
+ * The integer of the key's first column, for compare_at.
+ */
+static inline __attribute__((always_inline))
+int64
+integer_of(const NvmIndexKey *key, NvmIndexFast fast)
+{
+	Datum		value = key->part[0].value;
+
+	switch (fast)
+	{
+		case NVM_FAST_INT2:
+			return DatumGetInt16(value);
+		case NVM_FAST_INT4:
+			return DatumGetInt32(value);
+		case NVM_FAST_INT8:
+			return DatumGetInt64(value);
+		default:
+			return 0;
+	}
+}
+
+/*
  * Binary search between low and high: the first place whose entry is >= key
- * (nextkey: >), or PAGE_*.  What takes its time are cache misses, so both
- * entries that may come next are asked for while one is compared; those that
- * are not integers may well lie across two lines.
+ * (nextkey: >), or PAGE_*.  Cache misses take its time.  So it asks for both
+ * entries that may come next while it compares one.  Those that are not
+ * integers may well lie across two lines.
  */
 static inline __attribute__((always_inline))
 int
 search_kind(const EntryMap *map, uint64 version, const NvmIndexKey *key,
-			NvmIndexFast fast, int64 value, int low, int high)
+			NvmIndexFast fast, int low, int high)
 {
+	int64		value = integer_of(key, fast);
 	int			beyond = key->nextkey ? 0 : 1;
 
 	while (low < high)
@@ -176,23 +200,19 @@ static int
 search_page(const NvmIndexView *view, uint64 version, const NvmIndexKey *key,
 			int low, int high)
 {
-	Datum		value = key->part[0].value;
 	EntryMap	map;
 
 	map_entries(view, &map);
 	switch (fast_of(key))
 	{
 		case NVM_FAST_INT2:
-			return search_kind(&map, version, key, NVM_FAST_INT2,
-							   DatumGetInt16(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT2, low, high);
 		case NVM_FAST_INT4:
-			return search_kind(&map, version, key, NVM_FAST_INT4,
-							   DatumGetInt32(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT4, low, high);
 		case NVM_FAST_INT8:
-			return search_kind(&map, version, key, NVM_FAST_INT8,
-							   DatumGetInt64(value), low, high);
+			return search_kind(&map, version, key, NVM_FAST_INT8, low, high);
 		default:
-			return search_kind(&map, version, key, NVM_FAST_NOT, 0, low, high);
+			return search_kind(&map, version, key, NVM_FAST_NOT, low, high);
 	}
 }
 
@@ -341,9 +361,9 @@ find_root(Relation index, NvmIndexCache *cache, uint32 *blkno, uint32 *level,
 }
 
 /*
- * A page of another level than expected: the root's level and block were read
- * in the middle of a change, or the page that a link led to is another one by
- * now.  From the top, then; but not for ever.
+ * A page has another level than expected.  Either the root's level and block
+ * were read in the middle of a change, or the page to which a link led is
+ * another one by now.  From the top, then; but not for ever.
  */
 static void
 start_over(Relation index, uint32 blkno, int *restarts)

@@ -3,13 +3,14 @@
  * btree_settle.c
  *	  Entries that a transaction has appended to leaves become lasting.
  *
- * An entry that is appended counts at once, in the running tail, and outlives
- * a crash when the settled tail covers it.  That is stored when the entry is
- * durable, and all that were appended before it, by whichever process: a fence
- * for each entry would be one too many, so it is done for all leaves of the
- * transaction together, before it commits.  README.md, "Settling".
+ * An entry that is appended counts at once, in the running tail.  It outlives
+ * a crash when the settled tail covers it.  The settled tail is stored when
+ * the entry is durable, and all that were appended before it, by whichever
+ * process.  A fence for each entry would be one too many.  So a transaction
+ * does it for all of its leaves together, before it commits.  README.md,
+ * "Settling".
  *
- * The leaves are noted in process memory, a bounded number; when there are more
+ * A bounded number of leaves is noted in process memory.  When there are more
  * they are settled in between.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -114,7 +115,7 @@ nvm_index_unsettled(NvmIndexPage *page, uint64 version, uint32 epoch, uint32 tai
 
 /*
  * The page's commit word, and its current version.  False if the page is not
- * what it was when it was noted: then a redo lane has rewritten it, which has
+ * what it was when it was noted.  Then a redo lane has rewritten it, and has
  * made all that was on it durable.  It stays so, also if settling ends in an
  * ERROR and is begun again.
  */
@@ -143,10 +144,10 @@ look_again(UnsettledPage *noted, uint64 *commit)
 
 /*
  * See to it that the next drain makes all entries up to the transaction's last
- * one durable.  Those that it has appended itself were flushed then, so that
- * there is less to wait for now; others may have been appended by somebody who
- * has not come to wait for them.  True if a drain is needed.  Takes no page lock:
- * what it flushes was appended before, and is not changed.
+ * one durable.  Those that the transaction has appended itself were flushed
+ * then, so that there is less to wait for now.  Others may have been appended
+ * by a process that has not come to wait for them.  True if a drain is needed.
+ * Takes no page lock: what it flushes was appended before, and is not changed.
  */
 static bool
 flush_entries(UnsettledPage *noted)
@@ -166,7 +167,7 @@ flush_entries(UnsettledPage *noted)
 }
 
 /*
- * The entries are durable: say so, unless somebody has.
+ * The entries are durable: say so, unless another process has.
  */
 static void
 store_settled(UnsettledPage *noted)

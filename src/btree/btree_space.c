@@ -101,8 +101,9 @@ claim_block(NvmIndexCache *cache, uint32 blkno)
 }
 
 /*
- * A free block, or NVM_INDEX_NONE.  Searches go on where the last one stopped;
- * when one has reached the end there are none until VACUUM finds more.
+ * A free block, or NVM_INDEX_NONE.  A search goes on where the last one
+ * stopped.  When one has reached the end, there are no more searches until
+ * VACUUM finds more blocks.
  */
 static uint32
 search_free(NvmIndexCache *cache)

@@ -5,9 +5,9 @@
  *
  * README.md, "Split", has the protocol and what a crash leaves.  Between the
  * two steps of a split, the page and its downlink, the left page says
- * INCOMPLETE.  An insertion that meets that takes the second step first, so no
- * page with that flag is ever split, and predicate locks are where they belong
- * before anything is inserted into the right page.
+ * INCOMPLETE.  An insertion that meets the flag takes the second step first.
+ * So no page with the flag is ever split, and predicate locks are where they
+ * belong before anything is inserted into the right page.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -80,8 +80,9 @@ columns_needed(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
 }
 
 /*
- * See nvm_btree.h.  The pivot is >= lastleft and < firstright: firstright's
- * columns as far as they are needed, then, if all are, lastleft's highest TID.
+ * See nvm_btree.h.  The pivot is >= lastleft and < firstright.  It has
+ * firstright's columns as far as they are needed.  If all of them are,
+ * lastleft's highest TID follows.
  */
 IndexTuple
 nvm_index_truncate(Relation index, NvmIndexCache *cache, IndexTuple lastleft,
@@ -228,8 +229,9 @@ grow_root(Relation index, NvmIndexCache *cache, const NvmIndexCopy *copy)
 
 /*
  * Lock the left page of a split, if the second step is still to be taken.  As
- * long as INCOMPLETE stands it is, and the right page is the one of that split:
- * neither page is split or deleted meanwhile.
+ * long as INCOMPLETE stands, it is, and the right page is the one of that
+ * split: neither page is split or deleted meanwhile.  Returns with the lock
+ * held if true, without it if false.
  */
 static bool
 lock_incomplete(const SplitGuard *guard)
@@ -255,17 +257,39 @@ is_incomplete(const SplitGuard *guard)
 		nvm_index_load32(&guard->left->right) == guard->child;
 }
 
+/* a downlink on its way to the level above */
+typedef struct Downlink
+{
+	SplitGuard	guard;			/* the split that lacks it */
+	uint32		level;			/* where it goes */
+	NvmIndexKey *key;			/* finds its place there */
+	IndexTuple	tuple;
+	/* its place, as of version: before item pos of the page */
+	uint32		blkno;
+	uint64		version;
+	int			pos;
+} Downlink;
+
+typedef enum DownlinkState
+{
+	DOWNLINK_AGAIN,				/* something has changed: look for its place
+								 * again */
+	DOWNLINK_MISSING,			/* its place is known, and it is not there */
+	DOWNLINK_THERE,				/* it is there; not yet durable, maybe */
+	DOWNLINK_DURABLE,			/* it is there, and durable */
+	DOWNLINK_NEEDLESS			/* no level above, or the split is complete */
+} DownlinkState;
+
 /*
- * Insert a downlink by a split of its page, on which there is no room; it goes
- * to item `pos`.  A split that makes room first would not do: where the keys are
- * of the largest size a page has two children, and one each after it.
+ * Insert a downlink by a split of its page, on which there is no room.  A
+ * split that makes room first would not do: where the keys are of the largest
+ * size, a page has two children, and one after such a split.
  *
  * False, and nothing done, if the page has not this version any more, or the
  * split of the guard is complete.
  */
 static bool
-split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 version,
-					int pos, IndexTuple downlink, const SplitGuard *guard)
+split_with_downlink(Relation index, NvmIndexCache *cache, const Downlink *downlink)
 {
 	NvmIndexCopy *copy = palloc(sizeof(NvmIndexCopy));
 	IndexTuple *items;
@@ -273,25 +297,25 @@ split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 v
 	bool		done = false;
 	int			n = 0;
 
-	nvm_index_copy(index, cache, blkno, copy);
+	nvm_index_copy(index, cache, downlink->blkno, copy);
 	if (copy->flags & NVM_INDEX_INCOMPLETE)
-		nvm_index_finish_split(index, cache, NULL, blkno);
-	else if (copy->version == version && (copy->flags & NVM_INDEX_DELETED) == 0)
+		nvm_index_finish_split(index, cache, NULL, downlink->blkno);
+	else if (copy->version == downlink->version && (copy->flags & NVM_INDEX_DELETED) == 0)
 	{
 		items = palloc((copy->nitems + 1) * sizeof(IndexTuple));
 		for (int i = copy->first; i < copy->nitems; i++)
 		{
-			if (i == pos)
-				items[n++] = downlink;
+			if (i == downlink->pos)
+				items[n++] = downlink->tuple;
 			items[n++] = NvmIndexCopyItem(copy, i);
 		}
-		if (pos == copy->nitems)
-			items[n++] = downlink;
+		if (downlink->pos == copy->nitems)
+			items[n++] = downlink->tuple;
 		split = (NvmIndexSplit)
 		{
-			.copy = copy,.items = items,.nitems = n,.newpos = pos - copy->first
+			.copy = copy,.items = items,.nitems = n,.newpos = downlink->pos - copy->first
 		};
-		done = split_page(index, cache, &split, guard);
+		done = split_page(index, cache, &split, &downlink->guard);
 		pfree(items);
 	}
 	pfree(copy);
@@ -299,88 +323,109 @@ split_with_downlink(Relation index, NvmIndexCache *cache, uint32 blkno, uint64 v
 }
 
 /*
- * See to it that the level above has a downlink to `child`, whose left sibling
- * is `left` and has this high key, and durably.  False if there is no such
- * level, or the split is complete by now, which means that the caller's copy is
- * out of date: the right page may even have been deleted since.
+ * Find the place of a downlink on its level, without a lock: MISSING, THERE,
+ * AGAIN or NEEDLESS.  buf has room for an entry.
+ */
+static DownlinkState
+locate_downlink(Relation index, NvmIndexCache *cache, Downlink *downlink, char *buf)
+{
+	uint16		word;
+
+	downlink->blkno = nvm_index_descend(index, cache, downlink->key, downlink->level,
+										&downlink->version, NULL);
+	CHECK_FOR_INTERRUPTS();
+	if (downlink->blkno == NVM_INDEX_NONE)
+		return DOWNLINK_NEEDLESS;
+	downlink->pos = nvm_index_locate(cache->state, downlink->blkno, downlink->version,
+									 downlink->key, NULL);
+	if (downlink->pos < 0)
+		return DOWNLINK_AGAIN;
+	if (downlink->pos == 0)
+		return DOWNLINK_MISSING;
+
+	/* the last one that is not beyond the key: is it ours already? */
+	if (!nvm_index_fetch(cache->state, downlink->blkno, downlink->version,
+						 downlink->pos - 1, buf, &word))
+		return DOWNLINK_AGAIN;
+	return BTreeTupleGetDownLink((IndexTuple) buf) == downlink->guard.child ?
+		DOWNLINK_THERE : DOWNLINK_MISSING;
+}
+
+/*
+ * Put a downlink in the place that was found.  Takes the locks of the left
+ * page of its split and of the parent, and gives them back: THERE, DURABLE,
+ * AGAIN or NEEDLESS.
+ */
+static DownlinkState
+place_downlink(Relation index, NvmIndexCache *cache, const Downlink *downlink)
+{
+	NvmIndexPage *page = nvm_index_page(cache->state, downlink->blkno);
+	NvmIndexPage *left = downlink->guard.left;
+
+	if (!nvm_index_has_room(page, IndexTupleSize(downlink->tuple)))
+	{
+		if (split_with_downlink(index, cache, downlink))
+			return DOWNLINK_DURABLE;
+
+		/*
+		 * a full parent stays so if the downlink has come and gone meanwhile
+		 */
+		return is_incomplete(&downlink->guard) ? DOWNLINK_AGAIN : DOWNLINK_NEEDLESS;
+	}
+	if (!lock_incomplete(&downlink->guard))
+		return DOWNLINK_NEEDLESS;
+	if (!nvm_index_lock(page, downlink->version))
+	{
+		nvm_index_unlock(left, false);
+		return DOWNLINK_AGAIN;
+	}
+	(void) nvm_index_append(cache, page, downlink->pos, downlink->tuple);
+	nvm_index_unlock(page, true);
+	nvm_index_unlock(left, false);
+	NVM_FAILPOINT("btree-downlink-inserted");
+	return DOWNLINK_THERE;
+}
+
+/*
+ * See to it that the level above has a durable downlink to `child`, whose left
+ * sibling is `left` and has this high key.  False if there is no such level,
+ * or if the split is complete by now.  Then the caller's copy is out of date:
+ * the right page may even have been deleted since.
  */
 static bool
 insert_downlink(Relation index, NvmIndexCache *cache, uint32 level,
 				NvmIndexPage *left, IndexTuple highkey, uint32 child)
 {
-	IndexTuple	downlink = CopyIndexTuple(highkey);
-	NvmIndexKey *key = palloc(sizeof(NvmIndexKey));
+	Downlink	downlink = {.guard = {left, child},.level = level};
 	char	   *buf = palloc(NVM_INDEX_PAGE_SIZE);
-	SplitGuard	guard = {left, child};
-	NvmIndexPage *page;
+	DownlinkState state;
 
-	BTreeTupleSetDownLink(downlink, child);
-	nvm_index_key_init(index, cache, downlink, key);
-	key->nextkey = true;
-	key->inserts = true;
-	for (;;)
+	downlink.tuple = CopyIndexTuple(highkey);
+	BTreeTupleSetDownLink(downlink.tuple, child);
+	downlink.key = palloc(sizeof(NvmIndexKey));
+	nvm_index_key_init(index, cache, downlink.tuple, downlink.key);
+	downlink.key->nextkey = true;
+	downlink.key->inserts = true;
+	do
 	{
-		uint64		version;
-		uint32		blkno = nvm_index_descend(index, cache, key, level, &version, NULL);
-		uint16		word;
-		int			pos;
-
-		CHECK_FOR_INTERRUPTS();
-		if (blkno == NVM_INDEX_NONE)
-			return false;
-		page = nvm_index_page(cache->state, blkno);
-		pos = nvm_index_locate(cache->state, blkno, version, key, NULL);
-		if (pos < 0)
-			continue;
-
-		/* the last one that is not beyond the key: is it ours already? */
-		if (pos > 0)
-		{
-			if (!nvm_index_fetch(cache->state, blkno, version, pos - 1, buf, &word))
-				continue;
-			if (BTreeTupleGetDownLink((IndexTuple) buf) == child)
-				break;
-		}
-		if (!nvm_index_has_room(page, IndexTupleSize(downlink)))
-		{
-			if (split_with_downlink(index, cache, blkno, version, pos, downlink, &guard))
-				return true;
-
-			/*
-			 * a full parent stays so if the downlink has come and gone
-			 * meanwhile
-			 */
-			if (!is_incomplete(&guard))
-				return false;
-			continue;
-		}
-		if (!lock_incomplete(&guard))
-			return false;
-		if (!nvm_index_lock(page, version))
-		{
-			nvm_index_unlock(left, false);
-			continue;
-		}
-		(void) nvm_index_append(cache, page, pos, downlink);
-		nvm_index_unlock(page, true);
-		nvm_index_unlock(left, false);
-		NVM_FAILPOINT("btree-downlink-inserted");
-		break;
-	}
+		state = locate_downlink(index, cache, &downlink, buf);
+		if (state == DOWNLINK_MISSING)
+			state = place_downlink(index, cache, &downlink);
+	} while (state == DOWNLINK_AGAIN);
 
 	/*
 	 * before the left page says that it is there, whichever process has
 	 * inserted it
 	 */
-	if (NvmIndexFlushes(cache, level))
+	if (state == DOWNLINK_THERE && NvmIndexFlushes(cache, level))
 	{
-		nvm_index_flush_commit(cache, page, level);
+		nvm_index_flush_commit(cache, nvm_index_page(cache->state, downlink.blkno), level);
 		nvm_drain("btree-downlink");
 	}
-	pfree(downlink);
-	pfree(key);
+	pfree(downlink.tuple);
+	pfree(downlink.key);
 	pfree(buf);
-	return true;
+	return state != DOWNLINK_NEEDLESS;
 }
 
 /*
@@ -513,8 +558,8 @@ form_halves(Relation index, NvmIndexCache *cache, const NvmIndexSplit *split, in
 
 /*
  * Make the split that was planned.  False, and nothing done, if the page has
- * changed since, or what it is for is no longer wanted, or the index is no longer
- * relaxed.
+ * changed since, if the split that the guard names is complete, or if the
+ * index is no longer relaxed.
  */
 static bool
 apply_split(NvmIndexCache *cache, const NvmIndexCopy *copy, SplitPlan *plan,

@@ -14,8 +14,8 @@
  *	  multi-column key, the split follows the new entry.
  *
  * A rebuild inserts in ascending order between what others have inserted, and
- * is not to leave half empty pages behind: there, too, the split follows the
- * new entry, or the left page keeps its fillfactor.
+ * is not to leave half empty pages behind.  So there, too, the split follows
+ * the new entry, or the left page keeps its fillfactor.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -7,9 +7,9 @@
  * ambuild, which sees the new number only (REINDEX, TRUNCATE, CLUSTER, VACUUM
  * FULL, whatever rewrites the table).  So the storage that the index leaves is
  * found by the index's oid, which its directory entry holds.  Where PostgreSQL
- * has truncated the file instead, the number is the old one, and the storage is
- * emptied in place: ON COMMIT DELETE ROWS, and TRUNCATE of what the same
- * subtransaction has made.
+ * has truncated the file instead, the number is the old one, and the storage
+ * is emptied in place.  ON COMMIT DELETE ROWS does that, and TRUNCATE of what
+ * the same subtransaction has made.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -132,8 +132,8 @@ end_older_storages(Relation index, const NvmStorageForm *form)
 	ListCell   *lc;
 
 	/*
-	 * What a prepared transaction made or ended that was rolled back is in
-	 * the gap after this, also if somebody else is still at it.
+	 * What a prepared transaction that was rolled back has made or ended is
+	 * in the gap after this, also if another process is still at it.
 	 */
 	nvm_twophase_settle();
 	nvm_dir_walk(add_older_storage, &older);
@@ -184,7 +184,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 	dir = nvm_dir_lookup(&key);
 	if (dir != 0 && is_truncated_in_place(dir, meta_flags))
 	{
-		/* before its blocks are somebody else's */
+		/* before its blocks belong to another storage */
 		if (nvm_xact_is_writer())
 			(void) nvm_index_settle();
 		nvm_storage_empty(dir); /* needs no stamp: ON COMMIT has none to give */

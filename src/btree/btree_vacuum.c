@@ -5,9 +5,9 @@
  *	  become empty, look for blocks that can be used again.
  *
  * The leaves are walked by their right links, each from a copy.  An entry
- * moves by splits only, and to the right; so no entry that was there at the
- * start is missed, which is also what CREATE INDEX CONCURRENTLY relies on when
- * it asks for all TIDs.  An entry that comes while we walk is of a row that is
+ * moves by splits only, and to the right.  So no entry that was there at the
+ * start is missed.  CREATE INDEX CONCURRENTLY relies on that, too, when it
+ * asks for all TIDs.  An entry that comes while we walk is of a row that is
  * not dead.
  *
  * A leaf that loses entries is written anew by a redo lane; so what has been
@@ -103,8 +103,8 @@ vacuum_entry(IndexVacuum *vac, IndexTuple itup, int *nstay, int *ngo)
 }
 
 /*
- * Ask about all TIDs on the page that was copied, each once: that is what VACUUM
- * spends most of its time on.  Collects what stays in items[].
+ * Ask about all TIDs on the page that was copied, each once.  VACUUM spends
+ * most of its time on that.  Collects what stays in items[].
  */
 static void
 vacuum_ask(IndexVacuum *vac, int *nstay, int *ngo)
@@ -143,8 +143,8 @@ vacuum_rewrite(IndexVacuum *vac)
 
 /*
  * Finish a split that a crash or an error has left incomplete: until it is done
- * neither page can go.  Where there is no block to be had for that, somebody else
- * will, later: VACUUM is what makes room.
+ * neither page can go.  If there is no free block for that, another process
+ * will finish it later, since VACUUM makes room.
  */
 static void
 vacuum_finish_split(IndexVacuum *vac, uint32 blkno)
@@ -204,7 +204,7 @@ vacuum_leaf(IndexVacuum *vac, uint32 blkno)
 
 		/*
 		 * We take entries away: there is room if nobody has put some in.  The
-		 * version may be the same if somebody had the lock for a hint.
+		 * version may be the same if a process had the lock for a hint.
 		 */
 		if (version != vac->copy->version)
 			tries = 0;

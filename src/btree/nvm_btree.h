@@ -46,7 +46,7 @@ typedef enum NvmIndexFast
 } NvmIndexFast;
 
 /*
- * State of an index's storage, in rd_amcache: PostgreSQL frees it at any
+ * State of an index's storage, in rd_amcache.  PostgreSQL frees it at any
  * invalidation, so nobody keeps the pointer across a call that may process
  * one.  `state` and `meta` stay valid as long as the index is locked.
  */
@@ -79,16 +79,16 @@ nvm_index_cache(Relation index)
 /*
  * For ambuild.  Give index, whose file number is new, a storage of the current
  * transaction (UNLOGGED, TEMP as the relation is), and end the one that it had
- * before: block 0 is a durable meta page with these NVM_INDEX_META_* flags and
- * root 0, so that nvm_index_cache() works from then on.  Drops rd_amcache.
+ * before.  Block 0 is a durable meta page with these NVM_INDEX_META_* flags
+ * and root 0, so that nvm_index_cache() works from then on.  Drops rd_amcache.
  * ERROR if the table is not ours.
  */
 extern void nvm_index_make_storage(Relation index, uint32 meta_flags);
 
 /*
- * Meta page of a storage without blocks, which a crash leaves of an UNLOGGED
- * index: the process that uses it first makes it.  If it is there by now
- * nothing is done.
+ * Make the meta page of a storage without blocks, which a crash leaves of an
+ * UNLOGGED index.  The process that uses the storage first does that.  If the
+ * page is there by now nothing is done.
  */
 extern uint32 nvm_index_meta_flags(Relation index);
 extern NvmIndexMeta *nvm_index_make_meta(NvmRelState *state, uint32 flags);
@@ -162,8 +162,9 @@ extern void nvm_btree_register(void);
 extern void nvm_btree_complete_opclasses(void);
 
 /*
- * Ours that stands for an operator class of btree, or InvalidOid; its name as
- * in a statement; and back: ERROR if ours stands for none, theirs is returned.
+ * Our operator class that stands for one of btree, or InvalidOid.  The name of
+ * ours as in a statement.  And back: the one of btree for which ours stands;
+ * ERROR if there is none.
  */
 extern Oid	nvm_btree_opclass_image(Oid model);
 extern List *nvm_btree_opclass_name(Oid image);
@@ -207,9 +208,9 @@ nvm_index_word_locked(uint64 word)
 }
 
 /*
- * A page's version.  begin waits for the process that holds the lock; what is
- * read between begin and a validate that is true was not changed meanwhile,
- * DEAD hints aside.  begin may process interrupts.
+ * A page's version.  begin waits for the process that holds the lock, and may
+ * process interrupts.  What is read between begin and a validate that is true
+ * was not changed meanwhile, DEAD hints aside.
  */
 extern uint64 nvm_index_begin_slow(NvmIndexPage *page);
 
@@ -233,8 +234,8 @@ nvm_index_validate(NvmIndexPage *page, uint64 version)
 /*
  * Lock from a version; false if it is another one by now.  From lock to unlock
  * is a critical section: nothing may be called that can ERROR, allocate or
- * wait for an LWLock.  changed: the version is raised; otherwise it is what it
- * was.  unlock returns it.
+ * wait for an LWLock. unlock returns the version: raised if `changed`,
+ * otherwise what it was.
  */
 extern bool nvm_index_lock(NvmIndexPage *page, uint64 version);
 extern uint64 nvm_index_unlock(NvmIndexPage *page, bool changed);
@@ -243,8 +244,8 @@ extern uint64 nvm_index_unlock(NvmIndexPage *page, bool changed);
 extern void nvm_index_lock_wait(NvmIndexPage *page);
 
 /*
- * begin for a page of the tree that was reached by a link: ERROR if it is not
- * a page of this index; brings order[] up to date if it is of another
+ * begin for a page of the tree that was reached by a link.  ERROR if it is not
+ * a page of this index.  Brings order[] up to date if that is of another
  * incarnation.  A caller of nvm_index_locate or nvm_index_fetch begins with
  * this one.
  */
@@ -290,8 +291,9 @@ typedef struct NvmIndexCopy
 extern void nvm_index_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 						   NvmIndexCopy *copy);
 
-/* the same for the checker and for btree_prove.c, of a page that is verified in no other
- * way, but whose bytes make sense: NULL, or what is wrong with its entries */
+/* the same for the checker and for btree_prove.c.  The page is verified in no
+ * other way, but its bytes make sense.  NULL, or what is wrong with its
+ * entries */
 extern const char *nvm_index_try_copy(Relation index, NvmIndexCache *cache, uint32 blkno,
 									  NvmIndexCopy *copy);
 
@@ -323,9 +325,9 @@ extern bool nvm_index_form(char *image, NvmIndexCache *cache, const NvmIndexForm
 #define NVM_INDEX_MAX_ENTRY		2704
 
 /*
- * Places of locked pages that change together: by a redo lane, or where the
- * pages do not outlive a restart, simply.  begin takes the lane (an LWLock, may
- * ERROR) and so precedes the page locks; end follows them.
+ * Places of locked pages that change together, by a redo lane.  Pages that do
+ * not outlive a restart are simply changed.  begin takes the lane (an LWLock,
+ * may ERROR), and so precedes the page locks; end follows them.
  */
 #define NVM_INDEX_CHANGES	12
 typedef struct NvmIndexChange
@@ -345,9 +347,9 @@ typedef struct NvmIndexChange
 extern void nvm_index_change_begin(NvmIndexChange *change, NvmIndexCache *cache, uint32 level);
 
 /*
- * Store an image in a page that nobody can reach but by an old link, and that the
- * change is to link: all but the lock word, of which the version is raised; flushed
- * if it is to be.
+ * Store an image in a page that the change is to link, and that nobody can
+ * reach but by an old link.  The lock word stays, and its version is raised.
+ * The page is flushed if it is to be.
  */
 extern void nvm_index_put_image(const NvmIndexChange *change, NvmIndexPage *page,
 								const char *image);
@@ -395,10 +397,10 @@ NvmIndexFlushes(const NvmIndexCache *cache, uint32 level)
  * included in the count).  The caller has made sure that it fits
  * (nvm_index_has_room) and that order[] is of this incarnation.  Returns the
  * tail that the page has then.  The entry outlives a crash when the commit
- * word says so durably: on a leaf the caller notes it (nvm_index_unsettled);
- * on an inner page the word does, and the caller calls nvm_index_flush_commit
- * after it has unlocked the page, since a line that is being flushed is slow
- * to use.
+ * word says so durably.  On a leaf the caller notes it (nvm_index_unsettled).
+ * On an inner page the word does say so, and the caller calls
+ * nvm_index_flush_commit after it has unlocked the page, since a line that is
+ * being flushed is slow to use.
  */
 extern bool nvm_index_has_room(const NvmIndexPage *page, Size size);
 extern uint32 nvm_index_append(NvmIndexCache *cache, NvmIndexPage *page, int pos, IndexTuple itup);
@@ -504,19 +506,20 @@ extern int	nvm_index_compare(const NvmIndexKey *key, IndexTuple itup);
  * Descend to the page of `level` (0: leaf) on which key belongs, moving right
  * where splits make that necessary.  Returns its number, NVM_INDEX_NONE if the
  * index is empty or not that high.  *version is the page's when its high key
- * was looked at, and its order[] is up to date.  As predicate locks want it
- * that the lock precedes the reading, lock_snapshot, if not NULL, takes one on
- * each leaf that is looked at, or on the index if it is empty.
+ * was looked at, and its order[] is up to date.  lock_snapshot, if not NULL,
+ * takes a predicate lock on each leaf that is looked at, or on the index if it
+ * is empty: such a lock precedes the reading.
  */
 extern uint32 nvm_index_descend(Relation index, NvmIndexCache *cache, const NvmIndexKey *key,
 								uint32 level, uint64 *version,
 								Snapshot lock_snapshot);
 
 /*
- * Place of the first data entry >= key (nextkey: > key) in a page of which
- * version is current, high key included in the count; may be one beyond the
- * last.  -1 if the version has changed.  Reads the page where it lies and
- * compares with private copies.  *nitems, if not NULL: entries of the page.
+ * Place of the first data entry >= key (nextkey: > key) in a page of that
+ * version.  The high key is included in the count, and the place may be one
+ * beyond the last.  -1 if the version has changed.  Reads the page where it
+ * lies and compares with private copies.  *nitems, if not NULL: entries of the
+ * page.
  */
 extern int	nvm_index_locate(NvmRelState *state, uint32 blkno, uint64 version,
 							 const NvmIndexKey *key, int *nitems);

@@ -40,8 +40,8 @@ extern void nvm_index_make_room(Relation index, NvmIndexCache *cache, Relation h
 
 /*
  * Merge entries, sorted by key and first TID, so that they are strictly
- * ordered by (key, TID): those of equal keys if `merge`, else those among
- * which there is a posting list.  Memory of the current context.
+ * ordered by (key, TID).  With `merge` those of equal keys are merged, else
+ * those among which there is a posting list.  Memory of the current context.
  */
 extern int	nvm_index_merge(Relation index, NvmIndexCache *cache, IndexTuple *items,
 							int nitems, bool merge, IndexTuple **merged);

@@ -4,8 +4,8 @@
  *	  Reading an index page where it lies.
  *
  * For btree_page.c and btree_search.c.  Everything here may meet a page that
- * is being changed: each field is loaded once, and checked before it is used,
- * and nothing that was found counts before nvm_index_validate() says so.
+ * is being changed.  So each field is loaded once, and checked before it is
+ * used.  Nothing that was found counts before nvm_index_validate() says so.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -124,9 +124,9 @@ nvm_index_is_page(const NvmIndexCache *cache, const NvmIndexPage *page, uint32 b
 }
 
 /*
- * The first look at a page in this run of the server (btree_prove.c): ERROR if it is
- * damaged.  bytes: before anything of it is used; entries: when order[] is up to date,
- * after which it counts as verified.
+ * The first look at a page in this run of the server (btree_prove.c): ERROR if
+ * it is damaged.  `bytes` comes before anything of the page is used, `entries`
+ * when order[] is up to date.  After that the page counts as verified.
  */
 extern void nvm_index_prove_bytes(Relation index, NvmIndexCache *cache, uint32 blkno);
 extern void nvm_index_prove_entries(Relation index, NvmIndexCache *cache, uint32 blkno);

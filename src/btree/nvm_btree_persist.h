@@ -57,8 +57,8 @@ extern void nvm_index_set_unused(NvmRelState *state);
 extern void nvm_index_wait_changed(void);
 
 /*
- * persistence = leaves: make the inner levels, unless somebody has since the
- * start.  For nvm_index_cache_slow.  May ERROR: damaged, disk full.
+ * persistence = leaves: make the inner levels, unless another process has
+ * since the start.  For nvm_index_cache_slow.  May ERROR: damaged, disk full.
  */
 extern void nvm_index_walk_leaves(Relation index, NvmIndexCache *cache);
 
@@ -78,7 +78,7 @@ nvm_index_is_absent(const NvmIndexCache *cache)
 }
 
 /*
- * Rebuild the index if it is ABSENT; nothing is done if somebody else was
+ * Rebuild the index if it is ABSENT; nothing is done if another process was
  * faster.  The caller has locked it.  May ERROR.
  */
 extern void nvm_index_rebuild(Relation index);
@@ -90,7 +90,7 @@ extern void nvm_index_rebuild(Relation index);
 extern void nvm_index_wait_slow(Relation index);
 
 /*
- * For VACUUM, which needs no whole index but one into which no process enters
+ * For VACUUM.  It needs no whole index, but one into which no process enters
  * what it has read in the table before.  True: the index is absent, and nobody
  * begins to build it before release.  False: it is whole.
  */
@@ -105,8 +105,8 @@ nvm_index_wait(Relation index)
 }
 
 /*
- * May the index have entries of rows that the current transaction has just
- * made, by somebody else?
+ * May another process have entered rows in the index that the current
+ * transaction has just made?
  */
 static inline bool
 nvm_index_is_set(const NvmIndexCache *cache)

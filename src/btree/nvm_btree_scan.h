@@ -19,6 +19,18 @@
 
 /* ---- conditions (btree_scankey.c) ---- */
 
+#define NVM_COLUMN_DESC(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_DESC) != 0)
+#define NVM_COLUMN_NULLS_FIRST(index, col) \
+	(((index)->rd_indoption[col] & INDOPTION_NULLS_FIRST) != 0)
+
+/* the result of a comparison, in the order of a column that may be descending */
+static inline int
+nvm_order_flip(int cmp, bool desc)
+{
+	return desc ? -((cmp > 0) - (cmp < 0)) : cmp;
+}
+
 /* a comparison function of an operator family, looked up once for a scan */
 typedef struct NvmScanProc
 {
@@ -61,7 +73,7 @@ typedef struct NvmScanArray
 /*
  * Entries that match lie between low and high, in the order of the index; a
  * bound without parts is none.  With arrays there is such a stretch for each
- * combination of their elements, the last array turning fastest, and the
+ * combination of their elements.  The last array turns fastest, and the
  * stretches follow each other in the order of the index.
  */
 typedef struct NvmScanKeys
@@ -83,6 +95,11 @@ typedef struct NvmScanKeys
 extern void nvm_scankeys_init(NvmScanKeys *keys, IndexScanDesc scan, int nkeys);
 extern void nvm_scankeys_end(NvmScanKeys *keys);
 
+/* from scan->keyData; to be started */
+extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
+
+/* ---- parts of bounds (btree_scanpart.c) ---- */
+
 /*
  * The family's comparison of two types for column col (from 0), or NULL.
  */
@@ -95,8 +112,13 @@ extern FmgrInfo *nvm_scankeys_proc(NvmScanKeys *keys, int col, Oid left, Oid rig
 extern void nvm_scankeys_add_part(NvmScanKeys *keys, NvmIndexKey *key, Oid type,
 								  Datum value, bool isnull);
 
-/* from scan->keyData; to be started */
-extern void nvm_scankeys_prepare(NvmScanKeys *keys, IndexScanDesc scan);
+/*
+ * Bring the elements of an array, integers of that type, to the width of a
+ * column of kind `fast`.  False, and nothing done, if one does not fit.
+ */
+extern bool nvm_elements_take_width(Oid type, uint8 fast, Datum *elems, int nelems);
+
+/* ---- combinations of elements, tests of entries (btree_scantest.c) ---- */
 
 /* the first combination in a direction; the next one, false if there is none */
 extern void nvm_scankeys_start(NvmScanKeys *keys, ScanDirection dir);
@@ -105,6 +127,10 @@ extern bool nvm_scankeys_advance(NvmScanKeys *keys, ScanDirection dir);
 /* elements that are current, one for each array; and back to them */
 extern void nvm_scankeys_save(const NvmScanKeys *keys, int *cur);
 extern void nvm_scankeys_restore(NvmScanKeys *keys, const int *cur);
+
+/* is value, compared by cmp, one of sorted elements? */
+extern bool nvm_element_search(FmgrInfo *cmp, Oid collation, bool desc, Datum value,
+							   const Datum *elems, int nelems);
 
 /* does an entry, a private copy of it, meet all tests? */
 extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup);
@@ -115,7 +141,7 @@ extern bool nvm_scankeys_test(NvmScanKeys *keys, Relation index, IndexTuple itup
 extern StrategyNumber nvm_rowcompare_strategy(ScanKey key, bool desc);
 
 /*
- * A bound ends with what a row comparison says of its first column: let it go
+ * A bound ends with what a row comparison says of its first column.  Let it go
  * on with the columns that follow both in the row and in the index.
  */
 extern void nvm_rowcompare_extend(NvmScanKeys *keys, NvmIndexKey *key, bool is_low,
@@ -256,7 +282,7 @@ extern int	nvm_leaf_locate(const NvmIndexCopy *copy, const NvmIndexKey *key);
 extern bool nvm_leaf_read(IndexScanDesc scan, NvmLeafReader *reader, int pos,
 						  bool at_start, ScanDirection dir);
 
-/* tell the page of the entries whose rows, all of them, were dead to everybody */
+/* mark those entries of the page of which all rows were dead to everybody */
 extern void nvm_leaf_kill(IndexScanDesc scan, NvmScanLeaf *leaf);
 
 /* an empty leaf may go: lock its right sibling, too; false if it has changed */

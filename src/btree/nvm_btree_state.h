@@ -17,7 +17,7 @@
 									 * outlive a restart, nobody knows yet */
 #define NVM_INDEXSTATE_ABSENT	1	/* emptied by the start: entries of older
 									 * rows are missing */
-#define NVM_INDEXSTATE_BUILDING 2	/* somebody is at it */
+#define NVM_INDEXSTATE_BUILDING 2	/* a builder is at it */
 #define NVM_INDEXSTATE_READY	3	/* has been rebuilt since the start */
 #define NVM_INDEXSTATE_UNUSED	4	/* emptied by the start, and nobody enters
 									 * or looks for rows in this storage any

@@ -57,15 +57,15 @@ typedef struct NvmMapFailure
 } NvmMapFailure;
 
 /*
- * Map file descriptor fd, whose file is pool file `path`, of current length
- * `filesize`, over max_size bytes of address space (beyond the end of the file
- * an access is SIGBUS until the file has been extended).  `reserve` bytes of address
- * space from the mapping's start on are kept free of anything else; at least
- * max_size.  Resolves AUTO.
- * In the simulate method also creates or opens "<path>.durable" and its
- * companions.  Called in the postmaster, before it forks.  On failure
- * returns NULL and sets *failure, of constant or static messages; never
- * throws.  *volatile_medium is set if the file does not outlive a reboot (tmpfs).
+ * Map pool file `path`, open as fd and of current length `filesize`, over
+ * max_size bytes of address space.  Beyond the end of the file an access is
+ * SIGBUS until the file has been extended.  `reserve` bytes of address space,
+ * at least max_size, are kept free of anything else from the mapping's start
+ * on.  Resolves AUTO.  In the simulate method also creates or opens
+ * "<path>.durable" and its companions.  Called in the postmaster, before it
+ * forks.  On failure returns NULL and sets *failure, of constant or static
+ * messages; never throws.  *volatile_medium is set if the file does not
+ * outlive a reboot (tmpfs).
  */
 extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
 						  uint64 max_size, uint64 reserve,
@@ -96,9 +96,9 @@ extern void nvm_flush(const void *addr, Size len);
 
 /*
  * Wait until everything this process has flushed is durable.  `name` is a
- * string literal unique in the source tree, "layer-step": it names the
- * failpoint that is hit just before the fence, and a script checks that each
- * call has one.  With msync, a failure is a PANIC.
+ * string literal, "layer-step", unique in the source tree.  It names the
+ * failpoint that is hit just before the fence.  A script checks that each call
+ * has one.  With msync, a failure is a PANIC.
  */
 extern void nvm_drain(const char *name);
 

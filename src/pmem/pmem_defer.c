@@ -33,9 +33,9 @@
 /*
  * Each slot holds the number of one line of the address space, or 0.  A line's
  * number gives its slot.  If the slot has another line already, all lines are
- * written back.  Writing back one at a time would cost as much as no array, once
- * it is full: the processor overlaps many write-backs, but waits for each that
- * stands alone.
+ * written back.  Once the array is full, writing back one at a time would cost
+ * as much as no array: the processor overlaps many write-backs, but waits for
+ * each that stands alone.
  * noted_used[0 .. nvm_noted_lines - 1] are the slots that are not 0.
  */
 static uint64 noted[NOTED_SLOTS];

@@ -463,7 +463,7 @@ log_hit(const char *name, const char *more)
 
 /*
  * As crash_server, for a test that will pair what is left with any WAL that
- * there could be: says how far the WAL had been flushed, and leaves all of it
+ * there could be.  Says how far the WAL had been flushed, and leaves all of it
  * behind.
  */
 static void

@@ -153,9 +153,9 @@ nvm_msync_read_ahead(const void *addr)
 /*
  * The caller has stored to [addr, addr + len), and maybe elsewhere before.
  *
- * The barrier orders the stores before the look at `begun`.  If a sync with
- * the number that is read plus one, or a higher one, begins, it does so after
- * that look, and finds the stores in the page cache.
+ * The barrier orders the stores before the look at `begun`.  A sync with a
+ * higher number than the one that is read begins after that look, and finds
+ * the stores in the page cache.
  */
 void
 nvm_msync_flush(const void *addr, Size len)
@@ -249,9 +249,9 @@ lead_sync(void)
 /*
  * Wait until everything that this process has flushed is durable.
  *
- * A process that has no PGPROC (the postmaster, which is alone when it opens
- * the pool, or one that is past ProcKill) cannot wait for a lock, and syncs for
- * itself.
+ * A process that has no PGPROC cannot wait for a lock, and syncs for itself.
+ * That is the postmaster, which is alone when it opens the pool, or a process
+ * that is past ProcKill.
  */
 void
 nvm_msync_drain(void)

@@ -4,14 +4,14 @@
  *	  Simulated persistent memory: what would a power failure leave?
  *
  * The pool file is the working image, what the processor sees.  A durable
- * image stands beside it.  A flush captures lines, a fence publishes the
- * caller's captures to the durable image; everything else in the working
- * image may or may not have reached the medium, and nvm_crashimage decides
- * that by a seed.  README tells why this is sound among many processes.
+ * image stands beside it.  A flush captures lines.  A fence publishes the
+ * caller's captures to the durable image.  Everything else in the working
+ * image may or may not have reached the medium; nvm_crashimage decides that by
+ * a seed.  README tells why this is sound among many processes.
  *
  * Any process may die anywhere.  So a line that is being published names the
- * capture from which it is published: a process that finds the line locked by a
- * dead one can finish the copy.
+ * capture from which it is published.  A process that finds the line locked by
+ * a dead one can finish the copy.
  *
  * Nothing here allocates or throws, except PANIC when all areas are taken.
  *
@@ -77,10 +77,10 @@ process_is_dead(uint64 pid)
 }
 
 /*
- * Copy a line as it was at one instant.  Stores of other processes to the
- * same line may come in between, and a mixture of before and after could show
- * an order of stores that never was; a real cache line is written back whole.
- * So read until two readings agree.
+ * Copy a line as it was at one instant.  Stores of other processes to the same
+ * line may come in between.  A mixture of before and after could show an order
+ * of stores that never was, since a real cache line is written back whole.  So
+ * read until two readings agree.
  */
 static void
 copy_line(uint64 *dst, const char *src)

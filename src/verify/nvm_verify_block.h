@@ -13,6 +13,9 @@
 #define NVM_VERIFY_BLOCK_H
 
 #include "media/media_block.h"
+#include "media/media_pool.h"
+#include "media/media_slot.h"
+#include "media/media_word.h"
 
 /* ---- reading versions ---- */
 
@@ -85,9 +88,9 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
 #define NVM_LARGE_PLACE(word)	((uint32) ((word) & (NVM_UNIT_SIZE - 1)))
 
 /*
- * Does `cell`, which is marked used although no area covers it, hold what
- * looks like a version or a stub?  row/space.c says what else it takes to be
- * sure that a starts bit was lost.
+ * `cell` is marked used although no area covers it.  Does it hold what looks
+ * like a version or a stub? row/space.c says what else it takes to be sure
+ * that a starts bit was lost.
  */
 static inline bool
 nvm_cell_looks_taken(const NvmBlock *block, uint32 cell)

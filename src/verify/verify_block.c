@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * verify_block.c
- *	  Blocks of tables, row versions, chains, large values.
+ *	  Blocks of tables, and row versions.
  *
  * Compiled into the server, for nvm.check(), and into nvm_poolcheck.  In the
  * server others may be changing the block.  So a caller that finds something
@@ -23,6 +23,7 @@
 #include "port/pg_crc32c.h"
 #include "verify/nvm_verify.h"
 #include "verify/nvm_verify_block.h"
+#include "verify/nvm_verify_chain.h"
 
 /* ---- reading ---- */
 
@@ -61,62 +62,6 @@ nvm_version_crc(const NvmVersion *v)
 					v->len - offsetof(NvmTupleHeader, hoff));
 	FIN_CRC32C(crc);
 	return crc;
-}
-
-static NvmVersion *
-cell_of(NvmBlock *block, uint32 cell)
-{
-	return (NvmVersion *) ((char *) block + cell * NVM_CELL_SIZE);
-}
-
-/*
- * Is (blk, off) a cell of an initialised block?
- */
-static bool
-is_place(NvmBlockCheck *check, uint32 blk, uint32 off)
-{
-	NvmBlock   *block;
-
-	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
-		return false;
-	block = check->ops->block(check, blk);
-	return block != NULL && block->magic == NVM_BLOCK_MAGIC;
-}
-
-/*
- * Is (blk, off) the first cell of an area of an initialised block?
- */
-static bool
-exists(NvmBlockCheck *check, uint32 blk, uint32 off)
-{
-	NvmBlock   *block;
-
-	if (!is_place(check, blk, off))
-		return false;
-	block = check->ops->block(check, blk);
-	return (nvm_load(&block->starts[off / 64]) & (UINT64CONST(1) << (off % 64))) != 0;
-}
-
-/*
- * The begin word of the area that starts at (blk, off).  0 if no area starts
- * there, or if it is free or retired.  The word is read before the bit, see
- * nvm_tid_begin.
- */
-static uint64
-begin_at(NvmBlockCheck *check, uint32 blk, uint32 off)
-{
-	NvmBlock   *block;
-	uint64		begin;
-
-	if (off < NVM_FIRST_CELL || off >= NVM_CELLS)
-		return 0;
-	block = check->ops->block(check, blk);
-	if (block == NULL || block->magic != NVM_BLOCK_MAGIC)
-		return 0;
-	begin = nvm_load(&cell_of(block, off)->begin);
-	if (nvm_begin_is(begin, NVM_STAMP_RETIRED) || !exists(check, blk, off))
-		return 0;
-	return begin;
 }
 
 /* ---- blocks ---- */
@@ -163,20 +108,6 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 		return false;
 	}
 	return true;
-}
-
-/*
- * What is wrong with the lengths, or the checksum, of what is or was a
- * version; NULL if nothing is.
- */
-static const char *
-frame_problem(const NvmVersion *v, uint32 off)
-{
-	if (NvmVersionCells(v) < 2 || off + NvmVersionCells(v) > NVM_CELLS ||
-		v->len < NVM_TUPLE_MIN ||
-		NVM_VERSION_HEADER + v->len > NvmVersionCells(v) * NVM_CELL_SIZE)
-		return "length";
-	return v->crc == nvm_version_crc(v) ? NULL : "checksum";
 }
 
 /*
@@ -283,7 +214,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 
 	for (cell = NVM_FIRST_CELL; cell < NVM_CELLS; cell++)
 	{
-		NvmVersion *v = cell_of(block, cell);
+		NvmVersion *v = nvm_cell_of(block, cell);
 
 		if (check_bit(block->starts, cell))
 		{
@@ -301,7 +232,7 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			 */
 			if (begin == 0 && check->ops->crashed(check, block->alloc_inc))
 				ncells = 1;
-			else if (begin == 0 && !sane && frame_problem(v, cell) == NULL)
+			else if (begin == 0 && !sane && nvm_frame_problem(v, cell) == NULL)
 				check->ops->report(check, blk, cell, "version has no begin stamp");
 			else if (ncells == 0 || cell + ncells > NVM_CELLS)
 				check->ops->report(check, blk, cell, "area of %u cells does not fit", ncells);
@@ -314,81 +245,6 @@ check_areas(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			check->ops->report(check, blk, cell, "free cell is not zero");
 	}
 	check_used(check, block, blk, covered);
-}
-
-/* a chain that does not end within so many steps has a cycle, which
- * check_chain finds */
-#define REACH_STEPS			100000
-
-/*
- * Does the chain of the row with this root come to (blk, off)?
- */
-static bool
-is_reached(NvmBlockCheck *check, uint64 root, uint32 blk, uint32 off)
-{
-	uint64		cur = root;
-
-	for (int i = 0; i < REACH_STEPS; i++)
-	{
-		const NvmVersion *v;
-		uint64		begin;
-		uint64		next;
-
-		if (cur == NVM_REF_MAKE(blk, off, 0))
-			return true;
-		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
-			return false;
-		v = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
-		begin = nvm_load(&v->begin);
-		next = nvm_load(&v->next);
-		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-			(nvm_begin_is_version(begin) && nvm_load(&v->end) == 0))
-			return false;
-		/* no search begins at a dead root */
-		if (cur == root && !nvm_begin_is_version(begin) && !nvm_begin_is(begin, NVM_STAMP_STUB))
-			return false;
-		cur = NVM_REF_TID(next);
-	}
-	return true;
-}
-
-/*
- * A version that has not ended is the newest of its row, and its root leads to
- * it; otherwise a search that comes from an index would not find it.  Nothing
- * is said of a transaction that may be running or that aborted.  Others may be
- * pruning the row: three looks.
- */
-static void
-check_reached(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint64 root,
-			  uint32 blk, uint32 off)
-{
-	uint64		limit;
-
-	for (int i = 0; i < 3; i++)
-	{
-		if (!check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) ||
-			NVM_STAMP_COUNTER(begin) >= limit || check->ops->in_gap(check, begin) ||
-			nvm_load(&v->end) != 0 || nvm_load(&v->begin) != begin ||
-			is_reached(check, root, blk, off))
-			return;
-	}
-	check->ops->report(check, blk, off, "its root (%u,%u) does not lead to it",
-					   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-}
-
-/*
- * Has a transaction that is over, and was not lost, ended a version?  Then
- * nobody looks for the version any more, and its root may be gone: a prune
- * that was cut short leaves it to VACUUM, and VACUUM may be cut short, too.
- */
-static bool
-ended_for_good(NvmBlockCheck *check, uint64 end)
-{
-	uint64		limit;
-
-	return end != 0 && !check->ops->in_gap(check, end) &&
-		check->ops->handed_out(check, NVM_STAMP_SLOT(end), &limit) &&
-		NVM_STAMP_COUNTER(end) < limit;
 }
 
 /*
@@ -428,7 +284,7 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 	}
 	if ((v->flags & ~(NVM_VF_ROOT | NVM_VF_NOINDEX | NVM_VF_LARGE)) != 0)
 		check->ops->report(check, blk, off, "unknown flags %04x", v->flags);
-	problem = frame_problem(v, off);
+	problem = nvm_frame_problem(v, off);
 	if (problem != NULL)
 	{
 		if (problem[0] == 'l')
@@ -442,13 +298,13 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 		check->ops->report(check, blk, off, "version says that its root is (%u,%u)",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root &&
-			 !(ended_for_good(check, end) ?
-			   is_place(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)) :
-			   exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))))
+			 !(nvm_ended_for_good(check, end) ?
+			   nvm_is_place(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root)) :
+			   nvm_area_exists(check, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root))))
 		check->ops->report(check, blk, off, "its root (%u,%u) does not exist",
 						   NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 	else if (!is_root && end == 0)
-		check_reached(check, v, begin, root, blk, off);
+		nvm_verify_reached(check, v, begin, root, blk, off);
 	if (NVM_REF_IS_VALID(next) &&
 		end != 0 && !check->ops->in_gap(check, end) && nvm_load(&v->end) == end &&
 		check->ops->block(check, NVM_REF_BLOCK(next)) == NULL)
@@ -457,208 +313,6 @@ check_version(NvmBlockCheck *check, NvmVersion *v, uint64 begin, uint32 blk,
 
 	if (surely_exists(check, begin))
 		check->ops->tuple(check, v, begin, blk, off);
-}
-
-/* versions of a row whose root is dead that are looked at */
-#define GONE_STEPS			16
-
-/*
- * An area at (blk, off) that is marked DEAD or RETIRED: no row can go on from
- * there. What its link leads to may be another row's by now, with another
- * root.
- */
-static void
-check_gone(NvmBlockCheck *check, NvmVersion *v, uint32 blk, uint32 off)
-{
-	uint64		root = NVM_REF_MAKE(blk, off, 0);
-	uint64		mark = nvm_load(&v->begin);
-	NvmVersion *w = v;
-
-	for (int i = 0; i < GONE_STEPS; i++)
-	{
-		uint64		next = nvm_load(&w->next);
-		uint64		begin;
-		uint64		limit;
-
-		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-			!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
-			return;
-		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
-		begin = nvm_load(&w->begin);
-		if (!nvm_begin_is_version(begin))
-			continue;
-		if (nvm_version_root(w) != root || frame_problem(w, NVM_REF_OFFSET(next)) != NULL)
-			return;
-		if (nvm_load(&w->end) != 0)
-			continue;
-		if (!check->ops->in_gap(check, begin) &&
-			check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) &&
-			NVM_STAMP_COUNTER(begin) < limit &&
-			nvm_load(&v->begin) == mark && nvm_load(&w->begin) == begin && nvm_load(&w->end) == 0)
-			check->ops->report(check, blk, off, "marked as dead, but the row goes on at (%u,%u)",
-							   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
-		return;
-	}
-}
-
-/*
- * A version that has not ended, with a link to another one.  The other one was
- * made by a transaction that aborted, or was lost, or is running and has yet
- * to store the end.
- */
-static void
-check_unended(NvmBlockCheck *check, NvmVersion *v, uint64 root, uint32 blk, uint32 off)
-{
-	uint64		next = nvm_load(&v->next);
-	uint64		begin;
-	uint64		limit;
-	NvmVersion *w;
-
-	if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-		!exists(check, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
-		return;
-	w = cell_of(check->ops->block(check, NVM_REF_BLOCK(next)), NVM_REF_OFFSET(next));
-	begin = nvm_load(&w->begin);
-	if (nvm_begin_is_version(begin) && nvm_version_root(w) == root &&
-		!check->ops->in_gap(check, begin) &&
-		check->ops->handed_out(check, NVM_STAMP_SLOT(begin), &limit) &&
-		NVM_STAMP_COUNTER(begin) < limit &&
-		nvm_load(&v->end) == 0 && nvm_load(&v->next) == next)
-		check->ops->report(check, blk, off, "version (%u,%u) follows one that has not ended",
-						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
-}
-
-/* a step of check_chain: may next be followed? */
-static bool
-check_follows(NvmBlockCheck *check, uint64 begin, uint64 end)
-{
-	if (!nvm_begin_is_version(begin))
-		return true;			/* a stub, or unlinked */
-	return end != 0 && !check->ops->in_gap(check, end);
-}
-
-/*
- * The row goes on from v, at (blk, off), to an area that has no begin stamp:
- * it was handed out and not written.  A transaction that ended v for good
- * wrote the next version before that.  Neither an allocation nor a crash makes
- * an area be used again before the row leads past it, and what is before it
- * there is retired, too.  So the next version was lost, unless v has changed
- * meanwhile.
- */
-static void
-check_next_written(NvmBlockCheck *check, const NvmVersion *v, uint64 begin, uint64 end,
-				   uint64 next, uint32 blk, uint32 off)
-{
-	if (!(nvm_begin_is_version(begin) ? ended_for_good(check, end) :
-		  nvm_begin_is(begin, NVM_STAMP_STUB)))
-		return;
-	if (nvm_load(&v->begin) == begin && nvm_load(&v->end) == end && nvm_load(&v->next) == next)
-		check->ops->report(check, blk, off, "version (%u,%u), where the row goes on, has no begin stamp",
-						   NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
-}
-
-/*
- * Is this the newest version of a row because of a transaction that the gap
- * collector has yet to take back, or is about to?
- */
-static bool
-check_leads_to_gap(NvmBlockCheck *check, uint64 ref)
-{
-	uint64		begin = begin_at(check, NVM_REF_BLOCK(ref), NVM_REF_OFFSET(ref));
-
-	return check->ops->any_gap(check) &&
-		(!nvm_begin_is_version(begin) || check->ops->in_gap(check, begin));
-}
-
-/*
- * The chain of the row with root (blk, off).
- */
-static void
-check_chain(NvmBlockCheck *check, NvmBlock *block, uint32 blk, uint32 off)
-{
-	uint64		root = NVM_REF_MAKE(blk, off, 0);
-	NvmVersion *v = cell_of(block, off);
-	uint64		link = nvm_load(&v->link);
-	uint64		hint = 0;
-	uint64		tortoise = root;
-	uint64		cur = root;
-	uint64		steps = 0;
-	uint64		limit = 1;
-
-	if (check->marks != 0 && NVM_REF_HI(link) == check->marks && NVM_REF_IS_VALID(link))
-		hint = NVM_REF_TID(link);
-
-	for (;;)
-	{
-		uint64		begin = nvm_load(&v->begin);
-		uint64		end = nvm_load(&v->end);
-		uint64		next = nvm_load(&v->next);
-		NvmVersion *w;
-
-		if (cur == hint)
-			hint = 0;
-		if (!NVM_REF_IS_VALID(next) || (NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT) ||
-			!check_follows(check, begin, end))
-		{
-			if (nvm_begin_is_version(begin) && end == 0)
-				check_unended(check, v, root, blk, off);
-			break;
-		}
-
-		cur = NVM_REF_TID(next);
-		if (!exists(check, NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur)))
-		{
-			check->ops->report(check, blk, off, "chain leads to (%u,%u), which does not exist",
-							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			return;
-		}
-		w = cell_of(check->ops->block(check, NVM_REF_BLOCK(cur)), NVM_REF_OFFSET(cur));
-		if (nvm_begin_is_version(nvm_load(&w->begin)))
-		{
-			if (nvm_version_root(w) != root)
-				check->ops->report(check, blk, off, "chain leads to (%u,%u), which is of another row",
-								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			else if (nvm_begin_is_version(begin) && nvm_load(&w->begin) != end &&
-					 (NVM_REF_HI(next) & NVM_NEXT_SKIPS) == 0)
-				check->ops->report(check, blk, off, "version (%u,%u) does not begin where the one before it ends",
-								   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			else if (NVM_REF_BLOCK(cur) != blk && !check->ops->in_gap(check, nvm_load(&w->begin)))
-			{
-				/*
-				 * a reader that comes along the chain does not verify that
-				 * block
-				 */
-				const char *problem = frame_problem(w, NVM_REF_OFFSET(cur));
-
-				if (problem != NULL && nvm_begin_is_version(nvm_load(&w->begin)))
-					check->ops->report(check, blk, off, "version (%u,%u) of the row has a wrong %s",
-									   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), problem);
-			}
-		}
-		else if (nvm_load(&w->begin) == 0)
-			check_next_written(check, v, begin, end, next, blk, off);
-		if (nvm_version_root(w) != root)
-			return;
-		v = w;
-
-		/* Brent's search for a cycle */
-		if (cur == tortoise)
-		{
-			check->ops->report(check, blk, off, "chain has a cycle through (%u,%u)",
-							   NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur));
-			return;
-		}
-		if (++steps == limit)
-		{
-			tortoise = cur;
-			steps = 0;
-			limit *= 2;
-		}
-	}
-
-	if (hint != 0 && hint != root && !check_leads_to_gap(check, hint))
-		check->ops->report(check, blk, off, "newest version is said to be (%u,%u), which is not in the chain",
-						   NVM_REF_BLOCK(hint), NVM_REF_OFFSET(hint));
 }
 
 void
@@ -673,7 +327,7 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 	for (cell = nvm_block_next_start(block, NVM_FIRST_CELL); cell != 0;
 		 cell = nvm_block_next_start(block, cell + 1))
 	{
-		NvmVersion *v = cell_of(block, cell);
+		NvmVersion *v = nvm_cell_of(block, cell);
 		uint64		begin = nvm_load(&v->begin);
 
 		if (begin == 0 || cell + NvmVersionCells(v) > NVM_CELLS)
@@ -687,9 +341,9 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 								   nvm_begin_is(begin, NVM_STAMP_DEAD) ? "dead" : "unlinked",
 								   (uint64) NVM_STAMP_COUNTER(begin));
 			if (nvm_begin_is(begin, NVM_STAMP_DEAD) || nvm_begin_is(begin, NVM_STAMP_RETIRED))
-				check_gone(check, v, blk, cell);
+				nvm_verify_gone(check, v, blk, cell);
 			if (nvm_begin_is(begin, NVM_STAMP_STUB))
-				check_chain(check, block, blk, cell);
+				nvm_verify_chain(check, block, blk, cell);
 			else if (!nvm_begin_is(begin, NVM_STAMP_DEAD) &&
 					 !nvm_begin_is(begin, NVM_STAMP_RETIRED))
 				check->ops->report(check, blk, cell, "unknown state %04x",
@@ -700,101 +354,6 @@ nvm_verify_block(NvmBlockCheck *check, NvmBlock *block, uint32 blk)
 			continue;
 		check_version(check, v, begin, blk, cell);
 		if ((v->flags & NVM_VF_ROOT) != 0)
-			check_chain(check, block, blk, cell);
+			nvm_verify_chain(check, block, blk, cell);
 	}
-}
-
-/* ---- tuples and large values ---- */
-
-bool
-nvm_verify_tuple(NvmBlockCheck *check, const NvmVersion *v, uint32 blk, uint32 off,
-				 uint32 *limit, uint16 *nlarge)
-{
-	const NvmTupleHeader *th = &v->tuple;
-	int			natts = NVM_TUPLE_NATTS(th->infomask2);
-	bool		hasnull = (th->infomask & NVM_TUPLE_HASNULL) != 0;
-	bool		large = (v->flags & NVM_VF_LARGE) != 0;
-	uint32		hoff = MAXALIGN(NVM_TUPLE_MIN + (hasnull ? (natts + 7) / 8 : 0));
-
-	*limit = v->len;
-	*nlarge = 0;
-	if (th->hoff != hoff || hoff > v->len)
-	{
-		check->ops->report(check, blk, off, "data begins at byte %u, expected %u",
-						   th->hoff, hoff);
-		return false;
-	}
-	if (large != ((th->infomask & NVM_TUPLE_HASEXTERNAL) != 0))
-		check->ops->report(check, blk, off, "flags disagree about values outside the block");
-	if (!large)
-		return true;
-	if (*limit >= hoff + sizeof(*nlarge))
-		memcpy(nlarge, (const char *) th + *limit - sizeof(*nlarge), sizeof(*nlarge));
-	if (*limit < hoff + NVM_LARGE_TRAILER(*nlarge))
-	{
-		check->ops->report(check, blk, off, "list of large values does not fit");
-		return false;
-	}
-	*limit -= NVM_LARGE_TRAILER(*nlarge);
-	return true;
-}
-
-static bool
-large_bytes_fit(const NvmLargeHeader *head, uint64 length)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, (const char *) head + sizeof(NvmLargeHeader), length);
-	FIN_CRC32C(crc);
-	return crc == head->crc;
-}
-
-const char *
-nvm_large_problem(NvmBlockCheck *check, uint64 offset, uint32 blk, uint32 off, bool bytes)
-{
-	uint64		total = 0;
-	uint64		done = 0;
-	uint32		segment = 0;
-
-	do
-	{
-		const NvmLargeHeader *head;
-		uint64		length;
-
-		if (offset == 0 || offset % NVM_UNIT_SIZE != 0)
-			return "is at an impossible place";
-		if (!check->ops->owns_large(check, offset / NVM_UNIT_SIZE))
-			return "is not where the version says";
-		head = (const NvmLargeHeader *) (check->base + offset);
-
-		/*
-		 * once: in a server the run may be freed, and given to another value,
-		 * while we look
-		 */
-		length = *(volatile const uint64 *) &head->length;
-		if (segment == 0)
-			total = head->total;
-		if (head->stamp == 0)
-			return "has no stamp";
-		if (head->owner_block != blk || head->owner_offset != off)
-			return "belongs to another version";
-		if (head->segment != segment || head->total != total ||
-			length == 0 || length > total - done ||
-			length > (uint64) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader) ||
-			offset % NVM_CHUNK_SIZE + sizeof(NvmLargeHeader) + length > NVM_CHUNK_SIZE)
-			return "has runs that do not fit together";
-		for (size_t i = 0; i < lengthof(head->reserved); i++)
-			if (head->reserved[i] != 0)
-				return "has reserved bytes that are not zero";
-
-		if (bytes && !large_bytes_fit(head, length))
-			return "has a wrong checksum";
-
-		done += length;
-		offset = head->next;
-		segment++;
-	} while (offset != 0);
-
-	return done == total ? NULL : "is not complete";
 }

@@ -216,7 +216,7 @@ nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry)
 		if (entry->reserved[i] != 0)
 			return "reserved bytes are set";
 	}
-	/* somebody may be raising it */
+	/* another process may be raising it */
 	counted = __atomic_load_n(&entry->counted, __ATOMIC_RELAXED);
 	if (counted != nvm_dir_counted(id, NVM_DIR_COUNT(counted)))
 		return "wrong checksum of the number of extents";
