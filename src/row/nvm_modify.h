@@ -180,9 +180,7 @@ extern TM_Result nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot
 								TupleTableSlot *slot, CommandId cid,
 								LockTupleMode mode, LockWaitPolicy wait_policy,
 								uint8 flags, TM_FailureData *tmfd);
-extern void nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk,
-						   uint16 off_first, uint16 off_last,
-						   NvmStamp stamp, TransactionId xid);
+extern void nvm_undo_range(const NvmUndoRange *range, NvmStamp stamp);
 extern uint32 nvm_collect_block(uint32 dir, uint32 blk);
 extern void nvm_collect_large(uint32 dir);
 

@@ -47,13 +47,15 @@ clear_end(NvmRelState *state, NvmVersion *v)
 }
 
 /*
- * Undo one version of an aborted (sub)transaction.
+ * Undo one version of an aborted (sub)transaction, at cell `off` of the range.
  */
 static void
-undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
-			 NvmStamp stamp, TransactionId xid)
+undo_version(NvmRelState *state, const NvmUndoRange *range, uint32 off,
+			 NvmStamp stamp)
 {
-	NvmVersion *v = nvm_cell(state, blk, off);
+	NvmUndoKind kind = range->kind;
+	TransactionId xid = range->xid;
+	NvmVersion *v = nvm_cell(state, range->blk, off);
 	LWLock	   *lock;
 
 	if (kind == NVM_UNDO_INSERT)
@@ -76,7 +78,7 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (kind == NVM_UNDO_INSERT)
-		nvm_version_retire(state, v, blk, off, stamp,
+		nvm_version_retire(state, v, range->blk, off, stamp,
 						   (v->flags & NVM_VF_ROOT) && !(v->flags & NVM_VF_NOINDEX) ?
 						   NVM_STAMP_DEAD : NVM_STAMP_RETIRED);
 	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
@@ -90,18 +92,17 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
  * NvmUndoOps.undo_range: see nvm_xact.h.
  */
 void
-nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
-			   uint16 off_last, NvmStamp stamp, TransactionId xid)
+nvm_undo_range(const NvmUndoRange *range, NvmStamp stamp)
 {
-	NvmRelState *state = &nvm_relstates[dir];
+	NvmRelState *state = &nvm_relstates[range->dir];
 	NvmBlock   *block;
-	uint32		off = off_first - 1;
+	uint32		off = range->off_first - 1;
 
-	if (state->dir != dir || blk >= nvm_rel_nblocks(state))
+	if (state->dir != range->dir || range->blk >= nvm_rel_nblocks(state))
 		return;
-	block = nvm_block(state, blk);
-	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= off_last)
-		undo_version(state, kind, blk, off, stamp, xid);
+	block = nvm_block(state, range->blk);
+	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= range->off_last)
+		undo_version(state, range, off, stamp);
 }
 
 /*
