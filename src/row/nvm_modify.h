@@ -29,7 +29,7 @@ typedef struct NvmNewVersion
 	bool		free_tuple;
 	NvmLargeSet *large;
 	uint32		cells;
-	NvmVersion *v;				/* set by nvm_new_place */
+	NvmVersion *v;				/* set by nvm_space_alloc */
 	uint32		blk;
 	uint32		off;
 	/* what nvm_new_fill writes beside the tuple: zeroes, unless it is set */
@@ -38,6 +38,15 @@ typedef struct NvmNewVersion
 	uint64		lock;
 	uint16		flags;
 } NvmNewVersion;
+
+/*
+ * space.c: an area for a new version, of nv->cells cells: sets nv->v, nv->blk and
+ * nv->off.  Prefers block `near` (InvalidBlockNumber: none).  The area is
+ * marked used, and begin is 0 or a RETIRED stamp until the caller stores it
+ * last.  May ERROR (disk_full).
+ */
+extern void nvm_space_alloc(Relation rel, NvmRelCache *cache, bool root,
+							BlockNumber near, NvmNewVersion *nv);
 
 /* what a change of a row writes into the versions that it makes and ends */
 typedef struct NvmRowChange

@@ -12,20 +12,10 @@
 #define NVM_SPACE_H
 
 #include "pool/nvm_pool.h"
-#include "row/nvm_relation.h"
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
 
-
-/*
- * An area for a version of `cells` cells.  Prefers block `near` (InvalidBlock
- * Number: none).  Returns the address, sets *blk, *off; the area is marked
- * used, begin is 0 or a RETIRED stamp until the caller stores it last.
- * May ERROR (disk_full).
- */
-extern NvmVersion *nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells,
-								   bool root, BlockNumber near,
-								   uint32 *blk, uint32 *off);
+struct GlobalVisState;
 
 /* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
  * caller holds the alloc lock.  Returns cells that are free now. */

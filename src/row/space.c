@@ -19,6 +19,7 @@
 #include "pool/nvm_poison.h"
 #include "pool/nvm_sound.h"
 #include "row/nvm_large.h"
+#include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
 #include "row/nvm_row_state.h"
@@ -520,6 +521,15 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	return v;
 }
 
+/* what a new version needs */
+typedef struct SpaceWanted
+{
+	NvmRelState *state;
+	uint32		cells;
+	uint32		limit;			/* cells of a block that may be in use before */
+	bool		root;
+} SpaceWanted;
+
 /*
  * Is the block as full as the table's fillfactor allows?  What is beyond `limit`
  * cells is kept for updates of its rows.  The row that passes the limit still
@@ -582,9 +592,10 @@ search_is_due(NvmRelState *state, uint32 nblocks)
  * which there are retired areas, too, although those may be too young.
  */
 static bool
-search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
-				  bool reclaim, uint32 *blk)
+search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 {
+	NvmRelState *state = wanted->state;
+	uint32		cells = wanted->cells;
 	uint32		nblocks = nvm_rel_nblocks(state);
 	bool		wrapped = false;
 
@@ -621,9 +632,9 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
 		 * comes by.
 		 */
 		block = nvm_block(state, b);
-		if (block->magic == NVM_BLOCK_MAGIC && root && !block_takes_roots(block))
+		if (block->magic == NVM_BLOCK_MAGIC && wanted->root && !block_takes_roots(block))
 			continue;
-		full = taken_cells(block) >= limit || find_run(block, cells) == 0;
+		full = taken_cells(block) >= wanted->limit || find_run(block, cells) == 0;
 		if (block->magic != NVM_BLOCK_MAGIC || !full)
 		{
 			*blk = b;
@@ -656,8 +667,8 @@ search_free_block(NvmRelState *state, uint32 cells, bool root, uint32 limit,
  * for all the same before the table grows.
  */
 static uint32
-next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells, bool root,
-			uint32 limit, int tries, bool *fresh)
+next_target(const SpaceWanted *wanted, pg_atomic_uint32 *target, int tries,
+			bool *fresh)
 {
 	uint32		blk;
 	bool		reclaim = tries < SEARCH_BLOCKS &&
@@ -665,9 +676,9 @@ next_target(NvmRelState *state, pg_atomic_uint32 *target, uint32 cells, bool roo
 
 	*fresh = false;
 	if (tries >= 2 * SEARCH_BLOCKS ||
-		!search_free_block(state, cells, root, limit, reclaim, &blk))
+		!search_free_block(wanted, reclaim, &blk))
 	{
-		blk = nvm_storage_extend(state, nvm_blocks_make_ready, NULL);
+		blk = nvm_storage_extend(wanted->state, nvm_blocks_make_ready, NULL);
 		*fresh = true;
 	}
 	pg_atomic_write_u32(target, blk + 1);
@@ -684,11 +695,13 @@ space_prove(Relation rel, NvmRelState *state, uint32 blk)
 		(void) nvm_block_prove_for_space(rel, state, blk);
 }
 
-NvmVersion *
-nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
-				BlockNumber near, uint32 *blk, uint32 *off)
+void
+nvm_space_alloc(Relation rel, NvmRelCache *cache, bool root, BlockNumber near,
+				NvmNewVersion *nv)
 {
 	NvmRelState *state = cache->state;
+	uint32		cells = nv->cells;
+	uint32		blk;
 	pg_atomic_uint32 *target = &nvm_rel_row(state)->target[NvmProcNumber() % NVM_INSERT_TARGETS];
 	uint32		limit = NVM_BLOCK_CELLS *
 	RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
@@ -710,35 +723,47 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells, bool root,
 	if (near != InvalidBlockNumber)
 	{
 		space_prove(rel, state, near);
-		v = nvm_space_alloc_in(state, near, cells, root, false, off);
+		v = nvm_space_alloc_in(state, near, cells, root, false, &nv->off);
 		if (v != NULL)
 		{
-			*blk = near;
-			return v;
+			nv->v = v;
+			nv->blk = near;
+			return;
 		}
 	}
-	*blk = pg_atomic_read_u32(target);
+	blk = pg_atomic_read_u32(target);
 	for (int tries = 0;; tries++)
 	{
-		if (*blk == 0 || tries > 0)
+		if (blk == 0 || tries > 0)
 		{
+			SpaceWanted wanted = {
+				.state = state,
+				.cells = cells,
+				.limit = limit,
+				.root = root
+			};
+
 			context.previous = error_context_stack;
 			context.callback = nvm_extend_context;
 			context.arg = rel;
 			error_context_stack = &context;
-			*blk = next_target(state, target, cells, root, limit, tries, &fresh);
+			blk = next_target(&wanted, target, tries, &fresh);
 			error_context_stack = context.previous;
 		}
 		else
-			(*blk)--;
-		space_prove(rel, state, *blk);
-		v = block_is_filled(state, *blk, limit, !fresh) ? NULL :
-			nvm_space_alloc_in(state, *blk, cells, root, !fresh, off);
+			blk--;
+		space_prove(rel, state, blk);
+		v = block_is_filled(state, blk, limit, !fresh) ? NULL :
+			nvm_space_alloc_in(state, blk, cells, root, !fresh, &nv->off);
 		if (v != NULL)
-			return v;
-		if (!fresh && !nvm_block_has_retired(nvm_block(state, *blk)) &&
-			(nvm_block(state, *blk)->flags & NVM_BLOCK_SUSPECT) == 0)
-			nvm_freemap_disappointed(state, *blk, cells);
+		{
+			nv->v = v;
+			nv->blk = blk;
+			return;
+		}
+		if (!fresh && !nvm_block_has_retired(nvm_block(state, blk)) &&
+			(nvm_block(state, blk)->flags & NVM_BLOCK_SUSPECT) == 0)
+			nvm_freemap_disappointed(state, blk, cells);
 	}
 }
 
