@@ -375,24 +375,98 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 	}
 }
 
+/* what a command that locks a row asks for */
+typedef struct RowLockRequest
+{
+	Relation	rel;
+	NvmRelState *state;
+	CommandId	cid;
+	LockTupleMode mode;
+	LockWaitPolicy wait_policy;
+	TransactionId xid;			/* ours */
+	TM_FailureData *tmfd;
+} RowLockRequest;
+
+/* transactions that keep us from locking */
+typedef struct RowLockHolder
+{
+	TransactionId xid;			/* or the multixact of lockers */
+	bool		is_multi;
+} RowLockHolder;
+
 /*
- * Wait for the transactions that keep us from locking, as the policy says.
- * False: skip.
+ * Wait for the transactions that keep us from locking the version at tid, as
+ * the policy says.  False: skip.
  */
 static bool
-wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
-			   LockTupleMode mode, ItemPointer tid, XLTW_Oper oper,
-			   LockWaitPolicy wait_policy)
+wait_by_policy(const RowLockRequest *req, const RowLockHolder *holder,
+			   ItemPointer tid, XLTW_Oper oper)
 {
-	if (wait_policy == LockWaitBlock)
-		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
-	else if (!conditional_wait(xwait, is_multi, mode))
+	if (req->wait_policy == LockWaitBlock)
+		nvm_row_lock_wait(req->rel, holder->xid, holder->is_multi, req->mode,
+						  tid, oper);
+	else if (!conditional_wait(holder->xid, holder->is_multi, req->mode))
 	{
-		if (wait_policy == LockWaitError)
-			lock_not_available(rel);
+		if (req->wait_policy == LockWaitError)
+			lock_not_available(req->rel);
 		return false;
 	}
 	return true;
+}
+
+/*
+ * Take the lock, unless somebody keeps us from it: then TM_BeingModified, and
+ * *holder is to be waited for.  Other results are final.  *elsewhere is the
+ * root under which the row goes on and that must be locked too, or 0.
+ *
+ * Caller holds the row lock.
+ */
+static TM_Result
+try_lock_row(const RowLockRequest *req, const NvmRowTarget *row,
+			 RowLockHolder *holder, uint64 *elsewhere)
+{
+	NvmVersion *v = row->v;
+	TM_Result	result = nvm_version_satisfies_update(v, req->cid, &holder->xid);
+
+	holder->is_multi = false;
+	if (result == TM_Invisible || result == TM_SelfModified)
+		return result;
+
+	/* ended, or about to be: by a change that leaves the key alone? */
+	if (result != TM_Ok)
+	{
+		if (modes_conflict(nvm_version_end_mode(v), req->mode) ||
+			!NVM_REF_IS_VALID(v->next))
+			return result;
+	}
+	result = check_newer(row->state, v, req->mode, &holder->xid, elsewhere);
+	if (result != TM_Ok)
+		return result;
+	if (nvm_row_locked_against(row->rootv, req->mode, &holder->xid, &holder->is_multi))
+		return TM_BeingModified;
+	add_locker(row->state, row->root, req->mode, req->xid);
+	return TM_Ok;
+}
+
+/*
+ * The row of the version at tid.  Takes no lock: what is found may change
+ * before the row lock is held.
+ */
+static void
+row_to_lock(const RowLockRequest *req, ItemPointer tid, NvmRowTarget *row)
+{
+	NvmRelState *state = req->state;
+
+	row->rel = req->rel;
+	row->state = state;
+	row->v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					  ItemPointerGetOffsetNumber(tid));
+	row->tid = *tid;
+	row->root = nvm_version_root(row->v);
+	row->rootv = nvm_cell(state, NVM_REF_BLOCK(row->root), NVM_REF_OFFSET(row->root));
+	row->rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(row->root));
+	ItemPointerSet(&row->roottid, NVM_REF_BLOCK(row->root), NVM_REF_OFFSET(row->root));
+	row->have_tuplock = false;
 }
 
 /*
@@ -400,142 +474,123 @@ wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
  * under which the row goes on and that must be locked too, or 0.
  */
 static TM_Result
-lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
-		 LockWaitPolicy wait_policy, TM_FailureData *tmfd, uint64 *elsewhere)
+lock_row(const RowLockRequest *req, ItemPointer tid, uint64 *elsewhere)
 {
-	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = nvm_xact_current_xid();
-	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
-							 ItemPointerGetOffsetNumber(tid));
-	uint64		root = nvm_version_root(v);
-	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
-	ItemPointerData roottid;
-	bool		have_tuplock = false;
+	NvmRowTarget row;
+	RowLockHolder holder;
 	TM_Result	result;
 
-	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	row_to_lock(req, tid, &row);
 	MultiXactIdSetOldestMember();
 	*elsewhere = 0;
 
 	for (;;)
 	{
-		TransactionId xwait;
-		bool		is_multi = false;
 		bool		mine;
 
 		if (nvm_xact_notes_row_locks())
 			nvm_undo_reserve();
-		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		result = nvm_version_satisfies_update(v, cid, &xwait);
-		if (result == TM_Invisible || result == TM_SelfModified)
+		LWLockAcquire(row.rlock, LW_EXCLUSIVE);
+		result = try_lock_row(req, &row, &holder, elsewhere);
+		if (result != TM_BeingModified)
 			break;
-		if (result != TM_Ok)
-		{
-			/* ended, or about to be: by a change that leaves the key alone? */
-			if (!modes_conflict(nvm_version_end_mode(v), mode) &&
-				NVM_REF_IS_VALID(v->next))
-				result = TM_Ok;
-			else if (result != TM_BeingModified)
-				break;
-		}
-		if (result == TM_Ok)
-		{
-			result = check_newer(state, v, mode, &xwait, elsewhere);
-			if (result == TM_Updated)
-				break;
-		}
-		if (result == TM_Ok &&
-			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
-		{
-			add_locker(state, root, mode, xid);
-			break;
-		}
-		mine = nvm_row_locked_by_me(rootv);
-		LWLockRelease(rlock);
+		mine = nvm_row_locked_by_me(row.rootv);
+		LWLockRelease(row.rlock);
 
 		if (!mine &&
-			!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
+			!nvm_acquire_tuplock(req->rel, &row.roottid, req->mode, req->wait_policy,
+								 &row.have_tuplock))
 			return TM_WouldBlock;
-		if (!wait_by_policy(rel, xwait, is_multi, mode, tid, XLTW_Lock, wait_policy))
+		if (!wait_by_policy(req, &holder, tid, XLTW_Lock))
 		{
-			nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+			nvm_release_tuplock(req->rel, &row.roottid, req->mode, &row.have_tuplock);
 			return TM_WouldBlock;
 		}
 	}
 	if (result != TM_Ok && result != TM_Invisible)
-		nvm_fill_failure(v, tid, result, tmfd);
-	LWLockRelease(rlock);
-	nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+		nvm_fill_failure(row.v, tid, result, req->tmfd);
+	LWLockRelease(row.rlock);
+	nvm_release_tuplock(req->rel, &row.roottid, req->mode, &row.have_tuplock);
 	return result;
+}
+
+/*
+ * Lock the new root of a row whose update we do not conflict with.  TM_Ok also
+ * if there is no row here any more; TM_BeingModified: *holder is to be waited
+ * for; TM_Updated.  *next is the root under which the row goes on, or 0.
+ *
+ * Caller holds the row lock.
+ */
+static TM_Result
+try_lock_root(const RowLockRequest *req, uint64 root, RowLockHolder *holder,
+			  uint64 *next)
+{
+	NvmRelState *state = req->state;
+	NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	uint64		begin = nvm_load(&v->begin);
+	NvmVersion *newest = v;
+	TransactionId xend;
+	NvmEndState ended;
+	TM_Result	result;
+
+	*next = 0;
+	holder->is_multi = false;
+	if (!nvm_begin_is_version(begin) &&
+		!(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
+		return TM_Ok;
+
+	/* a stub's own end is no stamp: begin with what it leads to */
+	if (nvm_begin_is(begin, NVM_STAMP_STUB))
+		newest = nvm_ref_version(state, v->next);
+
+	/* asked once: the transaction that ended it may roll back at any moment */
+	ended = nvm_version_end_state(newest, &xend);
+	NVM_FAILPOINT("rowlock-elsewhere");
+	if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
+		modes_conflict(nvm_version_end_mode(newest), req->mode))
+	{
+		holder->xid = xend;
+		return ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
+	}
+	result = check_newer(state, newest, req->mode, &holder->xid, next);
+	if (result != TM_Ok)
+		return result;
+	if (nvm_row_locked_against(v, req->mode, &holder->xid, &holder->is_multi))
+		return TM_BeingModified;
+	add_locker(state, root, req->mode, req->xid);
+	return TM_Ok;
 }
 
 /*
  * Lock the new root(s) of a row whose update we do not conflict with.
  */
 static TM_Result
-lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
-			   LockWaitPolicy wait_policy)
+lock_elsewhere(const RowLockRequest *req, uint64 root)
 {
-	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = nvm_xact_current_xid();
+	NvmRelState *state = req->state;
 	NvmChainGuard guard = {0};
 
 	while (root != 0)
 	{
-		NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 		LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
-		TransactionId xwait = InvalidTransactionId;
-		bool		is_multi = false;
-		TM_Result	result = TM_Ok;
-		uint64		next = 0;
-		uint64		begin;
-		ItemPointerData tid;
+		RowLockHolder holder;
+		TM_Result	result;
+		uint64		next;
 
 		if (nvm_xact_notes_row_locks())
 			nvm_undo_reserve();
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		begin = nvm_load(&v->begin);
-		if (nvm_begin_is_version(begin) ||
-			(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
-		{
-			NvmVersion *newest = v;
-			TransactionId xend;
-			NvmEndState ended;
-
-			/* a stub's own end is no stamp: begin with what it leads to */
-			if (nvm_begin_is(begin, NVM_STAMP_STUB))
-				newest = nvm_ref_version(state, v->next);
-
-			/*
-			 * asked once: the transaction that ended it may roll back at any
-			 * moment
-			 */
-			ended = nvm_version_end_state(newest, &xend);
-			NVM_FAILPOINT("rowlock-elsewhere");
-			if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
-				modes_conflict(nvm_version_end_mode(newest), mode))
-			{
-				xwait = xend;
-				result = ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
-			}
-			else
-				result = check_newer(state, newest, mode, &xwait, &next);
-			if (result == TM_Ok &&
-				nvm_row_locked_against(v, mode, &xwait, &is_multi))
-				result = TM_BeingModified;
-			if (result == TM_Ok)
-				add_locker(state, root, mode, xid);
-		}
+		result = try_lock_root(req, root, &holder, &next);
 		LWLockRelease(rlock);
 
 		if (result == TM_Updated)
 			return result;
 		if (result == TM_BeingModified)
 		{
+			ItemPointerData tid;
+
 			ItemPointerSet(&tid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-			if (!wait_by_policy(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated,
-								wait_policy))
+			if (!wait_by_policy(req, &holder, &tid, XLTW_LockUpdated))
 				return TM_WouldBlock;
 			/* meanwhile versions may have come where others were */
 			memset(&guard, 0, sizeof(guard));
@@ -548,19 +603,36 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 }
 
 /*
+ * Has a later command of ours made the version, whose begin is `begin`?  It is
+ * not to be touched then, and tmfd says so.
+ */
+static bool
+made_by_later_command(const RowLockRequest *req, NvmVersion *v, uint64 begin)
+{
+	HeapTupleHeader tuple = NvmVersionTuple(v);
+
+	if (begin != nvm_xact_stamp_if_any() ||
+		!TransactionIdIsCurrentTransactionId(v->tuple.xmin) ||
+		HeapTupleHeaderGetCmin(tuple) < req->cid)
+		return false;
+	req->tmfd->xmax = v->tuple.xmin;
+	req->tmfd->cmax = HeapTupleHeaderGetCmin(tuple);
+	return true;
+}
+
+/*
  * Find the version after one that was updated, as EvalPlanQual wants it: wait
  * for the transaction that is changing it.  tid is the successor's, `begin`
  * the stamp its predecessor ended with.  On TM_Ok tid is the version to lock.
  */
 static TM_Result
-find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
-			LockWaitPolicy wait_policy, TM_FailureData *tmfd)
+find_latest(const RowLockRequest *req, ItemPointer tid, uint64 begin)
 {
+	NvmRelState *state = req->state;
 	NvmChainGuard guard = {0};
 
 	for (;;)
 	{
-		NvmRelState *state = nvm_rel(rel);
 		SnapshotData dirty;
 		NvmVersion *v;
 		uint64		end;
@@ -584,34 +656,15 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 				return TM_Deleted;	/* cannot be: its maker has committed */
 			if (TransactionIdIsValid(dirty.xmax))
 			{
-				switch (wait_policy)
-				{
-					case LockWaitBlock:
-						XactLockTableWait(dirty.xmax, rel, tid, XLTW_FetchUpdated);
-						break;
-					case LockWaitSkip:
-						if (!NvmConditionalXactWait(dirty.xmax))
-							return TM_WouldBlock;
-						break;
-					case LockWaitError:
-						if (!NvmConditionalXactWait(dirty.xmax))
-							lock_not_available(rel);
-						break;
-				}
+				RowLockHolder holder = {.xid = dirty.xmax,.is_multi = false};
+
+				if (!wait_by_policy(req, &holder, tid, XLTW_FetchUpdated))
+					return TM_WouldBlock;
 				/* meanwhile versions may have come where others were */
 				memset(&guard, 0, sizeof(guard));
 				continue;
 			}
-			/* our own later command's doing is not to be touched */
-			if (begin == nvm_xact_stamp_if_any() &&
-				TransactionIdIsCurrentTransactionId(v->tuple.xmin) &&
-				HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= cid)
-			{
-				tmfd->xmax = v->tuple.xmin;
-				tmfd->cmax = HeapTupleHeaderGetCmin(NvmVersionTuple(v));
-				return TM_SelfModified;
-			}
-			return TM_Ok;
+			return made_by_later_command(req, v, begin) ? TM_SelfModified : TM_Ok;
 		}
 
 		/*
@@ -659,6 +712,14 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 	TM_Result	result;
 	uint64		elsewhere;
 	NvmRelState *state = nvm_rel(rel);
+	RowLockRequest req = {
+		.rel = rel,
+		.state = state,
+		.cid = cid,
+		.mode = mode,
+		.wait_policy = wait_policy,
+		.tmfd = tmfd
+	};
 
 	nvm_xact_before_row_lock();
 	tmfd->traversed = false;
@@ -671,11 +732,12 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		if (!nvm_begin_is_version(nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
 												ItemPointerGetOffsetNumber(tid))))
 			return TM_Deleted;
-		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
+		req.xid = nvm_xact_current_xid();
+		result = lock_row(&req, tid, &elsewhere);
 		if (result == TM_Ok && elsewhere != 0 &&
 			(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS))
 		{
-			result = lock_elsewhere(rel, elsewhere, mode, wait_policy);
+			result = lock_elsewhere(&req, elsewhere);
 			if (result == TM_Updated)
 				fill_successor(rel, tid, tmfd);
 		}
@@ -687,7 +749,7 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		end = nvm_load(&v->end);
 		tmfd->traversed = true;
 		*tid = tmfd->ctid;
-		result = find_latest(rel, tid, end, cid, wait_policy, tmfd);
+		result = find_latest(&req, tid, end);
 		if (result != TM_Ok)
 			return result;
 	}
