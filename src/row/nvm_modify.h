@@ -2,7 +2,7 @@
  *
  * nvm_modify.h
  *	  Shared by the files that write rows: insert.c, update.c, delete.c,
- *	  rowlock.c.
+ *	  rowlock*.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -124,7 +124,7 @@ extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 extern TM_Result nvm_wait_for_row(NvmRowTarget *row, CommandId cid,
 								  LockTupleMode mode, bool wait, XLTW_Oper oper);
 
-/* row locks: rowlock.c */
+/* row locks: rowlock_word.c, rowlock_wait.c */
 
 /*
  * Does a running, or prepared, transaction hold a lock on the row?  Caller

@@ -1,17 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * rowlock.c
- *	  Row locks: the lock word, waiting, and SELECT FOR UPDATE and its kin.
+ *	  Lock rows: SELECT FOR UPDATE and its kin.
  *
  * Lockers of a row are noted in its root, whatever version they locked, so a
  * lock follows the row through updates by itself.  Only an update that makes a
  * new root (an indexed column changed) has to carry the lock word over, and a
  * locker that meets one in progress locks the new root too.
  *
- * A lock word names one (sub)transaction and its mode, or a multixact of
- * lockers.  Updaters and deleters are never in it: their mark is the version's
- * end.  Waiting goes through heavyweight tuple locks as in heap, so that
- * waiters queue and deadlocks are found.
+ * The lock word is in rowlock_word.c, and waiting in rowlock_wait.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -26,11 +23,10 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "row/nvm_change.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
-#include "row/nvm_space.h"
+#include "row/nvm_row_word.h"
 #include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
@@ -38,298 +34,6 @@
 #include "utils/snapmgr.h"
 #include "verify/nvm_verify_block.h"
 #include "xact/nvm_xact.h"
-
-/* the heavyweight lock that waiters for a row take, by strength */
-static const LOCKMODE tuplock_mode[] = {
-	AccessShareLock,			/* LockTupleKeyShare */
-	RowShareLock,				/* LockTupleShare */
-	ExclusiveLock,				/* LockTupleNoKeyExclusive */
-	AccessExclusiveLock			/* LockTupleExclusive */
-};
-
-static inline bool
-modes_conflict(LockTupleMode a, LockTupleMode b)
-{
-	return DoLockModesConflict(tuplock_mode[a], tuplock_mode[b]);
-}
-
-MultiXactStatus
-nvm_lock_status(LockTupleMode mode)
-{
-	switch (mode)
-	{
-		case LockTupleKeyShare:
-			return MultiXactStatusForKeyShare;
-		case LockTupleShare:
-			return MultiXactStatusForShare;
-		case LockTupleNoKeyExclusive:
-			return MultiXactStatusForNoKeyUpdate;
-		case LockTupleExclusive:
-			return MultiXactStatusForUpdate;
-	}
-	return MultiXactStatusForUpdate;	/* keep compiler quiet */
-}
-
-/*
- * The lock word if it means anything, else 0.
- */
-uint64
-nvm_row_lock_word(NvmVersion *root)
-{
-	uint64		lock = *nvm_lock_word(root);
-	uint16		inc = (uint16) NvmPool->incarnation;
-
-	if (lock == 0 || inc == 0 || NVM_LOCK_INC(lock) != inc)
-		return 0;
-	if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
-	{
-		/* all members of a multixact that old are gone */
-		if (MultiXactIdPrecedes(NVM_LOCK_XID(lock), GetOldestMultiXactId()))
-			return 0;
-	}
-	return lock;
-}
-
-/*
- * Does a locker other than ourselves keep us from taking `mode`?  Then *xwait
- * is its xid, or the multixact.
- *
- * Caller holds the row lock.
- */
-bool
-nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwait,
-					   bool *is_multi)
-{
-	uint64		lock = nvm_row_lock_word(root);
-	TransactionId xid = NVM_LOCK_XID(lock);
-	MultiXactMember *members;
-	int			n;
-	bool		conflict = false;
-
-	*is_multi = false;
-	if (lock == 0)
-		return false;
-	*xwait = xid;
-	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
-		return modes_conflict(nvm_lock_word_mode(lock), mode) &&
-			!TransactionIdIsCurrentTransactionId(xid) &&
-			TransactionIdIsInProgress(xid);
-
-	*is_multi = true;
-	if (!modes_conflict(nvm_lock_word_mode(lock), mode))
-		return false;
-	n = GetMultiXactIdMembers(xid, &members, false, true);
-	for (int i = 0; i < n && !conflict; i++)
-	{
-		conflict = modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid) &&
-			TransactionIdIsInProgress(members[i].xid);
-	}
-	if (n > 0)
-		pfree(members);
-	return conflict;
-}
-
-/*
- * Do we hold a lock of any strength on the row already?  A transaction that
- * upgrades its lock must not queue for the tuple lock behind one that waits
- * for it.  Caller holds the row lock.
- */
-bool
-nvm_row_locked_by_me(NvmVersion *root)
-{
-	uint64		lock = nvm_row_lock_word(root);
-	MultiXactMember *members;
-	int			n;
-	bool		mine = false;
-
-	if (lock == 0)
-		return false;
-	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
-		return TransactionIdIsCurrentTransactionId(NVM_LOCK_XID(lock));
-
-	n = GetMultiXactIdMembers(NVM_LOCK_XID(lock), &members, false, true);
-	for (int i = 0; i < n && !mine; i++)
-		mine = TransactionIdIsCurrentTransactionId(members[i].xid);
-	if (n > 0)
-		pfree(members);
-	return mine;
-}
-
-/*
- * Wait for the locker(s) found by nvm_row_locked_against.
- */
-void
-nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
-				  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper)
-{
-	MultiXactMember *members;
-	int			n;
-
-	if (!is_multi)
-	{
-		XactLockTableWait(xwait, rel, tid, oper);
-		return;
-	}
-	n = GetMultiXactIdMembers(xwait, &members, false, true);
-	for (int i = 0; i < n; i++)
-	{
-		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid))
-			XactLockTableWait(members[i].xid, rel, tid, oper);
-	}
-	if (n > 0)
-		pfree(members);
-}
-
-/*
- * Can all conflicting lockers be had without waiting?
- */
-static bool
-conditional_wait(TransactionId xwait, bool is_multi, LockTupleMode mode)
-{
-	MultiXactMember *members;
-	int			n;
-	bool		ok = true;
-
-	if (!is_multi)
-		return NvmConditionalXactWait(xwait);
-	n = GetMultiXactIdMembers(xwait, &members, false, true);
-	for (int i = 0; i < n && ok; i++)
-	{
-		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid))
-			ok = NvmConditionalXactWait(members[i].xid);
-	}
-	if (n > 0)
-		pfree(members);
-	return ok;
-}
-
-static void
-lock_not_available(Relation rel)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not obtain lock on row in relation \"%s\"",
-					RelationGetRelationName(rel))));
-}
-
-/*
- * Queue for a row: take its heavyweight lock, once.  Returns false if the
- * policy is to skip and somebody else has it.
- */
-bool
-nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
-					LockWaitPolicy wait_policy, bool *have)
-{
-	if (*have)
-		return true;
-	switch (wait_policy)
-	{
-		case LockWaitBlock:
-			LockTuple(rel, tid, tuplock_mode[mode]);
-			break;
-		case LockWaitSkip:
-			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
-				return false;
-			break;
-		case LockWaitError:
-			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
-				lock_not_available(rel);
-			break;
-	}
-	*have = true;
-	return true;
-}
-
-void
-nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode, bool *have)
-{
-	if (*have)
-		UnlockTuple(rel, tid, tuplock_mode[mode]);
-	*have = false;
-}
-
-/*
- * Change the lock word for a lock of the current transaction, which is noted
- * for PREPARE TRANSACTION.  May ERROR before the change.
- */
-static void
-set_lock_word(NvmRelState *state, uint64 root, uint64 *word, uint64 lock)
-{
-	if (nvm_xact_notes_row_locks())
-		nvm_row_change(NVM_UNDO_LOCK, state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	*word = lock;
-}
-
-/*
- * Add ourselves to the lock word of a root, unless we already hold as much.
- *
- * Caller holds the row lock and has found no conflict.
- */
-static void
-add_locker(NvmRelState *state, uint64 rootref, LockTupleMode mode, TransactionId xid)
-{
-	NvmVersion *root = nvm_cell(state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref));
-	uint64	   *word = nvm_lock_word(root);
-	uint64		lock = nvm_row_lock_word(root);
-	TransactionId old = NVM_LOCK_XID(lock);
-	LockTupleMode strongest = mode;
-	uint16		inc = (uint16) NvmPool->incarnation;
-	MultiXactId multi;
-
-	if (lock == 0)
-		;
-	else if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
-	{
-		MultiXactMember *members;
-		int			n = GetMultiXactIdMembers(old, &members, false, true);
-		bool		held = false;
-		bool		alive = false;
-
-		for (int i = 0; i < n; i++)
-		{
-			if (TransactionIdIsCurrentTransactionId(members[i].xid))
-			{
-				alive = true;
-				held |= (LockTupleMode) members[i].status >= mode;
-			}
-			else if (TransactionIdIsInProgress(members[i].xid))
-			{
-				alive = true;
-				strongest = Max(strongest, (LockTupleMode) members[i].status);
-			}
-		}
-		if (n > 0)
-			pfree(members);
-		if (held)
-			return;
-		if (alive)
-		{
-			strongest = Max(strongest, nvm_lock_word_mode(lock));
-			multi = MultiXactIdExpand(old, xid, nvm_lock_status(mode));
-			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
-			return;
-		}
-	}
-	else if (TransactionIdIsCurrentTransactionId(old) || TransactionIdIsInProgress(old))
-	{
-		LockTupleMode oldmode = nvm_lock_word_mode(lock);
-
-		if (TransactionIdIsCurrentTransactionId(old) && oldmode >= mode)
-			return;
-		if (old != xid)
-		{
-			/* another locker, or a parent whose weaker lock outlives us */
-			multi = MultiXactIdCreate(old, nvm_lock_status(oldmode), xid, nvm_lock_status(mode));
-			strongest = Max(mode, oldmode);
-			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
-			return;
-		}
-	}
-	set_lock_word(state, rootref, word, NVM_LOCK_MAKE(xid, inc, mode + 1));
-}
 
 /*
  * May a row whose version v is the one to lock be locked as far as its newer
@@ -358,7 +62,7 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 		if (es == NVM_END_NONE)
 			return TM_Ok;
 		if (!first && es != NVM_END_OWN &&
-			modes_conflict(nvm_version_end_mode(v), mode))
+			nvm_lock_modes_conflict(nvm_version_end_mode(v), mode))
 		{
 			*xwait = xend;
 			return es == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
@@ -405,10 +109,10 @@ wait_by_policy(const RowLockRequest *req, const RowLockHolder *holder,
 	if (req->wait_policy == LockWaitBlock)
 		nvm_row_lock_wait(req->rel, holder->xid, holder->is_multi, req->mode,
 						  tid, oper);
-	else if (!conditional_wait(holder->xid, holder->is_multi, req->mode))
+	else if (!nvm_row_lock_try_wait(holder->xid, holder->is_multi, req->mode))
 	{
 		if (req->wait_policy == LockWaitError)
-			lock_not_available(req->rel);
+			nvm_row_lock_not_available(req->rel);
 		return false;
 	}
 	return true;
@@ -435,7 +139,7 @@ try_lock_row(const RowLockRequest *req, const NvmRowTarget *row,
 	/* ended, or about to be: by a change that leaves the key alone? */
 	if (result != TM_Ok)
 	{
-		if (modes_conflict(nvm_version_end_mode(v), req->mode) ||
+		if (nvm_lock_modes_conflict(nvm_version_end_mode(v), req->mode) ||
 			!NVM_REF_IS_VALID(v->next))
 			return result;
 	}
@@ -444,7 +148,7 @@ try_lock_row(const RowLockRequest *req, const NvmRowTarget *row,
 		return result;
 	if (nvm_row_locked_against(row->rootv, req->mode, &holder->xid, &holder->is_multi))
 		return TM_BeingModified;
-	add_locker(row->state, row->root, req->mode, req->xid);
+	nvm_row_add_locker(row->state, row->root, req->mode, req->xid);
 	return TM_Ok;
 }
 
@@ -547,7 +251,7 @@ try_lock_root(const RowLockRequest *req, uint64 root, RowLockHolder *holder,
 	ended = nvm_version_end_state(newest, &xend);
 	NVM_FAILPOINT("rowlock-elsewhere");
 	if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
-		modes_conflict(nvm_version_end_mode(newest), req->mode))
+		nvm_lock_modes_conflict(nvm_version_end_mode(newest), req->mode))
 	{
 		holder->xid = xend;
 		return ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
@@ -557,7 +261,7 @@ try_lock_root(const RowLockRequest *req, uint64 root, RowLockHolder *holder,
 		return result;
 	if (nvm_row_locked_against(v, req->mode, &holder->xid, &holder->is_multi))
 		return TM_BeingModified;
-	add_locker(state, root, req->mode, req->xid);
+	nvm_row_add_locker(state, root, req->mode, req->xid);
 	return TM_Ok;
 }
 
