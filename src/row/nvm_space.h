@@ -17,9 +17,17 @@
 
 struct GlobalVisState;
 
+/* ---- freeing areas (space_reclaim.c) ---- */
+
+/* may a retired area, or the tail of a stub, be reused?  begin is v's */
+extern bool nvm_retired_is_free(NvmVersion *v, uint64 begin,
+								struct GlobalVisState *vistest);
+
 /* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
  * caller holds the alloc lock.  Returns cells that are free now. */
 extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
+
+/* ---- taking areas (space.c) ---- */
 
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
@@ -113,6 +121,16 @@ static inline bool
 nvm_bit_is_set(const uint64 *bits, uint32 cell)
 {
 	return (bits[cell / 64] >> (cell % 64)) & 1;
+}
+
+static inline uint32
+nvm_block_free_cells(const NvmBlock *block)
+{
+	uint32		n = NVM_CELLS;
+
+	for (int i = 0; i < 4; i++)
+		n -= __builtin_popcountll(block->used[i]);
+	return n;
 }
 
 static inline void
