@@ -381,6 +381,98 @@ vacuum_note_visible(NvmVacuum *vac)
 }
 
 /*
+ * One broken pool shall not keep a database-wide VACUUM from its work.
+ */
+static bool
+vacuum_is_possible(Relation rel)
+{
+	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN)
+		return true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("skipping vacuum of \"%s\" --- the persistent-memory pool is not available",
+					RelationGetRelationName(rel))));
+	return false;
+}
+
+static void
+vacuum_announce(NvmVacuum *vac)
+{
+	if (vac->verbose)
+		ereport(INFO,
+				(errmsg(vac->aggressive ?
+						"aggressively vacuuming \"%s.%s.%s\"" :
+						"vacuuming \"%s.%s.%s\"",
+						get_database_name(MyDatabaseId),
+						vac->relnamespace, vac->relname)));
+}
+
+/*
+ * Make room for what is noted of each index.
+ */
+static void
+vacuum_prepare_indexes(NvmVacuum *vac, VacuumParams *params)
+{
+	vac->indstats = (IndexBulkDeleteResult **)
+		palloc0(sizeof(IndexBulkDeleteResult *) * (vac->nindexes + 1));
+	vac->indnames = (char **) palloc0(sizeof(char *) * (vac->nindexes + 1));
+	for (int i = 0; i < vac->nindexes; i++)
+		vac->indnames[i] = pstrdup(RelationGetRelationName(vac->indrels[i]));
+	if (vac->nindexes == 0)
+		vac->index_vacuuming = true;	/* costs nothing */
+	if (params->nworkers > 0 && vac->nindexes > 1 && vac->index_vacuuming &&
+		RelationUsesLocalBuffers(vac->rel))
+		ereport(WARNING,
+				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+						vac->relname)));
+}
+
+/*
+ * Phases 1 to 4, but for pg_class.
+ */
+static void
+vacuum_work(NvmVacuum *vac)
+{
+	nvm_vacuum_scan(vac);
+	nvm_vacuum_unreachable(vac);
+	vacuum_last_dead(vac);
+	nvm_vacuum_free_values(vac, true);
+	if (vac->index_cleanup)
+		vacuum_cleanup_indexes(vac);
+	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);
+}
+
+/*
+ * Write down what was found: pg_class, the planner's note, cumulative
+ * statistics.
+ */
+static void
+vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
+			  bool *frozenxid_updated, bool *minmulti_updated)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
+								 PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
+
+	/*
+	 * relfrozenxid may pass prepared transactions that were ended since, and
+	 * is seen at once; and we may be none in VACUUM any more, of which the
+	 * commit knows that.
+	 */
+	nvm_twophase_settle();
+	nvm_update_relstats(vac->rel, vac->nblocks, (double) vac->live,
+						vac->all_visible, vac->nindexes > 0,
+						vac->new_frozenxid, vac->new_minmulti,
+						frozenxid_updated, minmulti_updated);
+	vacuum_note_visible(vac);
+
+	/* autovacuum comes back for values, too, that it was too early to free */
+	nvm_report_vacuum(vac->rel, vac->live,
+					  vac->recently_dead + vac->missed_dead + vac->values_left,
+					  start->time);
+	pgstat_progress_end_command();
+}
+
+/*
  * relation_vacuum of the access method.
  */
 void
@@ -394,15 +486,8 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	bool		frozenxid_updated;
 	bool		minmulti_updated;
 
-	/* one broken pool shall not keep a database-wide VACUUM from its work */
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
-	{
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("skipping vacuum of \"%s\" --- the persistent-memory pool is not available",
-						RelationGetRelationName(rel))));
+	if (!vacuum_is_possible(rel))
 		return;
-	}
 	nvm_table_require();
 
 	instrument = (params->options & VACOPT_VERBOSE) != 0 ||
@@ -419,58 +504,13 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	errcallback.previous = error_context_stack;
 	error_context_stack = &errcallback;
 
-	if (vac->verbose)
-		ereport(INFO,
-				(errmsg(vac->aggressive ?
-						"aggressively vacuuming \"%s.%s.%s\"" :
-						"vacuuming \"%s.%s.%s\"",
-						get_database_name(MyDatabaseId),
-						vac->relnamespace, vac->relname)));
-
-	vac->indstats = (IndexBulkDeleteResult **)
-		palloc0(sizeof(IndexBulkDeleteResult *) * (vac->nindexes + 1));
-	vac->indnames = (char **) palloc0(sizeof(char *) * (vac->nindexes + 1));
-	for (int i = 0; i < vac->nindexes; i++)
-		vac->indnames[i] = pstrdup(RelationGetRelationName(vac->indrels[i]));
-	if (vac->nindexes == 0)
-		vac->index_vacuuming = true;	/* costs nothing */
-	if (params->nworkers > 0 && vac->nindexes > 1 && vac->index_vacuuming &&
-		RelationUsesLocalBuffers(rel))
-		ereport(WARNING,
-				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
-						vac->relname)));
-
-	nvm_vacuum_scan(vac);
-	nvm_vacuum_unreachable(vac);
-	vacuum_last_dead(vac);
-	nvm_vacuum_free_values(vac, true);
-	if (vac->index_cleanup)
-		vacuum_cleanup_indexes(vac);
-	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);
+	vacuum_announce(vac);
+	vacuum_prepare_indexes(vac, params);
+	vacuum_work(vac);
 
 	error_context_stack = errcallback.previous;
 
-	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
-								 PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
-
-	/*
-	 * relfrozenxid may pass prepared transactions that were ended since, and
-	 * is seen at once; and we may be none in VACUUM any more, of which the
-	 * commit knows that.
-	 */
-	nvm_twophase_settle();
-	nvm_update_relstats(rel, vac->nblocks, (double) vac->live,
-						vac->all_visible, vac->nindexes > 0,
-						vac->new_frozenxid, vac->new_minmulti,
-						&frozenxid_updated, &minmulti_updated);
-	vacuum_note_visible(vac);
-
-	/* autovacuum comes back for values, too, that it was too early to free */
-	nvm_report_vacuum(rel, vac->live,
-					  vac->recently_dead + vac->missed_dead + vac->values_left,
-					  start.time);
-	pgstat_progress_end_command();
-
+	vacuum_finish(vac, &start, &frozenxid_updated, &minmulti_updated);
 	if (instrument)
 		nvm_vacuum_report(vac, params, &start, frozenxid_updated,
 						  minmulti_updated);
