@@ -228,6 +228,42 @@ visible_mvcc(Relation rel, NvmVersion *v, Snapshot snapshot)
 }
 
 /*
+ * What is true right now: is the end of a version, which has begun, still to
+ * come?  dirty (or NULL) learns of a transaction in progress.
+ */
+static bool
+now_not_ended(NvmVersion *v, uint64 begin, Snapshot dirty)
+{
+	for (;;)
+	{
+		uint64		end = nvm_load(&v->end);
+		TransactionId xend;
+		bool		gone;
+
+		if (end == 0)
+			return true;
+		if (nvm_stamp_is_frozen(end))
+			return nvm_stamp_in_gap(end);
+		xend = read_xend(v, end, begin, &gone);
+		if (!TransactionIdIsValid(xend))
+		{
+			if (gone)
+				return false;
+			continue;
+		}
+		if (TransactionIdIsCurrentTransactionId(xend))
+			return false;
+		if (stamp_is_running(v, "end", end, xend))
+		{
+			if (dirty)
+				dirty->xmax = xend;
+			return true;
+		}
+		return !stamp_did_commit(v, "end", end, xend);
+	}
+}
+
+/*
  * SnapshotSelf and SnapshotDirty: what is true right now, own changes
  * included.  dirty (or NULL) learns of transactions in progress.
  */
@@ -271,34 +307,7 @@ visible_now(NvmVersion *v, Snapshot dirty)
 		else if (!stamp_did_commit(v, "begin", begin, xmin))
 			return false;
 	}
-
-	for (;;)
-	{
-		uint64		end = nvm_load(&v->end);
-		TransactionId xend;
-		bool		gone;
-
-		if (end == 0)
-			return true;
-		if (nvm_stamp_is_frozen(end))
-			return nvm_stamp_in_gap(end);
-		xend = read_xend(v, end, begin, &gone);
-		if (!TransactionIdIsValid(xend))
-		{
-			if (gone)
-				return false;
-			continue;
-		}
-		if (TransactionIdIsCurrentTransactionId(xend))
-			return false;
-		if (stamp_is_running(v, "end", end, xend))
-		{
-			if (dirty)
-				dirty->xmax = xend;
-			return true;
-		}
-		return !stamp_did_commit(v, "end", end, xend);
-	}
+	return now_not_ended(v, begin, dirty);
 }
 
 #ifdef USE_ASSERT_CHECKING
