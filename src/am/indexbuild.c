@@ -5,7 +5,7 @@
  *	  the second phase of CREATE INDEX CONCURRENTLY.
  *
  * Both walk roots in the order of their TIDs and follow each row's chain
- * wherever it leads; an entry is made of the version that counts, and holds
+ * wherever it leads.  An entry is made of the version that counts, and holds
  * the root's TID.  As with heap's HOT chains, an index built so may not serve
  * snapshots that see an older version of a row: ii_BrokenHotChain.
  *

@@ -3,18 +3,18 @@
  * vacuum.c
  *	  VACUUM of a table.
  *
- * Most of the space of dead versions is reused without VACUUM.  What remains
- * for it are the roots of rows that are wholly dead, to which index entries
- * lead, and what the statistics want to know.  Phases, as in heap's:
+ * Most of the space of dead versions is reused without VACUUM.  Two things
+ * remain for it: the roots of rows that are wholly dead, to which index
+ * entries lead, and what the statistics want to know.  Phases, as in heap's:
  *
  *	1. scan the blocks, collect dead roots (vacuum_scan.c)
  *	2. remove their entries from all indexes
  *	3. flush the WAL of the indexes, then free the roots
  *	4. let the indexes clean up, update pg_class
  *
- * The order in 3 is invariant 8: a crash may take back WAL that is not
- * flushed, and with it the removal of index entries; a root that was given to
- * another row by then would be reached through them.
+ * The order in 3 is invariant 8.  A crash may take back WAL that is not
+ * flushed, and with it the removal of index entries.  Another row may have
+ * the place of the root by then, and would be reached through them.
  *
  * The same pass heals SUSPECT blocks: a crash may have left index entries
  * that lead to cells of which nothing durable remains.  Since such cells are
@@ -267,8 +267,9 @@ vacuum_indexes_read_rows(NvmVacuum *vac)
 
 /*
  * Count as a reader from now on.  As VACUUM we keep nobody from reusing what
- * is dead; our snapshot's xmin does once we are no VACUUM any more.  Not with
- * an xid: snapshots of others, which have passed over it, would find it again.
+ * is dead.  Once we are no VACUUM any more, our snapshot's xmin does.  Not
+ * with an xid: snapshots of others, which have passed over it, would find it
+ * again.
  */
 static void
 vacuum_hold_horizon(void)
@@ -367,9 +368,9 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 
 /*
  * Remember for the planner how much was visible to everybody.  pg_class does
- * not: ANALYZE, which autovacuum runs right after us, counts the bits of a
- * visibility map there, and we have none.  Nothing depends on it, so nobody
- * waits for it.
+ * not: autovacuum runs ANALYZE right after us, which counts the bits of a
+ * visibility map there, and we have none.  Nothing depends on the note, so
+ * nobody waits for it.
  */
 static void
 vacuum_note_visible(NvmVacuum *vac)
@@ -455,8 +456,8 @@ vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
 
 	/*
 	 * relfrozenxid may pass prepared transactions that were ended since, and
-	 * is seen at once; and we may be none in VACUUM any more, of which the
-	 * commit knows that.
+	 * is seen at once.  And we may no longer be marked as in VACUUM; of a
+	 * process that is, the commit knows that.
 	 */
 	nvm_twophase_settle();
 	nvm_update_relstats(vac->rel, vac->nblocks, (double) vac->live,

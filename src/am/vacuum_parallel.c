@@ -4,13 +4,13 @@
  *	  VACUUM (PARALLEL): several processes remove entries from the indexes.
  *
  * PostgreSQL's parallel vacuum workers know the dead TIDs and nothing else.
- * So they serve where these are all that must go; entries that lead into
- * SUSPECT blocks are found by looking at the table, which the leader does
+ * So they serve where these are all that must go.  Entries that lead into
+ * SUSPECT blocks are found by looking at the table, and the leader does that
  * alone (vacuum.c).
  *
  * A context is made for each pass over the indexes, with workers started as
- * for the first: there rarely is a second.  The last word of each index stays
- * with the leader.
+ * for the first; there rarely is a second pass.  The last word of each index
+ * stays with the leader.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -72,8 +72,8 @@ vacuum_parallel_begin(NvmVacuum *vac)
 
 /*
  * Remove entries with workers.  Each takes over what the leader's PGPROC says
- * of it, and is to be a VACUUM; what counts for horizons is the proc array's
- * copy of that, which says reader where the leader is one (vacuum.c), and whose
+ * of the leader, and is to be a VACUUM.  For horizons the proc array's copy
+ * of that counts.  It says reader where the leader is one (vacuum.c), and its
  * xmin is no newer than a worker's.
  */
 static void

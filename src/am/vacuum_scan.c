@@ -3,9 +3,9 @@
  * vacuum_scan.c
  *	  VACUUM's walk over the blocks of a table.
  *
- * In each block: rows' chains are pruned, roots of rows that are wholly dead
- * are listed for the index pass, free space is reclaimed and noted, what is
- * left is counted, row locks of transactions long gone are removed.
+ * In each block VACUUM prunes the chains of rows, and lists the roots of rows
+ * that are wholly dead for the index pass.  It reclaims free space and notes
+ * it, counts what is left, and removes row locks of transactions long gone.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -109,8 +109,9 @@ vacuum_lock_word(NvmVacuum *vac, NvmVersion *root)
 }
 
 /*
- * The stamp of a version is not frozen: its xid may have to be looked up, also
- * if it is in the gap list by now, which readers ask about frozen ones only.
+ * The stamp of a version is not frozen, so its xid may have to be looked up.
+ * That is so also if the stamp is in the gap list by now, because readers ask
+ * that list about frozen stamps only.
  */
 static void
 vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
@@ -125,8 +126,8 @@ vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
 
 /*
  * Is v the root, or the stub, of a row?  It stays that while the row lock is
- * held.  Other areas of the block may be freed and cut anew at any moment, and
- * what we read of them mean nothing, unless begin is the same afterwards and
+ * held.  Other areas of the block may be freed and cut anew at any moment.
+ * What we read of them means nothing, unless begin is the same afterwards and
  * an area still starts here.
  */
 static bool
@@ -354,9 +355,9 @@ vacuum_block_rows(NvmVacuum *vac, NvmBlock *block, uint32 blkno,
 	vacuum_prune_block(vac, block, blkno);
 
 	/*
-	 * No snapshot of ours keeps retired areas from being freed and cut anew:
-	 * the allocation lock does, or the bytes of a row could be taken for a
-	 * version.
+	 * No snapshot of ours keeps retired areas from being freed and cut anew.
+	 * The allocation lock does; without it the bytes of a row could be taken
+	 * for a version.
 	 */
 	LWLockAcquire(alloc_lock, LW_SHARED);
 	vacuum_count_block(vac, block, found);
@@ -548,10 +549,10 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 
 		/*
 		 * The root's row lock keeps its chain; the version is no one else's.
-		 * Or it was merely not pruned yet when it was noted, and others have
-		 * done it since, freed its cells, which no snapshot of ours keeps
-		 * them from, and cut them anew: then what we look at may be some
-		 * row's data.
+		 * Or it was merely not pruned yet when it was noted.  Others may have
+		 * pruned it since, freed its cells and cut them anew; no snapshot of
+		 * ours keeps them from that.  Then what we look at may be some row's
+		 * data.
 		 */
 		if (!nvm_begin_is_version(begin))
 			continue;

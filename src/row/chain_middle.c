@@ -41,8 +41,8 @@ typedef struct EndedVersion
 
 /*
  * List the row's versions that have ended, oldest first.  Returns their
- * number; *stop is the TID of the version that follows them, which stays
- * whatever it is, or 0 if the chain is not what we can work on.
+ * number.  *stop is the TID of the version that follows them; that one stays,
+ * whatever it is.  *stop is 0 if the chain is not what we can work on.
  */
 static int
 list_ended(NvmRelState *state, uint64 root, EndedVersion *list, uint64 *stop)

@@ -230,9 +230,9 @@ nvm_check_large_units(NvmCheck *check)
 }
 
 /*
- * Look for a large value, and read it if `bytes`.  No locks: our snapshot keeps
- * what it could see, and what was rolled back meanwhile, or is dead to all, shows
- * that in its begin before its values go.
+ * Look for a large value, and read it if `bytes`.  No locks: our snapshot
+ * keeps what it could see.  A version that was rolled back meanwhile, or is
+ * dead to all, shows that in its begin before its values go.
  */
 void
 nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes)

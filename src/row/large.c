@@ -5,13 +5,13 @@
  *
  * The tuple keeps an external varlena of 10 bytes in the value's place, with
  * the tag of an indirect pointer but holding a pool offset.  The value lies
- * at that offset in runs of units of its own, each with an NvmLargeHeader: a
- * complete varlena, plain or compressed, so that where one run holds it a
+ * at that offset in runs of units of its own, each with an NvmLargeHeader.
+ * It is a complete varlena, plain or compressed: where one run holds it, a
  * Datum can point straight to it.
  *
- * So that a version's values can be freed without its table's description,
- * the tuple ends, beyond its last column, with the pool offsets of all its
- * values and their number in 2 bytes.
+ * Beyond its last column the tuple ends with the pool offsets of all its
+ * values, and with their number in 2 bytes.  So a version's values can be
+ * freed without its table's description.
  *
  * What a crash leaves, and who repairs it.  A run is durably owned by the
  * table from its allocation on.  Its header gets the writer's stamp at once,

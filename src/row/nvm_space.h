@@ -34,18 +34,18 @@ extern void nvm_space_note_reset(NvmRelState *state);
 extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);
 
 /*
- * Where a retired version, or a stub that still has its tail, remembers who
- * retired it: over the xids, which nobody needs any more.  0 if that is long
- * durable.  Not there in an area of one cell.
+ * Where a retired version, or a stub that still has its tail, remembers the
+ * transaction that retired it: over the xids, which nobody needs any more.  0
+ * if that is long durable.  Not there in an area of one cell.
  */
 #define NvmRetiredBy(v)		((uint64 *) &(v)->tuple.xmin)
 
 /*
  * NvmBlock.retired: the places of a few retired areas, so that a writer finds
- * one without looking through the block, and behind them whether there may be
- * more of them, or tails of stubs, that only nvm_space_reclaim finds.  Hints
- * are set under different row locks; each byte changes by an exchange, so that
- * none is lost without leaving MORE behind.
+ * one without looking through the block.  The byte behind them says whether
+ * there may be more retired areas, or tails of stubs; only nvm_space_reclaim
+ * finds those.  Hints are set under different row locks.  Each byte changes
+ * by an exchange, so that none is lost without leaving MORE behind.
  */
 #define NVM_RETIRED_HINTS	7
 #define NVM_RETIRED_MORE	NVM_RETIRED_HINTS

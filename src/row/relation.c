@@ -3,9 +3,9 @@
  * relation.c
  *	  From a Relation to its storage in the pool.
  *
- * The one entry to nvm data: a backend that touches a table's rows first goes
- * through nvm_rel_cache_slow, which refuses what cannot be served and settles
- * what the last crash left in doubt.
+ * The one entry to nvm data: before a backend touches a table's rows it goes
+ * through nvm_rel_cache_slow.  That refuses what cannot be served, and
+ * settles what the last crash left in doubt.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -4,9 +4,10 @@
  *	  Lock rows: SELECT FOR UPDATE and its kin.
  *
  * Lockers of a row are noted in its root, whatever version they locked, so a
- * lock follows the row through updates by itself.  Only an update that makes a
- * new root (an indexed column changed) has to carry the lock word over, and a
- * locker that meets one in progress locks the new root too.
+ * lock follows the row through updates by itself.  Only an update that makes
+ * a new root, because an indexed column changed, has to carry the lock word
+ * over.  A locker that meets such an update in progress locks the new root
+ * too.
  *
  * The lock word is in rowlock_word.c, and waiting in rowlock_wait.c.
  *

@@ -147,12 +147,13 @@ block_is_sparse(const NvmBlock *block)
 /*
  * Try to allocate in one block.
  *
- * The first free cells that suffice are taken: as in heap, rows of a small table
- * come in the order in which they were written, and then VACUUM's holes are
- * filled.  No more than that is promised.  Updates do it only in a sparse block,
- * so that a hot row does not spread over all of one.  Otherwise a retired area
- * is taken as it is; neither needs a fence.  Where nothing is left, `reclaim` is
- * set and the block's hints promise something, areas are freed first.
+ * The first free cells that suffice are taken.  So rows of a small table come
+ * in the order in which they were written, and then VACUUM's holes are
+ * filled, as in heap.  No more than that is promised.  Updates do it only in
+ * a sparse block, so that a hot row does not spread over all of one.
+ * Otherwise a retired area is taken as it is.  Neither needs a fence.  If
+ * nothing is left, areas are freed first, provided that `reclaim` is set and
+ * the block's hints promise something.
  */
 NvmVersion *
 nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
@@ -247,8 +248,9 @@ block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
 }
 
 /*
- * May roots go into the block?  What a crashed run had handed out of it is not for
- * them until VACUUM has come by (README.md, "Suspect blocks").  A hint.
+ * May roots go into the block?  Cells that a crashed run had handed out are
+ * not for roots until VACUUM has come by (README.md, "Suspect blocks").  A
+ * hint.
  */
 static inline bool
 block_takes_roots(const NvmBlock *block)
@@ -259,9 +261,10 @@ block_takes_roots(const NvmBlock *block)
 }
 
 /*
- * Is there a reason to look through the table?  After a round in which nothing was
- * retired there is none, unless the round has passed over areas that may have come
- * of age since, or over the front of the table.
+ * Is there a reason to look through the table?  After a round in which
+ * nothing was retired there is none.  There is one again if the round has
+ * passed over areas that may have come of age since, or over the front of the
+ * table.
  */
 static bool
 search_is_due(NvmRelState *state, uint32 nblocks)
@@ -319,7 +322,7 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 			continue;
 
 		/*
-		 * Of a block that nobody has used since the start these are hints,
+		 * In a block that nobody has used since the start these are hints,
 		 * too: what a crash has left of them hides some room until VACUUM
 		 * comes by.
 		 */
@@ -354,9 +357,9 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
  * The block to insert into.  Backends of one slot share it, so that a new
  * session goes on where the last one stopped.
  *
- * Where what is retired is too young all over the front of the table, or may not
- * be used until a crash is cleaned up after, free cells further back are looked
- * for all the same before the table grows.
+ * What is retired may be too young all over the front of the table, or may
+ * not be used until the traces of a crash are removed.  Then free cells
+ * further back are looked for all the same, before the table grows.
  */
 static uint32
 next_target(const SpaceWanted *wanted, pg_atomic_uint32 *target, int tries,

@@ -70,8 +70,8 @@ nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 		return false;
 
 	/*
-	 * An index entry that somebody has read may lead to a root: those wait
-	 * for every snapshot.  A single cell was one, too.
+	 * An index entry that a process has read may lead to a root, so roots
+	 * wait for every snapshot.  A single cell was a root, too.
 	 */
 	if (!GlobalVisTestIsRemovableFullXid(vistest, fxid) &&
 		(!nvm_snapshots_held() || NvmVersionCells(v) == 1 ||
@@ -80,10 +80,11 @@ nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 		return false;
 
 	/*
-	 * Only now by whom: a process that retires stores begin first, and an xid
-	 * that has passed, or that is below every running one, says that it has
-	 * come further than that (nvm_version_retire).  Read earlier, this could
-	 * be what the version had there.
+	 * Only now read by which transaction.  A process that retires stores
+	 * begin first; an xid that has passed, or that is below every running
+	 * one, says that the process has come further than that
+	 * (nvm_version_retire).  Read earlier, this word could be what the
+	 * version had there.
 	 */
 	pg_read_barrier();
 	if (NvmVersionCells(v) > 1)
@@ -118,10 +119,11 @@ zero_cells(NvmBlock *block, uint32 from, uint32 to)
 }
 
 /*
- * A block was sanitized for the sake of what is in it, and nobody has been
- * handed a cell of it in this incarnation: have it say so, or a crash would make
- * it suspect (README.md, "Suspect blocks").  What was suspect keeps that flag.
- * All else in the block is durable.  If this is not, nothing is wrong.
+ * A block was sanitized for the sake of what is in it, and no cell of it has
+ * been handed out in this incarnation.  Make the block say so, or a crash
+ * would make it suspect (README.md, "Suspect blocks").  What was suspect
+ * keeps that flag.  All else in the block is durable.  If this is not,
+ * nothing is wrong.
  *
  * Caller holds the block's allocation lock since before it was sanitized.
  */
@@ -153,9 +155,9 @@ typedef struct Reclaiming
  * First half of nvm_space_reclaim: zero what can be freed, flush that and the
  * header.  Stores to durable memory end here.
  *
- * In a neighbour no row lock is taken, and so no stub cut, as others would wait for
- * the lock until the fence is over; nor are large values given back, for each of
- * which we would wait.
+ * In a neighbour no row lock is taken, because others would wait for it until
+ * the fence is over.  So no stub is cut there.  Nor are large values given
+ * back, because we would wait for each of them.
  */
 static void
 reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest,

@@ -4,19 +4,19 @@
  *	  Which snapshot sees which version.
  *
  * Two rules meet here: at run time PostgreSQL's snapshots rule, after a
- * restart the gap record rules.  A stamp at or below its slot's frozen counter
- * is decided and visible to every snapshot, unless a gap says that it never
- * happened: that takes no xid and no pg_xact.  Any other stamp is of the
- * running incarnation, and the version's 32-bit xid beside it is looked up as
+ * restart the gap record rules.  A stamp at or below its slot's frozen
+ * counter is decided and visible to every snapshot, unless a gap says that it
+ * never happened.  That takes no xid and no pg_xact.  Any other stamp is of
+ * the running incarnation; the version's 32-bit xid beside it is looked up as
  * heap would.
  *
  * Readers hold no lock.  What makes that sound:
  *	- begin is stored last when a version is made, and a version is not reused
  *	  while a snapshot that could have found it is registered;
- *	- xend is stored before end, and an end that is taken over is first set
- *	  to 0: an xend read between two equal reads of end belongs to it, as long
- *	  as begin is still the same, since what is unlinked keeps other things
- *	  there;
+ *	- xend is stored before end, and an end that is taken over is first set to
+ *	  0.  So an xend read between two equal reads of end belongs to it, as
+ *	  long as begin is still the same: a version that is unlinked keeps other
+ *	  things there;
  *	- end, once frozen, is not touched before everybody is past the version.
  *
  * What is accepted on the word of another transaction of this incarnation is
@@ -58,9 +58,9 @@ committed_hash(NvmStamp stamp)
 }
 
 /*
- * Can an unfrozen stamp of v be a transaction's?  ERROR if it is damaged; false
- * if v is no area any more.  Asked before anybody waits for it, or believes that
- * it has committed: else it could be waited for in vain.
+ * Can an unfrozen stamp of v be a transaction's?  ERROR if it is damaged;
+ * false if v is no area any more.  A process asks before it waits for the
+ * transaction, or believes that it has committed: else it could wait in vain.
  */
 static bool
 stamp_is_known(NvmVersion *v, const char *which, NvmStamp stamp)
@@ -312,10 +312,10 @@ visible_now(NvmVersion *v, Snapshot dirty)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Does a reader stand at a version, and not at free cells?  A loss of power may leave
- * the first cell of a version whose transaction it ended, and of the second one, which
- * may lie in the next cache line, the pattern that was there before.  Its begin is in
- * a gap until the collector takes it away.
+ * Does a reader stand at a version, and not at free cells?  A loss of power
+ * may leave the first cell of a version whose transaction it ended.  The
+ * second cell may lie in the next cache line, and have the pattern that was
+ * there before.  Its begin is in a gap until the collector takes it away.
  */
 static bool
 stands_at_version(NvmVersion *v)
