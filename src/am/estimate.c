@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * estimate.c
- *	  Sizes of a table, for the planner and for everybody who asks.
+ *	  Sizes of a table, for the planner and others that ask.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -64,8 +64,9 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 }
 
 /*
- * Look at some versions of block blk.  Nothing is locked: what is freed or
- * written meanwhile may count with a length that it has no more or not yet.
+ * Look at some versions of block blk.  Nothing is locked.  A version that is
+ * freed or written meanwhile may count with a length that it no longer has,
+ * or has not yet.
  */
 static void
 sample_block(NvmRelState *state, uint32 blk, int max, RowSizes *sizes)

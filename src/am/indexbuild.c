@@ -502,7 +502,7 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 				continue;
 
 			/*
-			 * That the version may be dead by now is no reason to skip the
+			 * The version may be dead by now.  That is no reason to skip the
 			 * uniqueness check: it stands for the whole row.
 			 */
 			index_insert(index, build.values, build.isnull, &root, rel,

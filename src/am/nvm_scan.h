@@ -136,8 +136,8 @@ nvm_scan_is_area(NvmScanDesc scan, NvmVersion *v, uint64 *begin)
 }
 
 /*
- * Visibility, with what is true of nearly all versions decided on the spot: a
- * begin stamp that every snapshot sees, no end, and no gap anywhere.  Neither
+ * Visibility.  Nearly all versions have a begin stamp that every snapshot
+ * sees, no end, and no gap anywhere: that is decided on the spot.  Neither
  * durability nor SSI has anything to say about such a version.
  */
 static inline bool

@@ -27,8 +27,9 @@
 #include "utils/guc.h"
 
 /*
- * Up to so many indexes VACUUM alone is done no later than with workers, which
- * search a list for each entry where it looks into bitmaps (vacuum_dead.c).
+ * Up to so many indexes VACUUM alone is done no later than with workers.
+ * Those search a list for each entry, while VACUUM looks into bitmaps
+ * (vacuum_dead.c).
  */
 #define ALONE_INDEXES	3
 

@@ -79,8 +79,8 @@ vacuum_block_is_quiet(NvmBlock *block, VacuumBlock *found)
 }
 
 /*
- * The lock word of a row: forget lockers that are gone, and see to it that
- * the members of a multixact that may be asked for are kept.
+ * The lock word of a row: forget lockers that are gone.  If a process may ask
+ * for the members of a multixact, see to it that they are kept.
  *
  * Caller holds the row lock.
  */
@@ -317,8 +317,8 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
  * Free what can be freed in a block; `quiet`: there is nothing.  Returns the
  * number of free cells.
  *
- * This also sanitizes the block where that is due, which a crashed incarnation
- * makes worth the writing: it finds the block suspect.
+ * This also sanitizes the block if that is due.  After a crashed incarnation
+ * that is worth the writing: it finds the block suspect.
  */
 static uint32
 vacuum_block_space(NvmVacuum *vac, NvmBlock *block, uint32 blkno, bool quiet)

@@ -352,8 +352,8 @@ first_needed(NvmRelState *state, uint64 root, NvmVersion *rootv, uint64 first,
 			break;
 
 		/*
-		 * A transaction that locks the row must find, also after it was
-		 * prepared and the server restarted, where the row went on.
+		 * A transaction that locks the row must find where the row went on,
+		 * also after it was prepared and the server restarted.
 		 */
 		if ((NVM_REF_HI(nvm_load(&v->next)) & NVM_NEXT_OTHER_ROOT) &&
 			nvm_row_is_locked(rootv))

@@ -49,8 +49,8 @@ StaticAssertDecl(sizeof(NvmLargeHeader) == NVM_LINE_SIZE,
 
 /*
  * The runs written for a tuple whose version is not there yet.  Lives in a
- * memory context of its own below the transaction's, whose end, should the
- * version never come to be, gives the runs back.
+ * memory context of its own below the transaction's.  If the version never
+ * comes to be, the end of that context gives the runs back.
  */
 struct NvmLargeSet
 {
@@ -233,7 +233,7 @@ nvm_large_discard(NvmLargeSet *large)
 
 /*
  * Number of values that the version has outside, and where their pool offsets
- * are.  Of a version that a crash has torn the length may be anything: nothing
+ * are.  A version that a crash has torn may have any length.  So nothing
  * beyond the block is read, which may be the pool's last one.
  */
 static uint16

@@ -97,8 +97,8 @@ nvm_large_is_single(Datum stored)
 }
 
 /*
- * The value that a stand-in names: a pointer into the pool, or, of a value in
- * several runs, memory of cxt.
+ * The value that a stand-in names: a pointer into the pool, or memory of cxt
+ * if the value is in several runs.
  */
 Datum
 nvm_large_datum(Datum stored, MemoryContext cxt)

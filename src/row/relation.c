@@ -116,9 +116,10 @@ relation_has_others_index(Relation rel)
 /*
  * See nvm_relation.h.
  *
- * What is learnt is kept only if no invalidation has come by meanwhile, which would
- * have taken BEING_LEARNT away.  A statement has listed the indexes that it adds
- * entries to before it comes here, and nobody drops one that it holds a lock on.
+ * What is learnt is kept only if no invalidation has come by meanwhile: that
+ * would have taken BEING_LEARNT away.  A statement has listed the indexes
+ * that it adds entries to before it comes here, and nobody drops an index on
+ * which it holds a lock.
  */
 void
 nvm_note_entries_slow(Relation rel)

@@ -57,7 +57,7 @@ retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)
 	LWLockAcquire(*lock, LW_EXCLUSIVE);
 	fxid = ReadNextFullTransactionId();
 
-	/* a crash may lose the xids below it, of whom no other row tells */
+	/* a crash may lose the xids below it, and no other row tells of those */
 	(void) nvm_xid_promise(FullTransactionIdFromU64(U64FromFullTransactionId(fxid) - 1));
 	return U64FromFullTransactionId(fxid);
 }
@@ -77,7 +77,7 @@ retire_store(NvmVersion *v, uint64 fxid, NvmStamp stamp, uint32 kind)
 }
 
 /*
- * What there is to be reused in block blk, or will be.
+ * Note what there is to be reused in the block, or will be.
  */
 static inline void
 retire_note(NvmBlock *block, uint32 off, uint32 kind)
@@ -99,10 +99,10 @@ retire_promise(NvmRelState *state, uint32 blk)
 
 /*
  * Mark what was a version as retired (or as STUB or DEAD): it is reused once
- * nobody can be standing on it and `stamp` is durable.
+ * no process can be standing on it and `stamp` is durable.
  *
- * Caller holds the root's row lock, or is the only one who knows of it, and no
- * allocation lock.
+ * Caller holds the root's row lock, or is the only process that knows of the
+ * version.  It holds no allocation lock.
  */
 void
 nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,

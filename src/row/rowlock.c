@@ -373,8 +373,8 @@ find_latest(const RowLockRequest *req, ItemPointer tid, uint64 begin)
 		}
 
 		/*
-		 * ended, by us or by a transaction that committed: what counts is who
-		 * made the newest
+		 * ended, by us or by a transaction that committed: what counts is the
+		 * transaction that made the newest
 		 */
 		CHECK_FOR_INTERRUPTS();
 		end = nvm_load(&v->end);

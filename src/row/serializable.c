@@ -112,9 +112,8 @@ nvm_ssi_inserted_slow(Relation rel)
 }
 
 /*
- * Set up the shared part of a parallel scan.  It is here that the number of
- * blocks to scan is read, and what lies beyond is not looked at: so the lock
- * comes first.
+ * Set up the shared part of a parallel scan.  The number of blocks to scan is
+ * read here, and what lies beyond is not looked at.  So the lock comes first.
  */
 Size
 nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan)

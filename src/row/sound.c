@@ -28,8 +28,8 @@
 	"Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup. Set nvm.ignore_damage to read them."
 
 /*
- * What concerns a process that wants the area at `off`, or the whole block if
- * that is 0: the first finding, or NULL.
+ * The first finding, or NULL, that concerns a process which wants the area at
+ * `off`, or the whole block if `off` is 0.
  */
 static NvmCheckProblem *
 finding_for(NvmCheck *check, uint32 off)
@@ -76,8 +76,9 @@ note_sound(NvmCheck *check, uint32 blk)
 }
 
 /*
- * Verify the block.  NIL in check->problems: it is sound, or nothing can be said for now,
- * since the caller, or somebody else, holds a lock that it takes to be sure.
+ * Verify the block.  NIL in check->problems: it is sound, or nothing can be
+ * said for now.  The latter is so if the caller, or another process, holds a
+ * lock that it takes to be sure.
  */
 static void
 verify(NvmCheck *check, uint32 blk)

@@ -97,8 +97,8 @@ nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 			return false;
 
 		/*
-		 * What the collector has retired may still be linked to by a version
-		 * that it has not come to, until its sweep is over.
+		 * Until the collector's sweep is over, a version that it has not come
+		 * to may still lead to what it has retired.
 		 */
 		if (nvm_stamp_in_gap(by))
 			return false;
@@ -248,8 +248,9 @@ reclaim_free(NvmRelState *state, Reclaiming *r)
 }
 
 /*
- * Where a fence is a sync: zero in the next blocks, too, what can be freed there, so
- * that one fence does for all.  Waits for nothing.  Returns how many there are.
+ * If a fence is a sync: zero what can be freed in the next blocks, too, so
+ * that one fence does for all.  Waits for nothing.  Returns how many there
+ * are.
  */
 static int
 reclaim_neighbours(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest,

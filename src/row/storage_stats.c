@@ -101,8 +101,9 @@ stats_block(NvmBlock *block, BlockStats *stats)
 }
 
 /*
- * Estimate what is in a storage.  Exact for one of at most SAMPLE_BLOCKS blocks
- * in which nothing happens; of a larger one every n-th block is looked at.
+ * Estimate what is in a storage.  The result is exact for a storage of at
+ * most SAMPLE_BLOCKS blocks in which nothing happens.  In a larger one every
+ * n-th block is looked at.
  *
  * Nobody may take extents from the storage meanwhile: caller holds a lock on
  * the relation, or NvmWbl->storage_lock.

@@ -144,9 +144,9 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 	if (nvm_stamp_in_gap(begin))
 	{
 		/*
-		 * Nobody can stand on it but this incarnation's readers, who skip it.
-		 * What it holds may be torn: unless it proves that no index leads
-		 * here, VACUUM decides.
+		 * No process can stand on it but this incarnation's readers, and
+		 * those skip it.  What it holds may be torn: unless it proves that no
+		 * index leads here, VACUUM decides.
 		 */
 		bool		unindexed;
 
@@ -164,8 +164,8 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 				(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
 			/*
-			 * Its area is not used again as long as the stamp is in the gap,
-			 * or, if DEAD, before VACUUM has been here.
+			 * Its area is not used again as long as the stamp is in the gap.
+			 * If it is DEAD, it is not used before VACUUM has been here.
 			 */
 			nvm_version_retire(state, v, blk, off, begin,
 							   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);

@@ -154,9 +154,9 @@ nvm_ref_damaged(NvmRelState *state, uint64 ref)
 }
 
 /*
- * A reader has found a stamp, in begin or end of v, that no transaction has: is v
- * still an area, so that it is damaged?  If not its cells have been handed out
- * anew, and it was something else's contents.
+ * A reader has found a stamp in begin or end of v that no transaction has.
+ * Is v still an area, so that it is damaged?  If not its cells have been
+ * handed out anew, and it was something else's contents.
  */
 bool
 nvm_version_stays(const NvmVersion *v)
