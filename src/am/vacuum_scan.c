@@ -216,7 +216,8 @@ vacuum_note_kept_values(NvmVacuum *vac, NvmVersion *v)
 }
 
 /*
- * A version that everybody takes for dead: `xid` ended it, or it never existed.
+ * A version that everybody takes for dead: `xid` ended it, or it never
+ * existed.  Caller holds the row lock and the allocation lock.
  */
 static void
 vacuum_found_dead(NvmVacuum *vac, NvmBlock *block, uint32 cell,
@@ -235,7 +236,8 @@ vacuum_found_dead(NvmVacuum *vac, NvmBlock *block, uint32 cell,
 }
 
 /*
- * A root that waits for us.
+ * A root that waits for us.  Caller holds the row lock and the allocation
+ * lock.
  */
 static void
 vacuum_found_dead_root(NvmVacuum *vac, NvmVersion *v, uint32 cell,

@@ -20,7 +20,7 @@
  *	  backend is there while the extend lock is held exclusively.
  *	- stamp in a gap: the version never existed.
  *	- version freed, run not: cannot be, since runs are freed first, the last
- *	  of a value first; but see large_is_orphan.
+ *	  of a value first; but see large_is_orphan in large_collect.c.
  *	- run freed, version not: the version's begin is no stamp any more, so
  *	  nobody reads it; freeing it again finds that the run is not its own.
  * nvm_collect_large frees the first two, in the gap collector's sweep.

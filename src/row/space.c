@@ -3,8 +3,9 @@
  * space.c
  *	  Areas of cells for versions: find a block with room, and take them.
  *
- * All of this happens under the block's allocation lock.  What a crash may
- * find of it is in README.md, "Space".
+ * Cells are taken under the block's allocation lock.  The search for a block
+ * reads headers without it, as hints.  What a crash may find of it is in
+ * README.md, "Space".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -93,6 +94,8 @@ taken_cells(const NvmBlock *block)
 
 /*
  * Take a retired area as it is, if the block's hints know one that fits.
+ *
+ * Caller holds the block's allocation lock.
  */
 static uint32
 take_retired(NvmBlock *block, uint32 cells)

@@ -60,6 +60,8 @@ nobody_refers(uint64 fxid)
  * Nobody stands on it, and what was unlinked to retire it is unlinked on
  * media.  After a crash links to retired versions may be left until the
  * collector has been everywhere: until then nothing is reused.
+ *
+ * Caller holds the block's allocation lock.
  */
 bool
 nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
@@ -109,6 +111,8 @@ nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 /*
  * Give the cells from `from` to the end of the area back, in their own words;
  * the caller drains before they may be used.
+ *
+ * Caller holds the block's allocation lock.
  */
 static void
 zero_cells(NvmBlock *block, uint32 from, uint32 to)
@@ -158,6 +162,9 @@ typedef struct Reclaiming
  * In a neighbour no row lock is taken, because others would wait for it until
  * the fence is over.  So no stub is cut there.  Nor are large values given
  * back, because we would wait for each of them.
+ *
+ * Caller holds the block's allocation lock.  Returns with the block's row lock
+ * held as well if r->rowlock is set.
  */
 static void
 reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest,
@@ -226,6 +233,8 @@ reclaim_zero(NvmRelState *state, NvmBlock *block, struct GlobalVisState *vistest
 
 /*
  * Second half, after a fence: the cells may be handed out.
+ *
+ * Caller holds the block's allocation lock.  Releases the locks that r names.
  */
 static void
 reclaim_free(NvmRelState *state, Reclaiming *r)
