@@ -220,6 +220,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 /* what a new version needs */
 typedef struct SpaceWanted
 {
+	Relation	rel;
 	NvmRelState *state;
 	uint32		cells;
 	uint32		limit;			/* cells of a block that may be in use before */
@@ -371,7 +372,12 @@ next_target(const SpaceWanted *wanted, pg_atomic_uint32 *target, int tries,
 	uint32		blk;
 	bool		reclaim = tries < SEARCH_BLOCKS &&
 	pg_atomic_read_u32(&NvmWbl->ntorn) == 0;
+	ErrorContextCallback context;
 
+	context.previous = error_context_stack;
+	context.callback = nvm_extend_context;
+	context.arg = wanted->rel;
+	error_context_stack = &context;
 	*fresh = false;
 	if (tries >= 2 * SEARCH_BLOCKS ||
 		!search_free_block(wanted, reclaim, &blk))
@@ -380,6 +386,7 @@ next_target(const SpaceWanted *wanted, pg_atomic_uint32 *target, int tries,
 		*fresh = true;
 	}
 	pg_atomic_write_u32(target, blk + 1);
+	error_context_stack = context.previous;
 	return blk;
 }
 
@@ -405,7 +412,6 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, bool root, BlockNumber near,
 	RelationGetFillFactor(rel, HEAP_DEFAULT_FILLFACTOR) / 100;
 	bool		fresh = false;
 	NvmVersion *v;
-	ErrorContextCallback context;
 
 	Assert(cells >= 2 && cells <= NVM_BLOCK_CELLS);
 
@@ -435,18 +441,14 @@ nvm_space_alloc(Relation rel, NvmRelCache *cache, bool root, BlockNumber near,
 		if (blk == 0 || tries > 0)
 		{
 			SpaceWanted wanted = {
+				.rel = rel,
 				.state = state,
 				.cells = cells,
 				.limit = limit,
 				.root = root
 			};
 
-			context.previous = error_context_stack;
-			context.callback = nvm_extend_context;
-			context.arg = rel;
-			error_context_stack = &context;
 			blk = next_target(&wanted, target, tries, &fresh);
-			error_context_stack = context.previous;
 		}
 		else
 			blk--;
