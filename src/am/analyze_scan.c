@@ -26,13 +26,13 @@
 /*
  * ANALYZE is perhaps about to read a table of nblocks blocks.
  *
- * It prefetches the blocks it has chosen from the main fork, which in our case
- * is empty: harmless in the first gigabyte, an ERROR beyond.  It asks for the
- * table's size just before it looks at how many blocks to prefetch, and has a
- * GUC nesting level of its own by then; so a setting made now ends with it.
- * Where it cannot be told whether this is ANALYZE (track_activities is off),
- * the setting lasts until the transaction ends, and only slows other tables'
- * maintenance.
+ * It prefetches the blocks it has chosen from the main fork, which in our
+ * case is empty: harmless in the first gigabyte, an ERROR beyond.  It asks
+ * for the table's size just before it looks at how many blocks to prefetch.
+ * By then it has a GUC nesting level of its own, so a setting made now ends
+ * with it.  If track_activities is off, we cannot tell whether this is
+ * ANALYZE.  Then the setting lasts until the transaction ends, and only slows
+ * other tables' maintenance.
  */
 void
 nvm_analyze_size_asked(BlockNumber nblocks)

@@ -4,7 +4,7 @@
  *	  Bitmap scans.
  *
  * A bitmap names roots.  What the snapshot sees of a row may lie in another
- * block, or the root be no more than a stub, so that a page of the bitmap,
+ * block, or the root may be no more than a stub.  So a page of the bitmap,
  * exact or lossy, is a set of roots whose chains are searched.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -176,8 +176,9 @@ nvm_scan_bitmap_next_tuple(TableScanDesc sscan, struct TBMIterateResult *tbmres,
 
 /*
  * The executor prefetches the pages of a bitmap from the relation's main
- * fork, of which an nvm table has none to speak of: at best that is wasted,
- * and beyond the first gigabyte it is an ERROR.  Tell its nodes not to.
+ * fork, and the main fork of an nvm table is as good as none.  At best that
+ * is wasted, and beyond the first gigabyte it is an ERROR.  Tell the
+ * executor's nodes not to.
  */
 static bool
 nvm_bitmap_no_prefetch(PlanState *planstate, void *context)

@@ -5,15 +5,15 @@
  *
  * pg_prewarm, pageinspect's get_raw_page and pg_visibility ask a relation for
  * its number of blocks and then read its main fork through the buffer cache.
- * Ours is empty: they would say "could not read block 0 in file ...: read only
- * 0 of 8192 bytes", which is what damage looks like.  Nothing but the number
- * of blocks passes through the access method, and others ask for that too; so
- * while one of these functions runs, which fmgr_hook tells us, the question is
- * answered with an error that says what is the matter.
+ * Ours is empty: they would say "could not read block 0 in file ...: read
+ * only 0 of 8192 bytes", which is what damage looks like.  Nothing but the
+ * number of blocks passes through the access method, and others ask for that
+ * too.  fmgr_hook tells us when one of these functions runs.  Meanwhile the
+ * question is answered with an error that says what is the matter.
  *
  * Their functions that read only a visibility or free space map find none and
- * say so; those of pgstattuple, amcheck, pgrowlocks and pg_surgery refuse other
- * access methods than heap by themselves.
+ * say so.  The functions of pgstattuple, amcheck, pgrowlocks and pg_surgery
+ * refuse other access methods than heap by themselves.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

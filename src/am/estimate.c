@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * estimate.c
- *	  Sizes of a table, for the planner and for everybody who asks.
+ *	  Sizes of a table, for the planner and others that ask.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -31,7 +31,8 @@
 #define SIZE_SAMPLE_VERSIONS	16
 
 /* what a scan passes besides the rows of a table: so many old versions cost a
- * page, which is cpu_tuple_cost for each, as PostgreSQL has it; up to so many */
+ * page, up to so many in all.  That is cpu_tuple_cost for each, as PostgreSQL
+ * has it */
 #define OLD_VERSIONS_PER_PAGE	100
 #define OLD_VERSIONS_MAX		1000
 
@@ -45,9 +46,9 @@ typedef struct RowSizes
 } RowSizes;
 
 /*
- * Size in bytes.  There is no fork but the main one; its size is what scans
- * have to read, values kept outside the blocks not counted (they are not in
- * heap's main fork either).
+ * Size in bytes.  There is no fork but the main one.  Its size is what scans
+ * have to read.  Values kept outside the blocks are not counted; they are not
+ * in heap's main fork either.
  */
 uint64
 nvm_relation_size(Relation rel, ForkNumber forkNumber)
@@ -63,8 +64,9 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 }
 
 /*
- * Look at some versions of block blk.  Nothing is locked: what is freed or
- * written meanwhile may count with a length that it has no more or not yet.
+ * Look at some versions of block blk.  Nothing is locked.  A version that is
+ * freed or written meanwhile may count with a length that it no longer has,
+ * or has not yet.
  */
 static void
 sample_block(NvmRelState *state, uint32 blk, int max, RowSizes *sizes)
@@ -154,12 +156,13 @@ pages_in_heap(Relation rel, NvmRelState *state, BlockNumber nblocks, double *roo
  * What a scan passes besides the rows, in pages, where there is room for `room`
  * of them.
  *
- * A table of some rows that are updated all the time has blocks for as many old
- * versions as its updates need, and soon fills them again when VACUUM has been
- * there.  A scan looks at each of them, which heap's has little to do with on as
- * many pages; with nothing counted for that, an update by key would scan such a
- * table where heap's has long gone over to the index.  Half of the room a table
- * may well leave: roots that are stubs take that, or who deleted rows.
+ * A table of some rows that are updated all the time has blocks for as many
+ * old versions as its updates need, and soon fills them again when VACUUM has
+ * been there.  A scan looks at each of these versions, while a scan of heap
+ * has little to do with them on as many pages.  If nothing were counted for
+ * that, an update by key would scan such a table where one of heap has long
+ * gone over to the index.  A table may well leave half of the room empty:
+ * roots that are stubs take that, or deleted rows did.
  *
  * To a large table it is nothing.
  */
@@ -174,12 +177,12 @@ pages_of_old_versions(double room, double tuples)
  * Planner's estimate, by the same rules as heap's, the minimum of ten pages
  * for a table never vacuumed included.
  *
- * The planner's unit is what it costs to get a page of heap's from the buffers
- * and look at the rows on it.  A row here has a longer header, but reading it
- * costs no more, since nothing is pinned, locked or copied; so a table is as
- * big as the same rows would be in heap, and gets the same plans; one that keeps
- * many old versions for few rows is somewhat bigger.  pg_class keeps the blocks
- * that there are.
+ * The planner's unit is what it costs to get a page of heap's from the
+ * buffers and look at the rows on it.  A row here has a longer header, but
+ * reading it costs no more, since nothing is pinned, locked or copied.  So a
+ * table is as big as the same rows would be in heap, and gets the same plans.
+ * A table that keeps many old versions for few rows is somewhat bigger.
+ * pg_class keeps the blocks that there are.
  */
 void
 nvm_relation_estimate_size(Relation rel, int32 *attr_widths,

@@ -5,7 +5,7 @@
  *	  the second phase of CREATE INDEX CONCURRENTLY.
  *
  * Both walk roots in the order of their TIDs and follow each row's chain
- * wherever it leads; an entry is made of the version that counts, and holds
+ * wherever it leads.  An entry is made of the version that counts, and holds
  * the root's TID.  As with heap's HOT chains, an index built so may not serve
  * snapshots that see an older version of a row: ii_BrokenHotChain.
  *
@@ -125,6 +125,78 @@ nvm_build_wait(NvmIndexBuild *build, TransactionId xid, uint64 ref)
 	CHECK_FOR_INTERRUPTS();
 }
 
+/* does a version go into the index? */
+typedef enum BuildAnswer
+{
+	BUILD_TAKE,
+	BUILD_LEAVE,
+	BUILD_ASK_AGAIN				/* its transaction has ended meanwhile */
+} BuildAnswer;
+
+/*
+ * A version that is dead to us, but that somebody may still see through this
+ * index.  Its successor, if there is one, takes its place.
+ */
+static BuildAnswer
+nvm_build_wants_old(NvmIndexBuild *build, NvmVersion *v)
+{
+	if (!nvm_version_has_successor(v))
+		return BUILD_TAKE;
+	build->info->ii_BrokenHotChain = true;
+	return BUILD_LEAVE;
+}
+
+/*
+ * A version whose transaction, xid, is in progress.
+ */
+static BuildAnswer
+nvm_build_wants_new(NvmIndexBuild *build, TransactionId xid, uint64 ref)
+{
+	if (build->anyvisible || TransactionIdIsCurrentTransactionId(xid))
+	{
+		build->reltuples += 1;
+		return BUILD_TAKE;
+	}
+	elog(WARNING, "concurrent insert in progress within table \"%s\"",
+		 RelationGetRelationName(build->rel));
+	if (build->unique)
+	{
+		nvm_build_wait(build, xid, ref);
+		return BUILD_ASK_AGAIN;
+	}
+	return BUILD_TAKE;
+}
+
+/*
+ * A version that xid, which is in progress, has ended.
+ */
+static BuildAnswer
+nvm_build_wants_ending(NvmIndexBuild *build, NvmVersion *v, TransactionId xid,
+					   uint64 ref)
+{
+	if (build->anyvisible)
+	{
+		build->reltuples += 1;
+		return BUILD_TAKE;
+	}
+
+	/* ours; should we abort, the index goes, too */
+	if (TransactionIdIsCurrentTransactionId(xid))
+		return nvm_build_wants_old(build, v);
+
+	elog(WARNING, "concurrent delete in progress within table \"%s\"",
+		 RelationGetRelationName(build->rel));
+
+	/* whether it or its successor counts is not yet known */
+	if (build->unique || nvm_version_has_successor(v))
+	{
+		nvm_build_wait(build, xid, ref);
+		return BUILD_ASK_AGAIN;
+	}
+	build->reltuples += 1;
+	return BUILD_TAKE;
+}
+
 /*
  * Does a version go into the index, and does it count as alive there?  The
  * rules are heap's: what ANALYZE counts, reltuples counts.
@@ -132,78 +204,40 @@ nvm_build_wait(NvmIndexBuild *build, TransactionId xid, uint64 ref)
 static bool
 nvm_build_wants(NvmIndexBuild *build, NvmVersion *v, uint64 ref, bool *alive)
 {
-	TransactionId xid;
+	BuildAnswer answer;
 
-recheck:
-	*alive = false;
-	switch (nvm_version_vacuum_state(v, build->vistest, &xid))
+	do
 	{
-		case NVM_VAC_LIVE:
-			*alive = true;
-			build->reltuples += 1;
-			return true;
+		TransactionId xid;
 
-		case NVM_VAC_RECENTLY_DEAD:
-			/* somebody may still see it, through this index if need be */
-			if (nvm_version_has_successor(v))
-			{
-				build->info->ii_BrokenHotChain = true;
-				return false;
-			}
-			return true;
-
-		case NVM_VAC_INSERT_IN_PROGRESS:
-			*alive = true;
-			if (build->anyvisible || TransactionIdIsCurrentTransactionId(xid))
-			{
+		*alive = false;
+		answer = BUILD_LEAVE;
+		switch (nvm_version_vacuum_state(v, build->vistest, &xid))
+		{
+			case NVM_VAC_LIVE:
+				*alive = true;
 				build->reltuples += 1;
-				return true;
-			}
-			elog(WARNING, "concurrent insert in progress within table \"%s\"",
-				 RelationGetRelationName(build->rel));
-			if (build->unique)
-			{
-				nvm_build_wait(build, xid, ref);
-				goto recheck;
-			}
-			return true;
-
-		case NVM_VAC_DELETE_IN_PROGRESS:
-			if (build->anyvisible)
-			{
-				build->reltuples += 1;
-				return true;
-			}
-			if (!TransactionIdIsCurrentTransactionId(xid))
-			{
-				elog(WARNING, "concurrent delete in progress within table \"%s\"",
-					 RelationGetRelationName(build->rel));
-
-				/* whether it or its successor counts is not yet known */
-				if (build->unique || nvm_version_has_successor(v))
-				{
-					nvm_build_wait(build, xid, ref);
-					goto recheck;
-				}
-				build->reltuples += 1;
-				return true;
-			}
-			/* ours; should we abort, the index goes, too */
-			if (nvm_version_has_successor(v))
-			{
-				build->info->ii_BrokenHotChain = true;
-				return false;
-			}
-			return true;
-
-		case NVM_VAC_DEAD:
-		case NVM_VAC_STUB:
-		case NVM_VAC_DEAD_ROOT:
-		case NVM_VAC_RETIRED:
-		case NVM_VAC_FREE:
-			break;
-	}
-	return false;
+				answer = BUILD_TAKE;
+				break;
+			case NVM_VAC_RECENTLY_DEAD:
+				answer = nvm_build_wants_old(build, v);
+				break;
+			case NVM_VAC_INSERT_IN_PROGRESS:
+				*alive = true;
+				answer = nvm_build_wants_new(build, xid, ref);
+				break;
+			case NVM_VAC_DELETE_IN_PROGRESS:
+				answer = nvm_build_wants_ending(build, v, xid, ref);
+				break;
+			case NVM_VAC_DEAD:
+			case NVM_VAC_STUB:
+			case NVM_VAC_DEAD_ROOT:
+			case NVM_VAC_RETIRED:
+			case NVM_VAC_FREE:
+				break;
+		}
+	} while (answer == BUILD_ASK_AGAIN);
+	return answer == BUILD_TAKE;
 }
 
 /*
@@ -278,6 +312,67 @@ nvm_build_is_root(NvmVersion *v)
 		(nvm_begin_is_version(begin) && (v->flags & NVM_VF_ROOT));
 }
 
+/*
+ * Begin the scan of a build, unless it is a parallel one, which comes with its
+ * scan.  True if a snapshot was registered for it.
+ */
+static bool
+nvm_build_begin_scan(NvmIndexBuild *build, bool allow_sync, TableScanDesc sscan)
+{
+	Snapshot	snapshot;
+	bool		registered = false;
+
+	/*
+	 * A normal build looks at all versions and judges by itself what has to
+	 * be in the index; a concurrent one takes what a snapshot sees.
+	 */
+	if (sscan == NULL)
+	{
+		if (build->info->ii_Concurrent)
+		{
+			snapshot = RegisterSnapshot(GetTransactionSnapshot());
+			registered = true;
+		}
+		else
+			snapshot = SnapshotAny;
+		sscan = table_beginscan_strat(build->rel, snapshot, 0, NULL, true, allow_sync);
+	}
+	else
+		snapshot = sscan->rs_snapshot;	/* parallel build */
+	build->scan = (NvmScanDesc) sscan;
+
+	if (snapshot == SnapshotAny)
+	{
+		/* makes the horizon of vistest as recent as heap's OldestXmin */
+		(void) GetOldestNonRemovableTransactionId(build->rel);
+		build->vistest = GlobalVisTestFor(build->rel);
+	}
+	return registered;
+}
+
+/*
+ * The rows whose roots are in the current block of the scan.
+ */
+static void
+nvm_build_block(NvmIndexBuild *build, IndexBuildCallback callback,
+				void *callback_state)
+{
+	NvmScanDesc scan = build->scan;
+	uint32		cell;
+
+	while ((cell = nvm_scan_next_cell(scan)) != 0)
+	{
+		uint64		begin;
+
+		if (!nvm_scan_is_area(scan, nvm_scan_version(scan, cell), &begin) ||
+			!nvm_build_is_root(nvm_scan_version(scan, cell)))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		nvm_build_row(build, NVM_REF_MAKE(scan->blk, cell, 0), callback,
+					  callback_state);
+	}
+}
+
 double
 nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 						   bool allow_sync, bool anyvisible, bool progress,
@@ -288,37 +383,15 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 	NvmIndexBuild build;
 	NvmScanDesc scan;
 	Snapshot	snapshot;
-	bool		registered = false;
+	bool		registered;
 
 	nvm_build_init(&build, rel, index, info);
 	build.anyvisible = anyvisible;
 	Assert(!(anyvisible && build.unique));
 
-	/*
-	 * A normal build looks at all versions and judges by itself what has to
-	 * be in the index; a concurrent one takes what a snapshot sees.
-	 */
-	if (sscan == NULL)
-	{
-		if (info->ii_Concurrent)
-		{
-			snapshot = RegisterSnapshot(GetTransactionSnapshot());
-			registered = true;
-		}
-		else
-			snapshot = SnapshotAny;
-		sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, allow_sync);
-	}
-	else
-		snapshot = sscan->rs_snapshot;	/* parallel build */
-	build.scan = scan = (NvmScanDesc) sscan;
-
-	if (snapshot == SnapshotAny)
-	{
-		/* makes the horizon of vistest as recent as heap's OldestXmin */
-		(void) GetOldestNonRemovableTransactionId(rel);
-		build.vistest = GlobalVisTestFor(rel);
-	}
+	registered = nvm_build_begin_scan(&build, allow_sync, sscan);
+	scan = build.scan;
+	snapshot = scan->base.rs_snapshot;
 
 	if (progress)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
@@ -329,28 +402,16 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 
 	while (nvm_scan_next_block(scan, ForwardScanDirection, false))
 	{
-		uint32		cell;
-
 		if (progress)
 			pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE,
 										 nvm_scan_blocks_done(scan));
-		while ((cell = nvm_scan_next_cell(scan)) != 0)
-		{
-			uint64		begin;
-
-			if (!nvm_scan_is_area(scan, nvm_scan_version(scan, cell), &begin) ||
-				!nvm_build_is_root(nvm_scan_version(scan, cell)))
-				continue;
-			CHECK_FOR_INTERRUPTS();
-			nvm_build_row(&build, NVM_REF_MAKE(scan->blk, cell, 0), callback,
-						  callback_state);
-		}
+		nvm_build_block(&build, callback, callback_state);
 	}
 
 	if (progress)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE,
 									 nvm_build_total_blocks(scan));
-	table_endscan(sscan);
+	table_endscan(&scan->base);
 	if (registered)
 		UnregisterSnapshot(snapshot);
 	nvm_build_end(&build);
@@ -441,7 +502,7 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 				continue;
 
 			/*
-			 * That the version may be dead by now is no reason to skip the
+			 * The version may be dead by now.  That is no reason to skip the
 			 * uniqueness check: it stands for the whole row.
 			 */
 			index_insert(index, build.values, build.isnull, &root, rel,

@@ -4,9 +4,9 @@
  *	  From an index entry to the version of the row that a snapshot sees, and
  *	  the question of an index whether its entries may go.
  *
- * An index entry holds the TID of the row's root.  It may also lead nowhere:
- * to a free cell, if a crash kept the entry and not the row, or to a root
- * that is dead and waits for VACUUM.
+ * An index entry holds the TID of the row's root.  It may also lead nowhere.
+ * If a crash kept the entry and not the row, it leads to a free cell.  Or it
+ * leads to a root that is dead and waits for VACUUM.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

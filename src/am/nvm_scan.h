@@ -119,11 +119,11 @@ nvm_scan_version(NvmScanDesc scan, uint32 cell)
 
 /*
  * Is v, a start of the block as read on arrival, still the start of an area
- * that is not retired?  Retired areas are freed and their cells handed out
- * anew while the scan is in the block, by its own statement too, and v may be
- * in the middle of a larger area now.  So: begin first, then the bit.  From
- * then on the area stays, for a later retirement carries an xid that the
- * scan's snapshot holds back.  *begin is what was read.
+ * that is not retired?  Retired areas are freed, and their cells handed out
+ * anew, while the scan is in the block; its own statement may do so too.  So
+ * v may be in the middle of a larger area now.  Therefore: begin first, then
+ * the bit.  From then on the area stays, because a later retirement carries
+ * an xid that the scan's snapshot holds back.  *begin is what was read.
  */
 static inline bool
 nvm_scan_is_area(NvmScanDesc scan, NvmVersion *v, uint64 *begin)
@@ -136,8 +136,8 @@ nvm_scan_is_area(NvmScanDesc scan, NvmVersion *v, uint64 *begin)
 }
 
 /*
- * Visibility, with what is true of nearly all versions decided on the spot: a
- * begin stamp that every snapshot sees, no end, and no gap anywhere.  Neither
+ * Visibility.  Nearly all versions have a begin stamp that every snapshot
+ * sees, no end, and no gap anywhere: that is decided on the spot.  Neither
  * durability nor SSI has anything to say about such a version.
  */
 static inline bool

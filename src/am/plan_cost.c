@@ -1,27 +1,30 @@
 /*-------------------------------------------------------------------------
  *
  * plan_cost.c
- *	  What the planner is told that index scans of nvm tables cost.
+ *	  The cost of index scans of nvm tables, for the planner.
  *
  * PostgreSQL takes it that a row to which an index leads lies on a page that
- * has to be fetched, and charges random_page_cost, 4.0, for that: as much as for
- * looking at some hundred rows in a sequential scan.  Rows of nvm tables are in
- * memory.  What remains is that their cache lines are not where the processor is:
- * some ten times the work on a row that a scan comes by.
+ * has to be fetched.  It charges random_page_cost, 4.0, for that: as much as
+ * for looking at some hundred rows in a sequential scan.  Rows of nvm tables
+ * are in memory.  What remains is that their cache lines are not where the
+ * processor is.  That costs some ten times the work on a row that a scan
+ * comes by.
  *
  * The planner adds the cost of the table's pages itself, when the index's own
  * function, amcostestimate, has returned (cost_index), and once more when it
- * puts bitmaps together.  It takes what a page costs from the settings.  So the
- * functions of all indexes of nvm tables leave behind settings that are a fortieth
- * of the user's, which keeps what there is between random and sequential, and
- * set_rel_pathlist_hook, which follows when all paths of a table are made, puts
- * the user's back.  What tablespaces say of themselves stays as it is.
+ * puts bitmaps together.  It takes what a page costs from the settings.  So
+ * the functions of all indexes of nvm tables leave behind settings that are a
+ * fortieth of the user's, which keeps the proportion of random to sequential.
+ * set_rel_pathlist_hook follows when all paths of a table are made, and puts
+ * the user's settings back.  What tablespaces say of themselves stays as it
+ * is.
  *
- * A planner within the planner, called by a function of the query, begins with
- * the user's settings; and they are there again whatever ends the planner.  Such a
- * function may set them itself, and then PostgreSQL brings back what it found, the
- * lowered ones, when the function returns, which is in time, or when a transaction
- * ends, which is not: then they are replaced.
+ * A planner within the planner, called by a function of the query, begins
+ * with the user's settings.  They are there again whatever ends the planner.
+ * Such a function may set them itself.  Then PostgreSQL brings back the
+ * settings that it found, the lowered ones.  If it does so when the function
+ * returns, that is in time.  If it does so when a transaction ends, it is
+ * not: then they are replaced.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -94,9 +97,9 @@ replace_stale_costs(void *arg)
 }
 
 /*
- * A function of the query, or one that failed, has set page costs meanwhile.  What
- * it found, lowered values, was noted for the end of its transaction or of an outer
- * one.  The memory of a transaction goes after its settings.
+ * A function of the query, or one that failed, has set page costs meanwhile.
+ * The lowered values that it found were noted for the end of its transaction
+ * or of an outer one.  The memory of a transaction goes after its settings.
  */
 static void
 expect_stale_costs(void)
@@ -144,9 +147,10 @@ lower_page_costs(void)
 }
 
 /*
- * The cost of an index of `rel` has been estimated: make the planner take the pages
- * of the table for what they are.  Not when all paths of it are made: then nothing
- * would put the settings back soon (reparameterize_path, or a hook's own paths).
+ * The cost of an index of `rel` has been estimated: make the planner take the
+ * pages of the table for what they are.  But not when all paths of it are
+ * made (reparameterize_path, or a hook's own paths): then nothing would put
+ * the settings back soon.
  */
 static void
 lower_for(const RelOptInfo *rel)
@@ -193,8 +197,9 @@ IN_MEMORY(spgist_cost, spgcostestimate)
 IN_MEMORY(gin_cost, gincostestimate)
 
 /*
- * BRIN: blocks are read as in a scan.  What the planner is going to charge less for
- * them is added here, so that it does not matter which index is asked last.
+ * BRIN: blocks are read as in a scan.  The planner is going to charge less
+ * for them; the difference is added here, so that it does not matter which
+ * index is asked last.
  */
 static void
 brin_cost(PlannerInfo *root, IndexPath *path, double loop_count,

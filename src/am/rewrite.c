@@ -4,9 +4,10 @@
  *	  VACUUM FULL and CLUSTER: copy what anybody may still see.
  *
  * Live and recently dead versions are copied with their stamps, so that old
- * snapshots go on seeing what they saw.  Each becomes a row of its own: who
- * wants to follow an update from an old version to a new one needs a lock on
- * the table, which the caller's AccessExclusiveLock excludes.
+ * snapshots go on seeing what they saw.  Each becomes a row of its own.  A
+ * process that wants to follow an update from an old version to a new one
+ * needs a lock on the table, and the caller's AccessExclusiveLock excludes
+ * that.
  *
  * Sorted copies (CLUSTER on a btree) sort only the columns of the index and
  * the TID; the row is read again by its TID when it is written.

@@ -3,11 +3,11 @@
  * sample.c
  *	  TABLESAMPLE.
  *
- * The sampling method chooses blocks and numbers within them.  A number counts
- * the areas of the block, as line pointers number the tuples of a heap page, so
- * that a method that hashes them (BERNOULLI) chooses the same rows of a table
- * that was filled in the same way.  Areas that hold no visible version are like
- * dead line pointers.
+ * The sampling method chooses blocks and numbers within them.  A number
+ * counts the areas of the block, as line pointers number the tuples of a heap
+ * page.  So a method that hashes the numbers (BERNOULLI) chooses the same
+ * rows of a table that was filled in the same way.  Areas that hold no
+ * visible version are like dead line pointers.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

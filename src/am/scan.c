@@ -4,12 +4,13 @@
  *	  Sequential scans: serial, parallel, backward, and over a range of TIDs.
  *
  * A sequential scan walks versions, in the order of block and cell, which is
- * the order in which rows were appended.  It takes no lock and pins nothing:
- * the starts bitmap of a block is read once, when the scan arrives there, and
- * versions that appear later belong to transactions that its snapshot does
+ * the order in which rows were appended.  It takes no lock and pins nothing.
+ * It reads the starts bitmap of a block once, when it arrives there.
+ * Versions that appear later belong to transactions that its snapshot does
  * not see.  Areas that were retired when the scan arrived may be gone since:
- * see nvm_scan_is_area.  The extent of the scan is the number of blocks at its start.
- * Blocks that VACUUM has found barren are passed over (storage/README.md, "Barren blocks").
+ * see nvm_scan_is_area.  The extent of the scan is the number of blocks at
+ * its start.  Blocks that VACUUM has found barren are passed over
+ * (storage/README.md, "Barren blocks").
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -205,7 +206,8 @@ scan_step(NvmScanDesc scan, ScanDirection direction, uint32 *blk)
 
 /*
  * Go to the next block of the scan; false at the end, after which the scan
- * may begin again.  pass_barren: not to one in which an MVCC snapshot sees nothing.
+ * may begin again.  pass_barren: pass over blocks in which an MVCC snapshot
+ * sees nothing.
  */
 bool
 nvm_scan_next_block(NvmScanDesc scan, ScanDirection direction, bool pass_barren)
@@ -283,9 +285,9 @@ nvm_scan_keys_match(TableScanDesc sscan, TupleTableSlot *slot)
 
 /*
  * nvm_scan_visible for a backend that has published its snapshot.  The bit is
- * looked at before begin as well: areas are freed and cut anew before our
- * eyes, but none that we found whole on our way is freed once more before we
- * leave.
+ * looked at before begin as well.  Areas are freed and cut anew before our
+ * eyes, but no area that we found whole on our way is freed once more before
+ * we leave.
  */
 bool
 nvm_scan_visible_published(NvmScanDesc scan, NvmVersion *v)

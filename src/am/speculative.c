@@ -7,14 +7,15 @@
  * and before 18 the code that does so raises an ERROR for any access method
  * but btree.  It is run when the indexes of the target are opened for the
  * first row, unless they are open already.  So an ExecutorStart hook opens
- * them, as for an ordinary INSERT, and adds what speculative insertion needs:
- * the operator classes are btree's (ddl_index_method.c), and so are the
+ * them, as for an ordinary INSERT, and adds what speculative insertion needs.
+ * The operator classes are btree's (ddl_index_method.c), and so are the
  * equality operators.
  *
- * Not reached are the partitions that rows are routed to, whose indexes are
- * opened as rows come: unique indexes of partitions stay with btree, or become
- * so when a table is attached (ddl_partition.c).  Where one was made with USING
- * nvm_btree all the same, the ERROR is said in other words.
+ * The hook does not reach the partitions that rows are routed to, because
+ * their indexes are opened as rows come.  So unique indexes of partitions
+ * stay with btree, or become so when a table is attached (ddl_partition.c).
+ * Where one was made with USING nvm_btree all the same, the ERROR is said in
+ * other words.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

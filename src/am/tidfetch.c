@@ -3,8 +3,8 @@
  * tidfetch.c
  *	  Versions by their TID: triggers, EvalPlanQual, TID scans, currtid.
  *
- * Every version has a TID of its own and is fetched by it alone: no chain is
- * followed here, except by tuple_get_latest_tid, which walks towards newer
+ * Every version has a TID of its own and is fetched by it alone.  No chain is
+ * followed here, except by tuple_get_latest_tid: that walks towards newer
  * versions even where the row went on as another one.
  *
  * Copyright (c) 2026, pg_nvm contributors

@@ -3,18 +3,18 @@
  * vacuum.c
  *	  VACUUM of a table.
  *
- * Most of the space of dead versions is reused without VACUUM.  What remains
- * for it are the roots of rows that are wholly dead, to which index entries
- * lead, and what the statistics want to know.  Phases, as in heap's:
+ * Most of the space of dead versions is reused without VACUUM.  Two things
+ * remain for it: the roots of rows that are wholly dead, to which index
+ * entries lead, and what the statistics want to know.  Phases, as in heap's:
  *
  *	1. scan the blocks, collect dead roots (vacuum_scan.c)
  *	2. remove their entries from all indexes
  *	3. flush the WAL of the indexes, then free the roots
  *	4. let the indexes clean up, update pg_class
  *
- * The order in 3 is invariant 8: a crash may take back WAL that is not
- * flushed, and with it the removal of index entries; a root that was given to
- * another row by then would be reached through them.
+ * The order in 3 is invariant 8.  A crash may take back WAL that is not
+ * flushed, and with it the removal of index entries.  Another row may have
+ * the place of the root by then, and would be reached through them.
  *
  * The same pass heals SUSPECT blocks: a crash may have left index entries
  * that lead to cells of which nothing durable remains.  Since such cells are
@@ -267,8 +267,9 @@ vacuum_indexes_read_rows(NvmVacuum *vac)
 
 /*
  * Count as a reader from now on.  As VACUUM we keep nobody from reusing what
- * is dead; our snapshot's xmin does once we are no VACUUM any more.  Not with
- * an xid: snapshots of others, which have passed over it, would find it again.
+ * is dead.  Once we are no VACUUM any more, our snapshot's xmin does.  Not
+ * with an xid: snapshots of others, which have passed over it, would find it
+ * again.
  */
 static void
 vacuum_hold_horizon(void)
@@ -367,9 +368,9 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 
 /*
  * Remember for the planner how much was visible to everybody.  pg_class does
- * not: ANALYZE, which autovacuum runs right after us, counts the bits of a
- * visibility map there, and we have none.  Nothing depends on it, so nobody
- * waits for it.
+ * not: autovacuum runs ANALYZE right after us, which counts the bits of a
+ * visibility map there, and we have none.  Nothing depends on the note, so
+ * nobody waits for it.
  */
 static void
 vacuum_note_visible(NvmVacuum *vac)
@@ -378,6 +379,98 @@ vacuum_note_visible(NvmVacuum *vac)
 
 	entry->all_visible = vac->all_visible;
 	nvm_flush(&entry->all_visible, sizeof(entry->all_visible));
+}
+
+/*
+ * One broken pool shall not keep a database-wide VACUUM from its work.
+ */
+static bool
+vacuum_is_possible(Relation rel)
+{
+	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN)
+		return true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("skipping vacuum of \"%s\" --- the persistent-memory pool is not available",
+					RelationGetRelationName(rel))));
+	return false;
+}
+
+static void
+vacuum_announce(NvmVacuum *vac)
+{
+	if (vac->verbose)
+		ereport(INFO,
+				(errmsg(vac->aggressive ?
+						"aggressively vacuuming \"%s.%s.%s\"" :
+						"vacuuming \"%s.%s.%s\"",
+						get_database_name(MyDatabaseId),
+						vac->relnamespace, vac->relname)));
+}
+
+/*
+ * Make room for what is noted of each index.
+ */
+static void
+vacuum_prepare_indexes(NvmVacuum *vac, VacuumParams *params)
+{
+	vac->indstats = (IndexBulkDeleteResult **)
+		palloc0(sizeof(IndexBulkDeleteResult *) * (vac->nindexes + 1));
+	vac->indnames = (char **) palloc0(sizeof(char *) * (vac->nindexes + 1));
+	for (int i = 0; i < vac->nindexes; i++)
+		vac->indnames[i] = pstrdup(RelationGetRelationName(vac->indrels[i]));
+	if (vac->nindexes == 0)
+		vac->index_vacuuming = true;	/* costs nothing */
+	if (params->nworkers > 0 && vac->nindexes > 1 && vac->index_vacuuming &&
+		RelationUsesLocalBuffers(vac->rel))
+		ereport(WARNING,
+				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+						vac->relname)));
+}
+
+/*
+ * Phases 1 to 4, but for pg_class.
+ */
+static void
+vacuum_work(NvmVacuum *vac)
+{
+	nvm_vacuum_scan(vac);
+	nvm_vacuum_unreachable(vac);
+	vacuum_last_dead(vac);
+	nvm_vacuum_free_values(vac, true);
+	if (vac->index_cleanup)
+		vacuum_cleanup_indexes(vac);
+	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);
+}
+
+/*
+ * Write down what was found: pg_class, the planner's note, cumulative
+ * statistics.
+ */
+static void
+vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
+			  bool *frozenxid_updated, bool *minmulti_updated)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
+								 PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
+
+	/*
+	 * relfrozenxid may pass prepared transactions that were ended since, and
+	 * is seen at once.  And we may no longer be marked as in VACUUM; of a
+	 * process that is, the commit knows that.
+	 */
+	nvm_twophase_settle();
+	nvm_update_relstats(vac->rel, vac->nblocks, (double) vac->live,
+						vac->all_visible, vac->nindexes > 0,
+						vac->new_frozenxid, vac->new_minmulti,
+						frozenxid_updated, minmulti_updated);
+	vacuum_note_visible(vac);
+
+	/* autovacuum comes back for values, too, that it was too early to free */
+	nvm_report_vacuum(vac->rel, vac->live,
+					  vac->recently_dead + vac->missed_dead + vac->values_left,
+					  start->time);
+	pgstat_progress_end_command();
 }
 
 /*
@@ -394,15 +487,8 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	bool		frozenxid_updated;
 	bool		minmulti_updated;
 
-	/* one broken pool shall not keep a database-wide VACUUM from its work */
-	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
-	{
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("skipping vacuum of \"%s\" --- the persistent-memory pool is not available",
-						RelationGetRelationName(rel))));
+	if (!vacuum_is_possible(rel))
 		return;
-	}
 	nvm_table_require();
 
 	instrument = (params->options & VACOPT_VERBOSE) != 0 ||
@@ -419,58 +505,13 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	errcallback.previous = error_context_stack;
 	error_context_stack = &errcallback;
 
-	if (vac->verbose)
-		ereport(INFO,
-				(errmsg(vac->aggressive ?
-						"aggressively vacuuming \"%s.%s.%s\"" :
-						"vacuuming \"%s.%s.%s\"",
-						get_database_name(MyDatabaseId),
-						vac->relnamespace, vac->relname)));
-
-	vac->indstats = (IndexBulkDeleteResult **)
-		palloc0(sizeof(IndexBulkDeleteResult *) * (vac->nindexes + 1));
-	vac->indnames = (char **) palloc0(sizeof(char *) * (vac->nindexes + 1));
-	for (int i = 0; i < vac->nindexes; i++)
-		vac->indnames[i] = pstrdup(RelationGetRelationName(vac->indrels[i]));
-	if (vac->nindexes == 0)
-		vac->index_vacuuming = true;	/* costs nothing */
-	if (params->nworkers > 0 && vac->nindexes > 1 && vac->index_vacuuming &&
-		RelationUsesLocalBuffers(rel))
-		ereport(WARNING,
-				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
-						vac->relname)));
-
-	nvm_vacuum_scan(vac);
-	nvm_vacuum_unreachable(vac);
-	vacuum_last_dead(vac);
-	nvm_vacuum_free_values(vac, true);
-	if (vac->index_cleanup)
-		vacuum_cleanup_indexes(vac);
-	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);
+	vacuum_announce(vac);
+	vacuum_prepare_indexes(vac, params);
+	vacuum_work(vac);
 
 	error_context_stack = errcallback.previous;
 
-	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
-								 PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
-
-	/*
-	 * relfrozenxid may pass prepared transactions that were ended since, and
-	 * is seen at once; and we may be none in VACUUM any more, of which the
-	 * commit knows that.
-	 */
-	nvm_twophase_settle();
-	nvm_update_relstats(rel, vac->nblocks, (double) vac->live,
-						vac->all_visible, vac->nindexes > 0,
-						vac->new_frozenxid, vac->new_minmulti,
-						&frozenxid_updated, &minmulti_updated);
-	vacuum_note_visible(vac);
-
-	/* autovacuum comes back for values, too, that it was too early to free */
-	nvm_report_vacuum(rel, vac->live,
-					  vac->recently_dead + vac->missed_dead + vac->values_left,
-					  start.time);
-	pgstat_progress_end_command();
-
+	vacuum_finish(vac, &start, &frozenxid_updated, &minmulti_updated);
 	if (instrument)
 		nvm_vacuum_report(vac, params, &start, frozenxid_updated,
 						  minmulti_updated);

@@ -4,11 +4,12 @@
  *	  The dead roots that VACUUM has found, and the question that indexes ask of
  *	  each entry: does it go?
  *
- * The list of TIDs, in order, is what PostgreSQL's parallel workers get.  VACUUM
- * itself is asked once for each entry of each index, in the order of keys, so it
- * makes of the list a bitmap for each block with dead roots: an answer costs two
- * loads instead of twenty comparisons.  Where the bitmaps would take more memory
- * than maintenance_work_mem grants the list, the list is searched.
+ * The list of TIDs, in order, is what PostgreSQL's parallel workers get.
+ * VACUUM itself is asked once for each entry of each index, in the order of
+ * keys.  So it makes of the list a bitmap for each block with dead roots: an
+ * answer costs two loads instead of twenty comparisons.  Where the bitmaps
+ * would take more memory than maintenance_work_mem grants the list, the list
+ * is searched.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

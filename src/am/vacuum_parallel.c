@@ -4,13 +4,13 @@
  *	  VACUUM (PARALLEL): several processes remove entries from the indexes.
  *
  * PostgreSQL's parallel vacuum workers know the dead TIDs and nothing else.
- * So they serve where these are all that must go; entries that lead into
- * SUSPECT blocks are found by looking at the table, which the leader does
+ * So they serve where these are all that must go.  Entries that lead into
+ * SUSPECT blocks are found by looking at the table, and the leader does that
  * alone (vacuum.c).
  *
  * A context is made for each pass over the indexes, with workers started as
- * for the first: there rarely is a second.  The last word of each index stays
- * with the leader.
+ * for the first; there rarely is a second pass.  The last word of each index
+ * stays with the leader.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -27,8 +27,9 @@
 #include "utils/guc.h"
 
 /*
- * Up to so many indexes VACUUM alone is done no later than with workers, which
- * search a list for each entry where it looks into bitmaps (vacuum_dead.c).
+ * Up to so many indexes VACUUM alone is done no later than with workers.
+ * Those search a list for each entry, while VACUUM looks into bitmaps
+ * (vacuum_dead.c).
  */
 #define ALONE_INDEXES	3
 
@@ -72,8 +73,8 @@ vacuum_parallel_begin(NvmVacuum *vac)
 
 /*
  * Remove entries with workers.  Each takes over what the leader's PGPROC says
- * of it, and is to be a VACUUM; what counts for horizons is the proc array's
- * copy of that, which says reader where the leader is one (vacuum.c), and whose
+ * of the leader, and is to be a VACUUM.  For horizons the proc array's copy
+ * of that counts.  It says reader where the leader is one (vacuum.c), and its
  * xmin is no newer than a worker's.
  */
 static void

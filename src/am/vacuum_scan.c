@@ -3,9 +3,9 @@
  * vacuum_scan.c
  *	  VACUUM's walk over the blocks of a table.
  *
- * In each block: rows' chains are pruned, roots of rows that are wholly dead
- * are listed for the index pass, free space is reclaimed and noted, what is
- * left is counted, row locks of transactions long gone are removed.
+ * In each block VACUUM prunes the chains of rows, and lists the roots of rows
+ * that are wholly dead for the index pass.  It reclaims free space and notes
+ * it, counts what is left, and removes row locks of transactions long gone.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -79,8 +79,8 @@ vacuum_block_is_quiet(NvmBlock *block, VacuumBlock *found)
 }
 
 /*
- * The lock word of a row: forget lockers that are gone, and see to it that
- * the members of a multixact that may be asked for are kept.
+ * The lock word of a row: forget lockers that are gone.  If a process may ask
+ * for the members of a multixact, see to it that they are kept.
  *
  * Caller holds the row lock.
  */
@@ -109,8 +109,9 @@ vacuum_lock_word(NvmVacuum *vac, NvmVersion *root)
 }
 
 /*
- * The stamp of a version is not frozen: its xid may have to be looked up, also
- * if it is in the gap list by now, which readers ask about frozen ones only.
+ * The stamp of a version is not frozen, so its xid may have to be looked up.
+ * That is so also if the stamp is in the gap list by now, because readers ask
+ * that list about frozen stamps only.
  */
 static void
 vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
@@ -125,8 +126,8 @@ vacuum_note_xid(NvmVacuum *vac, uint64 stamp, TransactionId xid)
 
 /*
  * Is v the root, or the stub, of a row?  It stays that while the row lock is
- * held.  Other areas of the block may be freed and cut anew at any moment, and
- * what we read of them mean nothing, unless begin is the same afterwards and
+ * held.  Other areas of the block may be freed and cut anew at any moment.
+ * What we read of them means nothing, unless begin is the same afterwards and
  * an area still starts here.
  */
 static bool
@@ -215,7 +216,43 @@ vacuum_note_kept_values(NvmVacuum *vac, NvmVersion *v)
 }
 
 /*
- * Count what is in block blkno, and list the roots that wait for us.
+ * A version that everybody takes for dead: `xid` ended it, or it never
+ * existed.  Caller holds the row lock and the allocation lock.
+ */
+static void
+vacuum_found_dead(NvmVacuum *vac, NvmBlock *block, uint32 cell,
+				  TransactionId xid, VacuumBlock *found)
+{
+	/*
+	 * A later version goes when its root's block has its turn, or is
+	 * nvm_vacuum_unreachable's; one that never existed is its undoer's.
+	 */
+	if (!TransactionIdIsValid(xid))
+		return;
+	if ((nvm_block_cell(block, cell)->flags & NVM_VF_ROOT) != 0)
+		found->missed_dead++;
+	else
+		vacuum_note_stray(vac, block->blkno, cell);
+}
+
+/*
+ * A root that waits for us.  Caller holds the row lock and the allocation
+ * lock.
+ */
+static void
+vacuum_found_dead_root(NvmVacuum *vac, NvmVersion *v, uint32 cell,
+					   VacuumBlock *found)
+{
+	found->dead[found->ndead++] = (uint16) cell;
+
+	/* a few roots are no matter, but one's value can be of any size */
+	if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0)
+		vac->may_bypass = false;
+}
+
+/*
+ * Count what is in the block, and list the roots that wait for us.  Caller
+ * holds the row lock and the allocation lock.
  */
 static void
 vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
@@ -253,28 +290,12 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 				found->all_visible = false;
 				break;
 			case NVM_VAC_DEAD:
-
-				/*
-				 * A later version goes when its root's block has its turn, or
-				 * is nvm_vacuum_unreachable's; one that never existed is its
-				 * undoer's.
-				 */
-				if (TransactionIdIsValid(xid) && (v->flags & NVM_VF_ROOT) != 0)
-					found->missed_dead++;
-				else if (TransactionIdIsValid(xid))
-					vacuum_note_stray(vac, block->blkno, cell);
+				vacuum_found_dead(vac, block, cell, xid, found);
 				found->all_visible = false;
 				break;
 			case NVM_VAC_DEAD_ROOT:
-				found->dead[found->ndead++] = (uint16) cell;
+				vacuum_found_dead_root(vac, v, cell, found);
 				found->all_visible = false;
-
-				/*
-				 * a few roots are no matter, but one's value can be of any
-				 * size
-				 */
-				if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0)
-					vac->may_bypass = false;
 				break;
 			case NVM_VAC_RETIRED:
 				found->retired_cells += NvmVersionCells(v);
@@ -295,32 +316,21 @@ vacuum_count_block(NvmVacuum *vac, NvmBlock *block, VacuumBlock *found)
 }
 
 /*
- * One block.
+ * Free what can be freed in a block; `quiet`: there is nothing.  Returns the
+ * number of free cells.
+ *
+ * This also sanitizes the block if that is due.  After a crashed incarnation
+ * that is worth the writing: it finds the block suspect.
  */
-static void
-vacuum_block(NvmVacuum *vac, uint32 blkno)
+static uint32
+vacuum_block_space(NvmVacuum *vac, NvmBlock *block, uint32 blkno, bool quiet)
 {
-	NvmBlock   *block = nvm_block(vac->state, blkno);
-	LWLock	   *row_lock = nvm_row_lock(vac->dir, blkno);
-	LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
-	VacuumBlock found;
-	bool		quiet;
 	uint32		free_cells = NVM_CELLS;
 
-	vac->scanned++;
-	nvm_block_prove(vac->rel, vac->state, blkno, 0);
-	if (block->magic != NVM_BLOCK_MAGIC)
-		return;					/* handed out, not used yet */
-
-	/*
-	 * Space first: what is unlinked below is not free before we have
-	 * committed.  This also sanitizes the block where that is due, which a
-	 * crashed incarnation makes worth the writing: it finds the block
-	 * suspect.
-	 */
-	quiet = vacuum_block_is_quiet(block, &found);
 	if (!quiet || nvm_incarnation_crashed(block->alloc_inc))
 	{
+		LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
+
 		LWLockAcquire(alloc_lock, LW_EXCLUSIVE);
 		free_cells = nvm_space_reclaim(vac->state, block);
 		LWLockRelease(alloc_lock);
@@ -330,6 +340,80 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 		for (size_t i = 0; i < lengthof(block->used); i++)
 			free_cells -= __builtin_popcountll(nvm_load(&block->used[i]));
 	}
+	return free_cells;
+}
+
+/*
+ * Prune the rows of a block, and count what is left.
+ */
+static void
+vacuum_block_rows(NvmVacuum *vac, NvmBlock *block, uint32 blkno,
+				  VacuumBlock *found)
+{
+	LWLock	   *row_lock = nvm_row_lock(vac->dir, blkno);
+	LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
+
+	LWLockAcquire(row_lock, LW_EXCLUSIVE);
+	vacuum_prune_block(vac, block, blkno);
+
+	/*
+	 * No snapshot of ours keeps retired areas from being freed and cut anew.
+	 * The allocation lock does; without it the bytes of a row could be taken
+	 * for a version.
+	 */
+	LWLockAcquire(alloc_lock, LW_SHARED);
+	vacuum_count_block(vac, block, found);
+	if (found->live == 0 && found->recently_dead == 0)
+		nvm_barren_try(vac->state, blkno, vac->vistest);
+	LWLockRelease(alloc_lock);
+	LWLockRelease(row_lock);
+}
+
+/*
+ * Add what was found in a block to the figures of the table.
+ */
+static void
+vacuum_add_found(NvmVacuum *vac, uint32 blkno, const VacuumBlock *found)
+{
+	vac->live += found->live;
+	vac->recently_dead += found->recently_dead;
+	vac->missed_dead += found->missed_dead;
+	if (found->all_visible)
+	{
+		vac->all_visible++;
+		(void) nvm_allvisible_try(vac->state, blkno, true);
+	}
+	if (found->ndead > 0)
+	{
+		vac->dead_blocks++;
+		vac->dead_roots += found->ndead;
+		for (int i = 0; i < found->ndead; i++)
+			nvm_vacuum_remember_dead(vac, blkno, found->dead[i]);
+	}
+}
+
+/*
+ * One block.
+ */
+static void
+vacuum_block(NvmVacuum *vac, uint32 blkno)
+{
+	NvmBlock   *block = nvm_block(vac->state, blkno);
+	VacuumBlock found;
+	bool		quiet;
+	uint32		free_cells;
+
+	vac->scanned++;
+	nvm_block_prove(vac->rel, vac->state, blkno, 0);
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return;					/* handed out, not used yet */
+
+	/*
+	 * Space first: what is unlinked below is not free before we have
+	 * committed.
+	 */
+	quiet = vacuum_block_is_quiet(block, &found);
+	free_cells = vacuum_block_space(vac, block, blkno, quiet);
 
 	if ((block->flags & NVM_BLOCK_SUSPECT) != 0 && vac->index_vacuuming)
 	{
@@ -338,45 +422,17 @@ vacuum_block(NvmVacuum *vac, uint32 blkno)
 	}
 
 	if (!quiet)
-	{
-		LWLockAcquire(row_lock, LW_EXCLUSIVE);
-		vacuum_prune_block(vac, block, blkno);
-
-		/*
-		 * No snapshot of ours keeps retired areas from being freed and cut
-		 * anew: the allocation lock does, or the bytes of a row could be
-		 * taken for a version.
-		 */
-		LWLockAcquire(alloc_lock, LW_SHARED);
-		vacuum_count_block(vac, block, &found);
-		if (found.live == 0 && found.recently_dead == 0)
-			nvm_barren_try(vac->state, blkno, vac->vistest);
-		LWLockRelease(alloc_lock);
-		LWLockRelease(row_lock);
-	}
+		vacuum_block_rows(vac, block, blkno, &found);
 	else if (found.live == 0 && !nvm_barren(vac->state, blkno))
 	{
+		LWLock	   *alloc_lock = nvm_alloc_lock(vac->dir, blkno);
+
 		LWLockAcquire(alloc_lock, LW_SHARED);
 		nvm_barren_try(vac->state, blkno, vac->vistest);
 		LWLockRelease(alloc_lock);
 	}
 	nvm_space_note(vac->state, blkno, free_cells + found.retired_cells);
-
-	vac->live += found.live;
-	vac->recently_dead += found.recently_dead;
-	vac->missed_dead += found.missed_dead;
-	if (found.all_visible)
-	{
-		vac->all_visible++;
-		(void) nvm_allvisible_try(vac->state, blkno, true);
-	}
-	if (found.ndead > 0)
-	{
-		vac->dead_blocks++;
-		vac->dead_roots += found.ndead;
-		for (int i = 0; i < found.ndead; i++)
-			nvm_vacuum_remember_dead(vac, blkno, found.dead[i]);
-	}
+	vacuum_add_found(vac, blkno, &found);
 }
 
 /*
@@ -495,10 +551,10 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 
 		/*
 		 * The root's row lock keeps its chain; the version is no one else's.
-		 * Or it was merely not pruned yet when it was noted, and others have
-		 * done it since, freed its cells, which no snapshot of ours keeps
-		 * them from, and cut them anew: then what we look at may be some
-		 * row's data.
+		 * Or it was merely not pruned yet when it was noted.  Others may have
+		 * pruned it since, freed its cells and cut them anew; no snapshot of
+		 * ours keeps them from that.  Then what we look at may be some row's
+		 * data.
 		 */
 		if (!nvm_begin_is_version(begin))
 			continue;

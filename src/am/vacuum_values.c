@@ -3,13 +3,13 @@
  * vacuum_values.c
  *	  VACUUM gives back the large values of the versions that it retires.
  *
- * The cells of a retired version wait until VACUUM has committed and every older
- * snapshot is gone: a reader may be on its way through them, and a link to them
- * may come back with a crash.  Its large values need not wait.  Only a reader
- * that sees the version reads them, and no snapshot sees it; once its begin word
- * is durably RETIRED or STUB, a crash shows no version that leads to them.  A
- * table that nobody touches again would keep them for ever, and a value can be of
- * any size.
+ * The cells of a retired version wait until VACUUM has committed and every
+ * older snapshot is gone.  A reader may be on its way through them, and a
+ * link to them may come back with a crash.  The version's large values need
+ * not wait.  Only a reader that sees the version reads them, and no snapshot
+ * sees it.  Once its begin word is durably RETIRED or STUB, a crash shows no
+ * version that leads to them.  A table that nobody touches again would keep
+ * them for ever, and a value can be of any size.
  *
  * One reader goes without a snapshot, and no lock keeps it out: a process that
  * rebuilds an index with persistence = none.  While one of the table's indexes

@@ -22,10 +22,10 @@
 #include "wbl/nvm_wbl.h"
 
 /*
- * Initialise the headers of blocks blk .. blk + n - 1, which are zero but for what
- * a crash has left of the same, and wait until they are durable: so a crash
- * that keeps an index entry into one of them, but nothing else, finds a block of
- * a crashed incarnation.
+ * Initialise the headers of blocks blk .. blk + n - 1, and wait until they
+ * are durable.  They are zero before, but for what a crash has left of such
+ * headers.  A crash may keep an index entry into one of these blocks and
+ * nothing else: then it finds a block of a crashed incarnation.
  *
  * Caller holds the relation's extend lock and the blocks are nobody's yet
  * (this is nvm_storage_extend's callback), or n is 1 and it holds the block's
@@ -46,9 +46,9 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		block->check = nvm_block_check(block, state->dir, blk + i);
 
 		/*
-		 * Readers look at magic alone, and a header that a crash tears has
-		 * none: a line keeps its stores in their order, which the simulation
-		 * learns by a flush before the last one.
+		 * Readers look at magic alone.  A header that a crash tears has none,
+		 * because a line keeps its stores in their order.  The simulation
+		 * learns that order by a flush before the last store.
 		 */
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		nvm_store32(&block->magic, NVM_BLOCK_MAGIC);
@@ -74,10 +74,10 @@ nvm_block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
 }
 
 /*
- * Does `cell`, which is marked used although no area covers it, hold a version
- * or a stub whose starts bit was lost by damage?  Only of the first cell of a
- * run of such cells can that be told.  If the incarnation that last handed out
- * cells of the block ended cleanly, nothing legal looks like it:
+ * Does `cell`, which is marked used although no area covers it, hold a
+ * version or a stub whose starts bit was lost by damage?  That can be told of
+ * the first cell of a run of such cells alone.  If the incarnation that last
+ * handed out cells of the block ended cleanly, nothing legal looks like it:
  *	- an area is freed by zeroing its begin words, and they are durably 0 before
  *	  its cells are given to others;
  *	- a starts bit is durable before the stamp of its version is decided, and
@@ -85,8 +85,8 @@ nvm_block_is_initialised(NvmRelState *state, NvmBlock *block, uint32 blk)
  *	- what an allocation that failed leaves has begin 0, RETIRED or DEAD; so
  *	  has what a crash while sanitizing leaves.
  * After a crash nothing can be said: bits and words that do not fit together
- * are legal then, even a whole version of a loser without its starts bit,
- * which the gap collector did not see.
+ * are legal then.  So is even a whole version of a loser without its starts
+ * bit, which the gap collector did not see.
  *
  * Caller holds the block's allocation lock, or checks again under it.
  */

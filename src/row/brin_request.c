@@ -43,10 +43,11 @@ range_is_summarized(Relation index, BlockNumber blk)
 
 /*
  * A version was written in the first cell of block blk: ask for the range
- * before it, of each BRIN index that wants it, unless it is summarized.  An index that learns of no
- * entry in the block, because the version is an update of a row elsewhere, is
- * asked for as well: later rows of the block would not come here.  One that is
- * not built yet has no ranges.
+ * before it, of each BRIN index that wants it, unless it is summarized.  The
+ * version may be an update of a row elsewhere, so that an index learns of no
+ * entry in the block.  Its range is asked for as well, because later rows of
+ * the block would not come here.  An index that is not built yet has no
+ * ranges.
  *
  * Opens indexes, so that no NvmRelCache survives it, and no lock may be held.
  * A request that finds no room in autovacuum's list is lost, as in heap.

@@ -324,6 +324,72 @@ retire_run(NvmRelState *state, uint64 root, uint64 ref, uint64 stop, NvmStamp st
 	return n;
 }
 
+/*
+ * Find the oldest version of a row that somebody may still need, from `first`
+ * on: *needed, or 0 if there is none.  False if the chain leads astray.
+ *
+ * Caller holds the row lock.
+ */
+static bool
+first_needed(NvmRelState *state, uint64 root, NvmVersion *rootv, uint64 first,
+			 struct GlobalVisState *vistest, uint64 *needed)
+{
+	NvmChainGuard guard = {0};
+	uint64		cur = first;
+
+	while (cur != 0)
+	{
+		NvmVersion *v = nvm_ref_version(state, cur);
+		NvmVacuumState vs;
+		TransactionId xid;
+
+		if (cur != root && !same_row(v, root))
+			return false;		/* leave what the checker should see */
+		vs = nvm_version_vacuum_state(v, vistest, &xid);
+		if (vs == NVM_VAC_DEAD && !TransactionIdIsValid(xid))
+			break;				/* never existed: its undoer's business */
+		if (vs != NVM_VAC_DEAD && vs != NVM_VAC_RETIRED)
+			break;
+
+		/*
+		 * A transaction that locks the row must find where the row went on,
+		 * also after it was prepared and the server restarted.
+		 */
+		if ((NVM_REF_HI(nvm_load(&v->next)) & NVM_NEXT_OTHER_ROOT) &&
+			nvm_row_is_locked(rootv))
+			break;
+		cur = next_in_row(v);
+		nvm_chain_guard(state, &guard, cur);
+	}
+	*needed = cur;
+	return true;
+}
+
+/*
+ * Make the root lead to version `cur` of its row, past those before it.
+ *
+ * Caller holds the row lock.
+ */
+static void
+lead_past(NvmRelState *state, uint64 root, NvmVersion *rootv, bool stub, uint64 cur)
+{
+	uint16		hi = NvmVersionCells(rootv);
+
+	/*
+	 * it is a version until it is a stub, and a process that dies between
+	 * leaves it so
+	 */
+	if (!stub)
+		hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(nvm_load(&rootv->next)) & NVM_NEXT_KEYS);
+	nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), hi));
+	nvm_flush(&rootv->next, sizeof(uint64));
+	NVM_FAILPOINT("prune-relinked");
+	/* nor may a search from the newest version find them any more */
+	nvm_store(&nvm_ref_version(state, cur)->link,
+			  NVM_REF_MAKE(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
+						   (uint16) NvmPool->incarnation));
+}
+
 bool
 nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 				NvmRetireBatch *batch, int *nremoved)
@@ -335,39 +401,15 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	uint64		first;
 	uint64		cur;
 	uint64		ref;
-	NvmChainGuard guard = {0};
 
 	if (stamp == 0)
 		return true;
 	if (!stub && (!nvm_begin_is_version(begin) || !(rootv->flags & NVM_VF_ROOT)))
 		return true;
 
-	/* find the oldest version that somebody may still need */
-	first = cur = stub ? next_in_row(rootv) : root;
-	while (cur != 0)
-	{
-		NvmVersion *v = nvm_ref_version(state, cur);
-		NvmVacuumState vs;
-		TransactionId xid;
-
-		if (cur != root && !same_row(v, root))
-			return true;		/* leave what the checker should see */
-		vs = nvm_version_vacuum_state(v, vistest, &xid);
-		if (vs == NVM_VAC_DEAD && !TransactionIdIsValid(xid))
-			break;				/* never existed: its undoer's business */
-		if (vs != NVM_VAC_DEAD && vs != NVM_VAC_RETIRED)
-			break;
-
-		/*
-		 * A transaction that locks the row must find, also after it was
-		 * prepared and the server restarted, where the row went on.
-		 */
-		if ((NVM_REF_HI(nvm_load(&v->next)) & NVM_NEXT_OTHER_ROOT) &&
-			nvm_row_is_locked(rootv))
-			break;
-		cur = next_in_row(v);
-		nvm_chain_guard(state, &guard, cur);
-	}
+	first = stub ? next_in_row(rootv) : root;
+	if (!first_needed(state, root, rootv, first, vistest, &cur))
+		return true;
 	if (cur == first && first != 0)
 		return true;
 
@@ -378,21 +420,7 @@ nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 	ref = first == root ? next_in_row(rootv) : first;
 	if (cur != 0)
 	{
-		uint16		hi = NvmVersionCells(rootv);
-
-		/*
-		 * it is a version until it is a stub, and a process that dies between
-		 * leaves it so
-		 */
-		if (!stub)
-			hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(nvm_load(&rootv->next)) & NVM_NEXT_KEYS);
-		nvm_store(&rootv->next, NVM_REF_MAKE(NVM_REF_BLOCK(cur), NVM_REF_OFFSET(cur), hi));
-		nvm_flush(&rootv->next, sizeof(uint64));
-		NVM_FAILPOINT("prune-relinked");
-		/* nor may a search from the newest version find them any more */
-		nvm_store(&nvm_ref_version(state, cur)->link,
-				  NVM_REF_MAKE(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
-							   (uint16) NvmPool->incarnation));
+		lead_past(state, root, rootv, stub, cur);
 		if (!stub)
 		{
 			retire_version(state, root, stamp, NVM_STAMP_STUB, batch);

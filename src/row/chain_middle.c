@@ -5,10 +5,10 @@
  *
  * nvm_chain_prune takes away what ended before the oldest snapshot.  While a
  * snapshot stays for long that is nothing, and a row that is updated all the
- * time grows by every version.  Of those all but one are seen by nobody: the
- * old snapshot sees the version of its time, and new ones the newest.  Where
- * the old snapshot is published (wbl/nvm_snapshot.h) the rest is unlinked here,
- * wherever in the chain it is.
+ * time grows by every version.  All but one of those have no reader: the old
+ * snapshot sees the version of its time, and new ones see the newest.  Where
+ * the old snapshot is published (wbl/nvm_snapshot.h) the rest is unlinked
+ * here, wherever in the chain it is.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -41,8 +41,8 @@ typedef struct EndedVersion
 
 /*
  * List the row's versions that have ended, oldest first.  Returns their
- * number; *stop is the TID of the version that follows them, which stays
- * whatever it is, or 0 if the chain is not what we can work on.
+ * number.  *stop is the TID of the version that follows them; that one stays,
+ * whatever it is.  *stop is 0 if the chain is not what we can work on.
  */
 static int
 list_ended(NvmRelState *state, uint64 root, EndedVersion *list, uint64 *stop)
@@ -124,8 +124,8 @@ unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *run, in
 	uint16		hi = NvmVersionCells(holderv);
 
 	/*
-	 * What stays a version must say that its neighbour is not its successor,
-	 * and the root until it is a stub.
+	 * A holder that stays a version must say that its neighbour is not its
+	 * successor; so must the root until it is a stub.
 	 */
 	if (nvm_begin_is_version(nvm_load(&holderv->begin)))
 		hi |= NVM_NEXT_SKIPS | (NVM_REF_HI(holderv->next) & NVM_NEXT_KEYS);

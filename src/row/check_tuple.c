@@ -54,6 +54,58 @@ check_note_large(const TupleCheck *tuple, int attnum, uint64 offset)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+static bool
+report_beyond(const TupleCheck *tuple, int attnum)
+{
+	nvm_check_report(tuple->check, tuple->blk, tuple->off, "attribute %d ends beyond the tuple's length", attnum);
+	return false;
+}
+
+/*
+ * A varlena at *at, before alignment: sets where it begins, and its size as it
+ * says.  False if something is wrong with it, which is reported.
+ */
+static bool
+check_varlena(TupleCheck *tuple, Form_pg_attribute att, uint32 *at, uint32 *size)
+{
+	NvmCheck   *check = tuple->check;
+	const char *data = tuple->data;
+	uint32		limit = tuple->limit;
+	int			attnum = att->attnum;
+	const char *value;
+	uint64		offset;
+
+	if (*at >= limit)
+		return report_beyond(tuple, attnum);
+	*at = att_align_pointer(*at, att->attalign, -1, data + *at);
+	if (*at >= limit)
+		return report_beyond(tuple, attnum);
+	value = data + *at;
+	if (!VARATT_IS_EXTERNAL(value))
+	{
+		if (!VARATT_IS_1B(value) && *at + VARHDRSZ > limit)
+			return report_beyond(tuple, attnum);
+		*size = VARSIZE_ANY(value);
+		if (*size >= (VARATT_IS_1B(value) ? VARHDRSZ_SHORT : VARHDRSZ))
+			return true;
+		nvm_check_report(check, tuple->blk, tuple->off, "attribute %d has an impossible length", attnum);
+		return false;
+	}
+
+	*size = VARHDRSZ_EXTERNAL + sizeof(uint64);
+	if (*at + *size > limit)
+		return report_beyond(tuple, attnum);
+	if (VARTAG_EXTERNAL(value) != VARTAG_INDIRECT)
+	{
+		nvm_check_report(check, tuple->blk, tuple->off, "attribute %d is external in an unknown way", attnum);
+		return false;
+	}
+	memcpy(&offset, VARDATA_EXTERNAL(value), sizeof(offset));
+	check_note_large(tuple, attnum, offset);
+	tuple->nlarge++;
+	return true;
+}
+
 /*
  * The next attribute, which is not null.  Advances pos; returns false if the one
  * after it cannot be found.
@@ -61,46 +113,16 @@ check_note_large(const TupleCheck *tuple, int attnum, uint64 offset)
 static bool
 check_attribute(TupleCheck *tuple, int attnum)
 {
-	NvmCheck   *check = tuple->check;
-	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(check->rel), attnum - 1);
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(tuple->check->rel), attnum - 1);
 	const char *data = tuple->data;
 	uint32		limit = tuple->limit;
 	uint32		at = tuple->pos;
 	uint32		size;
-	uint64		offset;
 
 	if (att->attlen == -1)
 	{
-		if (at >= limit)
-			goto beyond;
-		at = att_align_pointer(at, att->attalign, -1, data + at);
-		if (at >= limit)
-			goto beyond;
-		if (VARATT_IS_EXTERNAL(data + at))
-		{
-			size = VARHDRSZ_EXTERNAL + sizeof(uint64);
-			if (at + size > limit)
-				goto beyond;
-			if (VARTAG_EXTERNAL(data + at) != VARTAG_INDIRECT)
-			{
-				nvm_check_report(check, tuple->blk, tuple->off, "attribute %d is external in an unknown way", attnum);
-				return false;
-			}
-			memcpy(&offset, VARDATA_EXTERNAL(data + at), sizeof(offset));
-			check_note_large(tuple, attnum, offset);
-			tuple->nlarge++;
-		}
-		else
-		{
-			if (!VARATT_IS_1B(data + at) && at + VARHDRSZ > limit)
-				goto beyond;
-			size = VARSIZE_ANY(data + at);
-			if (size < (VARATT_IS_1B(data + at) ? VARHDRSZ_SHORT : VARHDRSZ))
-			{
-				nvm_check_report(check, tuple->blk, tuple->off, "attribute %d has an impossible length", attnum);
-				return false;
-			}
-		}
+		if (!check_varlena(tuple, att, &at, &size))
+			return false;
 	}
 	else
 	{
@@ -110,19 +132,15 @@ check_attribute(TupleCheck *tuple, int attnum)
 		else
 		{
 			if (at >= limit)
-				goto beyond;
+				return report_beyond(tuple, attnum);
 			for (size = 1; at + size <= limit && data[at + size - 1] != '\0'; size++)
 				;
 		}
 	}
 	if (at + size > limit)
-		goto beyond;
+		return report_beyond(tuple, attnum);
 	tuple->pos = at + size;
 	return true;
-
-beyond:
-	nvm_check_report(check, tuple->blk, tuple->off, "attribute %d ends beyond the tuple's length", attnum);
-	return false;
 }
 
 /*
@@ -212,9 +230,9 @@ nvm_check_large_units(NvmCheck *check)
 }
 
 /*
- * Look for a large value, and read it if `bytes`.  No locks: our snapshot keeps
- * what it could see, and what was rolled back meanwhile, or is dead to all, shows
- * that in its begin before its values go.
+ * Look for a large value, and read it if `bytes`.  No locks: our snapshot
+ * keeps what it could see.  A version that was rolled back meanwhile, or is
+ * dead to all, shows that in its begin before its values go.
  */
 void
 nvm_check_large(NvmCheck *check, const NvmCheckLarge *large, bool bytes)

@@ -3,12 +3,12 @@
  * freemap.c
  *	  Which blocks of a table are not worth a look when space is wanted.
  *
- * A byte for each block, in DRAM: 0, look at the block; n, a writer that
- * wanted n cells found none, so that nobody who wants as many need look.  A
- * byte goes back to 0 when something in the block is retired or freed, and all
- * are 0 after a start.  These are hints: a byte that is wrong costs a look, or
- * leaves space unused until something else happens in the block or VACUUM
- * comes by.
+ * A byte for each block, in DRAM.  0 means: look at the block.  n means: a
+ * writer that wanted n cells found none, so no writer that wants as many need
+ * look.  A byte goes back to 0 when something in the block is retired or
+ * freed, and all are 0 after a start.  These are hints: a byte that is wrong
+ * costs a look, or leaves space unused until something else happens in the
+ * block or VACUUM comes by.
  *
  * Segments are made when the first block in them disappoints, so that tables
  * that only grow have none.

@@ -3,16 +3,16 @@
  * index_identity.c
  *	  A backstop: an index in a file is not one whose entries lie in the pool.
  *
- * The catalog says of what method an index is, the pool which file numbers
- * have an index storage.  When the two disagree (a catalog that a crash has set
- * back, or that somebody has changed by hand), the file holds what it held
- * before the index moved into the pool: entries of rows since are missing, and
- * queries would give wrong answers without a word.
+ * The catalog says of what method an index is; the pool says which file
+ * numbers have an index storage.  The two disagree if a crash has set the
+ * catalog back, or if somebody has changed it by hand.  Then the file holds
+ * what it held before the index moved into the pool.  Entries of rows since
+ * are missing, and queries would give wrong answers without a word.
  *
- * Looked at when a statement that may read a built-in index of an nvm table is
- * planned, and before a row is written, once for each life of the table's
- * NvmRelCache.  REINDEX, DROP and the reading of rows by a sequential scan do
- * not ask, so that the index can be built anew.
+ * A backend looks at this when it plans a statement that may read a built-in
+ * index of an nvm table, and before it writes a row; once for each life of
+ * the table's NvmRelCache.  REINDEX, DROP and the reading of rows by a
+ * sequential scan do not ask, so that the index can be built anew.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

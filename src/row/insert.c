@@ -56,7 +56,7 @@ nvm_new_place(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 			  BlockNumber near)
 {
 	nvm_undo_reserve();
-	nv->v = nvm_space_alloc(rel, cache, nv->cells, root, near, &nv->blk, &nv->off);
+	nvm_space_alloc(rel, cache, root, near, nv);
 	nvm_row_change(NVM_UNDO_INSERT, cache->state, nv->blk, nv->off);
 }
 
@@ -255,8 +255,8 @@ nvm_raw_insert(Relation rel, HeapTuple tuple, NvmVersion *from)
 	ExecStoreHeapTuple(tuple, slot, false);
 	nvm_new_form(rel, slot, &nv);
 	cache = nvm_rel_cache(rel);
-	nv.v = v = nvm_space_alloc(rel, cache, nv.cells, true, InvalidBlockNumber,
-							   &nv.blk, &nv.off);
+	nvm_space_alloc(rel, cache, true, InvalidBlockNumber, &nv);
+	v = nv.v;
 	nv.flags = insert_flags(rel);
 	nvm_new_fill(&nv, &change);
 	/* also where what ended it was rolled back: cid is a combo id for good */

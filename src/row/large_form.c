@@ -35,25 +35,38 @@ typedef struct NvmFormAttr
 	bool		out;			/* will be moved out */
 } NvmFormAttr;
 
+/* a tuple that is being formed; arrays by column */
+typedef struct BigTuple
+{
+	Relation	rel;
+	TupleDesc	desc;
+	Datum	   *values;			/* as they are stored in the tuple */
+	bool	   *isnull;
+	NvmFormAttr *attrs;
+	struct varlena **out;		/* what is written outside, or NULL */
+	int			nout;			/* values outside */
+} BigTuple;
+
 /*
  * Bytes of the tuple that heap_form_tuple would make, with its trailer.
  */
 static Size
-large_tuple_size(TupleDesc desc, Datum *values, bool *isnull, int nout)
+large_tuple_size(const BigTuple *big)
 {
+	TupleDesc	desc = big->desc;
 	Size		size = SizeofHeapTupleHeader;
 
 	for (int i = 0; i < desc->natts; i++)
 	{
-		if (isnull[i])
+		if (big->isnull[i])
 		{
 			size += BITMAPLEN(desc->natts);
 			break;
 		}
 	}
-	size = MAXALIGN(size) + heap_compute_data_size(desc, values, isnull);
-	if (nout > 0)
-		size += NVM_LARGE_TRAILER(nout);
+	size = MAXALIGN(size) + heap_compute_data_size(desc, big->values, big->isnull);
+	if (big->nout > 0)
+		size += NVM_LARGE_TRAILER(big->nout);
 	return size;
 }
 
@@ -79,14 +92,15 @@ large_move_class(Form_pg_attribute att)
  * Compress values, the largest first, until the tuple is below target.
  */
 static void
-large_compress(TupleDesc desc, Datum *values, bool *isnull, NvmFormAttr *attrs,
-			   Size target)
+large_compress(BigTuple *big, Size target)
 {
+	TupleDesc	desc = big->desc;
+	NvmFormAttr *attrs = big->attrs;
 	static const char storages[] = {TYPSTORAGE_EXTENDED, TYPSTORAGE_MAIN};
 
 	for (int pass = 0; pass < (int) lengthof(storages); pass++)
 	{
-		while (large_tuple_size(desc, values, isnull, 0) > target)
+		while (large_tuple_size(big) > target)
 		{
 			int			best = -1;
 			Form_pg_attribute att;
@@ -104,10 +118,10 @@ large_compress(TupleDesc desc, Datum *values, bool *isnull, NvmFormAttr *attrs,
 
 			att = TupleDescAttr(desc, best);
 			attrs[best].incompressible = true;
-			compressed = toast_compress_datum(values[best], att->attcompression);
+			compressed = toast_compress_datum(big->values[best], att->attcompression);
 			if (DatumGetPointer(compressed) != NULL)
 			{
-				values[best] = compressed;
+				big->values[best] = compressed;
 				attrs[best].size = VARSIZE_ANY(DatumGetPointer(compressed));
 			}
 		}
@@ -116,18 +130,18 @@ large_compress(TupleDesc desc, Datum *values, bool *isnull, NvmFormAttr *attrs,
 
 /*
  * Choose what is moved out so that the tuple fits a block, and put stand-ins
- * in the place of values; out[i] becomes what column i has to write.  Returns
- * the number of values moved out.  ERROR if nothing helps.
+ * in the place of values; big->out[i] becomes what column i has to write.
+ * ERROR if nothing helps.
  */
-static int
-large_choose(Relation rel, Datum *values, bool *isnull, NvmFormAttr *attrs,
-			 struct varlena **out)
+static void
+large_choose(BigTuple *big)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-	int			nout = 0;
+	TupleDesc	desc = big->desc;
+	NvmFormAttr *attrs = big->attrs;
+	struct varlena **out = big->out;
 	Size		size;
 
-	while ((size = large_tuple_size(desc, values, isnull, nout)) > NVM_MAX_TUPLE)
+	while ((size = large_tuple_size(big)) > NVM_MAX_TUPLE)
 	{
 		int			best = -1;
 		int			best_class = 0;
@@ -153,29 +167,29 @@ large_choose(Relation rel, Datum *values, bool *isnull, NvmFormAttr *attrs,
 							size, (Size) NVM_MAX_TUPLE)));
 
 		/* a header of one byte belongs in tuples only */
-		out[best] = (struct varlena *) DatumGetPointer(values[best]);
+		out[best] = (struct varlena *) DatumGetPointer(big->values[best]);
 		if (VARATT_IS_SHORT(out[best]))
 			out[best] = detoast_attr(out[best]);
 
 		standin = palloc0(NVM_LARGE_POINTER);
 		SET_VARTAG_EXTERNAL(standin, VARTAG_INDIRECT);
-		values[best] = PointerGetDatum(standin);
+		big->values[best] = PointerGetDatum(standin);
 		attrs[best].out = true;
 		attrs[best].size = NVM_LARGE_POINTER;
-		nout++;
+		big->nout++;
 	}
-	return nout;
 }
 
 /*
- * Write the values chosen, and form the tuple around the stand-ins.
+ * Write the values chosen, and form the tuple around the stand-ins, in cxt.
  */
 static HeapTuple
-large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
-			   int nout, MemoryContext cxt, NvmLargeSet **large)
+large_form_out(BigTuple *big, MemoryContext cxt, NvmLargeSet **large)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
-	NvmLargeSet *set = nvm_large_set_make(nvm_rel(rel));
+	TupleDesc	desc = big->desc;
+	struct varlena **out = big->out;
+	int			nout = big->nout;
+	NvmLargeSet *set = nvm_large_set_make(nvm_rel(big->rel));
 	uint64	   *heads = palloc(sizeof(uint64) * nout);
 	int			n = 0;
 	bool		null;
@@ -187,20 +201,20 @@ large_form_out(Relation rel, Datum *values, bool *isnull, struct varlena **out,
 
 	context.previous = error_context_stack;
 	context.callback = nvm_extend_context;
-	context.arg = rel;
+	context.arg = big->rel;
 	error_context_stack = &context;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		if (out[i] == NULL)
 			continue;
 		heads[n] = nvm_large_write(set, (char *) out[i], VARSIZE_ANY(out[i]), i + 1);
-		memcpy(VARDATA_EXTERNAL(DatumGetPointer(values[i])), &heads[n], sizeof(uint64));
+		memcpy(VARDATA_EXTERNAL(DatumGetPointer(big->values[i])), &heads[n], sizeof(uint64));
 		n++;
 	}
 	error_context_stack = context.previous;
 	Assert(n == nout);
 
-	formed = heap_form_tuple(desc, values, isnull);
+	formed = heap_form_tuple(desc, big->values, big->isnull);
 	Assert(HeapTupleHasExternal(formed));
 
 	tuple = MemoryContextAlloc(cxt, HEAPTUPLESIZE + formed->t_len + NVM_LARGE_TRAILER(nout));
@@ -235,11 +249,8 @@ nvm_form_big(Relation rel, TupleTableSlot *slot, NvmLargeSet **large)
 	TupleDesc	desc = RelationGetDescr(rel);
 	MemoryContext work;
 	MemoryContext oldcontext;
-	Datum	   *values;
-	NvmFormAttr *attrs;
-	struct varlena **out;
+	BigTuple	big = {.rel = rel,.desc = desc};
 	HeapTuple	tuple;
-	int			nout;
 
 	slot_getallattrs(slot);
 
@@ -247,10 +258,11 @@ nvm_form_big(Relation rel, TupleTableSlot *slot, NvmLargeSet **large)
 								 ALLOCSET_DEFAULT_SIZES);
 	oldcontext = MemoryContextSwitchTo(work);
 
-	values = palloc(sizeof(Datum) * desc->natts);
-	memcpy(values, slot->tts_values, sizeof(Datum) * desc->natts);
-	attrs = palloc0(sizeof(NvmFormAttr) * desc->natts);
-	out = palloc0(sizeof(struct varlena *) * desc->natts);
+	big.values = palloc(sizeof(Datum) * desc->natts);
+	memcpy(big.values, slot->tts_values, sizeof(Datum) * desc->natts);
+	big.isnull = slot->tts_isnull;
+	big.attrs = palloc0(sizeof(NvmFormAttr) * desc->natts);
+	big.out = palloc0(sizeof(struct varlena *) * desc->natts);
 
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -258,29 +270,27 @@ nvm_form_big(Relation rel, TupleTableSlot *slot, NvmLargeSet **large)
 
 		if (slot->tts_isnull[i] || TupleDescAttr(desc, i)->attlen != -1)
 			continue;
-		value = (struct varlena *) DatumGetPointer(values[i]);
+		value = (struct varlena *) DatumGetPointer(big.values[i]);
 		if (VARATT_IS_EXTERNAL(value))
 			value = detoast_external_attr(value);
 		if (TupleDescAttr(desc, i)->attstorage == TYPSTORAGE_PLAIN &&
 			VARATT_IS_COMPRESSED(value))
 			value = detoast_attr(value);
-		values[i] = PointerGetDatum(value);
-		attrs[i].size = VARSIZE_ANY(value);
-		attrs[i].incompressible = VARATT_IS_COMPRESSED(value);
+		big.values[i] = PointerGetDatum(value);
+		big.attrs[i].size = VARSIZE_ANY(value);
+		big.attrs[i].incompressible = VARATT_IS_COMPRESSED(value);
 	}
 
-	if (large_tuple_size(desc, values, slot->tts_isnull, 0) > TOAST_TUPLE_THRESHOLD)
-		large_compress(desc, values, slot->tts_isnull, attrs,
-					   RelationGetToastTupleTarget(rel, (int) TOAST_TUPLE_TARGET));
+	if (large_tuple_size(&big) > TOAST_TUPLE_THRESHOLD)
+		large_compress(&big, RelationGetToastTupleTarget(rel, (int) TOAST_TUPLE_TARGET));
 
-	nout = large_choose(rel, values, slot->tts_isnull, attrs, out);
-	if (nout > 0)
-		tuple = large_form_out(rel, values, slot->tts_isnull, out, nout, oldcontext,
-							   large);
+	large_choose(&big);
+	if (big.nout > 0)
+		tuple = large_form_out(&big, oldcontext, large);
 	else
 	{
 		MemoryContextSwitchTo(oldcontext);
-		tuple = heap_form_tuple(desc, values, slot->tts_isnull);
+		tuple = heap_form_tuple(desc, big.values, slot->tts_isnull);
 	}
 
 	MemoryContextSwitchTo(oldcontext);

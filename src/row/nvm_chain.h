@@ -22,17 +22,17 @@
 /*
  * The version of the row with root `root` that snapshot sees, or NULL.  Lock-
  * free.  Sets *tid.  all_dead, if not NULL, is set when the whole row is
- * durably dead to everybody (the index may kill its entry).  rel, if not NULL,
- * is told to SSI, and the version found is locked.
+ * durably dead to everybody: the index may kill its entry.  If rel is not
+ * NULL, SSI is told of it, and the version found is locked.
  */
 extern NvmVersion *nvm_chain_search(Relation rel, NvmRelState *state,
 									uint64 root, Snapshot snapshot,
 									ItemPointer tid, bool *all_dead);
 
 /*
- * Walk every version of the row with root `root`, oldest first: *pos is zeroed
- * before the first call, and pos->ref becomes the TID (hi 0) of the version
- * returned; NULL at the end.  Skips a stub.  Lock-free.
+ * Walk every version of the row with root `root`, oldest first.  The caller
+ * zeroes *pos before the first call.  pos->ref becomes the TID (hi 0) of the
+ * version returned; NULL at the end.  Skips a stub.  Lock-free.
  */
 typedef struct NvmChainPos
 {
@@ -43,10 +43,10 @@ typedef struct NvmChainPos
 extern NvmVersion *nvm_chain_next(NvmRelState *state, uint64 root, NvmChainPos *pos);
 
 /*
- * Unlink what is dead to everybody; caller holds the root's row lock and has a
- * stamp (nvm_xact_stamp(); without one nothing is done): what is unlinked is
- * reusable only when that transaction's stores are durable.  Returns false if
- * the whole row is dead now (root became DEAD or RETIRED).
+ * Unlink what is dead to everybody.  Caller holds the root's row lock and has
+ * a stamp (nvm_xact_stamp()); without a stamp nothing is done.  What is
+ * unlinked is reusable only when that transaction's stores are durable.
+ * Returns false if the whole row is dead now (root became DEAD or RETIRED).
  *
  * With a batch (nvm_space.h) versions are unlinked now and retired when the
  * caller flushes it, which must be before the row lock is released.

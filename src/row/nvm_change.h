@@ -19,10 +19,10 @@
  * nvm_undo_reserve it does not.  All code that changes a row calls this and
  * not the undo log (lint), so what is done here sees every change.
  *
- * What does not pass here was not done to rows by the transaction: copies of whole
- * storages (storage_copy.c, rewrite.c) carry the stamps of others and belong to a
- * storage that the transaction made; undo, pruning and the gap collector take away
- * what no transaction sees.
+ * What does not pass here was not done to rows by the transaction.  Copies of
+ * whole storages (storage_copy.c, rewrite.c) carry the stamps of others, and
+ * belong to a storage that the transaction made.  Undo, pruning and the gap
+ * collector take away what no transaction sees.
  */
 static inline void
 nvm_row_change(NvmUndoKind kind, NvmRelState *state, uint32 blk, uint32 off)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_large.h
- *	  Large values: what large.c and large_form.c share, and the checker.
+ *	  Large values: what large*.c share, and the checker.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

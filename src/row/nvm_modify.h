@@ -2,7 +2,7 @@
  *
  * nvm_modify.h
  *	  Shared by the files that write rows: insert.c, update.c, delete.c,
- *	  rowlock.c.
+ *	  rowlock*.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -29,7 +29,7 @@ typedef struct NvmNewVersion
 	bool		free_tuple;
 	NvmLargeSet *large;
 	uint32		cells;
-	NvmVersion *v;				/* set by nvm_new_place */
+	NvmVersion *v;				/* set by nvm_space_alloc */
 	uint32		blk;
 	uint32		off;
 	/* what nvm_new_fill writes beside the tuple: zeroes, unless it is set */
@@ -38,6 +38,15 @@ typedef struct NvmNewVersion
 	uint64		lock;
 	uint16		flags;
 } NvmNewVersion;
+
+/*
+ * space.c: an area for a new version, of nv->cells cells: sets nv->v, nv->blk and
+ * nv->off.  Prefers block `near` (InvalidBlockNumber: none).  The area is
+ * marked used, and begin is 0 or a RETIRED stamp until the caller stores it
+ * last.  May ERROR (disk_full).
+ */
+extern void nvm_space_alloc(Relation rel, NvmRelCache *cache, bool root,
+							BlockNumber near, NvmNewVersion *nv);
 
 /* what a change of a row writes into the versions that it makes and ends */
 typedef struct NvmRowChange
@@ -115,7 +124,7 @@ extern void nvm_fill_failure(NvmVersion *v, ItemPointer tid, TM_Result result,
 extern TM_Result nvm_wait_for_row(NvmRowTarget *row, CommandId cid,
 								  LockTupleMode mode, bool wait, XLTW_Oper oper);
 
-/* row locks: rowlock.c */
+/* row locks: rowlock_word.c, rowlock_wait.c */
 
 /*
  * Does a running, or prepared, transaction hold a lock on the row?  Caller
@@ -180,9 +189,7 @@ extern TM_Result nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot
 								TupleTableSlot *slot, CommandId cid,
 								LockTupleMode mode, LockWaitPolicy wait_policy,
 								uint8 flags, TM_FailureData *tmfd);
-extern void nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk,
-						   uint16 off_first, uint16 off_last,
-						   NvmStamp stamp, TransactionId xid);
+extern void nvm_undo_range(const NvmUndoRange *range, NvmStamp stamp);
 extern uint32 nvm_collect_block(uint32 dir, uint32 blk);
 extern void nvm_collect_large(uint32 dir);
 

@@ -19,10 +19,11 @@
 #include "wbl/nvm_snapshot.h"
 
 /*
- * State of a relation's storage, cached in rd_amcache (dropped by the relcache
- * at any invalidation).  The one entry to nvm data: checks that the pool is
- * open, settles in-doubt transactions, refuses what is not supported with a
- * clear ERROR, and finds the directory entry of rel's current relfilenumber.
+ * State of a relation's storage, cached in rd_amcache (dropped by the
+ * relcache at any invalidation).  This is the one entry to nvm data.  It
+ * checks that the pool is open, and settles in-doubt transactions.  It
+ * refuses what is not supported, with a clear ERROR, and finds the directory
+ * entry of rel's current relfilenumber.
  */
 typedef struct NvmRelCache
 {

@@ -15,9 +15,9 @@
 #include "storage/lwlock.h"
 
 /*
- * Lock classes, in the order in which they may be taken (row/README.md has
- * the whole list): row lock of a root's block, then allocation lock of a
- * block, then the relation's extend lock.  Never two of one class.
+ * Lock classes, in the order in which they may be taken: row lock of a root's
+ * block, then allocation lock of a block, then the relation's extend lock.
+ * row/README.md has the whole list.  Never two of one class.
  */
 #define NVM_LOCK_PARTITIONS		1024
 

@@ -12,42 +12,40 @@
 #define NVM_SPACE_H
 
 #include "pool/nvm_pool.h"
-#include "row/nvm_relation.h"
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
 
+struct GlobalVisState;
 
-/*
- * An area for a version of `cells` cells.  Prefers block `near` (InvalidBlock
- * Number: none).  Returns the address, sets *blk, *off; the area is marked
- * used, begin is 0 or a RETIRED stamp until the caller stores it last.
- * May ERROR (disk_full).
- */
-extern NvmVersion *nvm_space_alloc(Relation rel, NvmRelCache *cache, uint32 cells,
-								   bool root, BlockNumber near,
-								   uint32 *blk, uint32 *off);
+/* ---- freeing areas (space_reclaim.c) ---- */
+
+/* may a retired area, or the tail of a stub, be reused?  begin is v's */
+extern bool nvm_retired_is_free(NvmVersion *v, uint64 begin,
+								struct GlobalVisState *vistest);
 
 /* free reclaimable areas of a block (RETIRED beyond the horizon, stub tails);
  * caller holds the alloc lock.  Returns cells that are free now. */
 extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
+
+/* ---- taking areas (space.c) ---- */
 
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
 extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);
 
 /*
- * Where a retired version, or a stub that still has its tail, remembers who
- * retired it: over the xids, which nobody needs any more.  0 if that is long
- * durable.  Not there in an area of one cell.
+ * Where a retired version, or a stub that still has its tail, remembers the
+ * transaction that retired it: over the xids, which nobody needs any more.  0
+ * if that is long durable.  Not there in an area of one cell.
  */
 #define NvmRetiredBy(v)		((uint64 *) &(v)->tuple.xmin)
 
 /*
  * NvmBlock.retired: the places of a few retired areas, so that a writer finds
- * one without looking through the block, and behind them whether there may be
- * more of them, or tails of stubs, that only nvm_space_reclaim finds.  Hints
- * are set under different row locks; each byte changes by an exchange, so that
- * none is lost without leaving MORE behind.
+ * one without looking through the block.  The byte behind them says whether
+ * there may be more retired areas, or tails of stubs; only nvm_space_reclaim
+ * finds those.  Hints are set under different row locks.  Each byte changes
+ * by an exchange, so that none is lost without leaving MORE behind.
  */
 #define NVM_RETIRED_HINTS	7
 #define NVM_RETIRED_MORE	NVM_RETIRED_HINTS
@@ -123,6 +121,16 @@ static inline bool
 nvm_bit_is_set(const uint64 *bits, uint32 cell)
 {
 	return (bits[cell / 64] >> (cell % 64)) & 1;
+}
+
+static inline uint32
+nvm_block_free_cells(const NvmBlock *block)
+{
+	uint32		n = NVM_CELLS;
+
+	for (int i = 0; i < 4; i++)
+		n -= __builtin_popcountll(block->used[i]);
+	return n;
 }
 
 static inline void

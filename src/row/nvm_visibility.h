@@ -56,9 +56,10 @@ typedef enum NvmVacuumState
 struct GlobalVisState;
 
 /*
- * *xid: the inserter or deleter in progress, or the deleter of a dead one
- * (FrozenTransactionId if that is long past); Invalid with NVM_VAC_DEAD means
- * that the version never existed (aborted, or in a gap).
+ * *xid: the inserter or deleter in progress, or the deleter of a dead version
+ * (FrozenTransactionId if that is long past).  If it is Invalid with
+ * NVM_VAC_DEAD, the version never existed: its inserter has aborted, or is in
+ * a gap.
  */
 extern NvmVacuumState nvm_version_vacuum_state(NvmVersion *v,
 											   struct GlobalVisState *vistest,

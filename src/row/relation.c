@@ -3,9 +3,9 @@
  * relation.c
  *	  From a Relation to its storage in the pool.
  *
- * The one entry to nvm data: a backend that touches a table's rows first goes
- * through nvm_rel_cache_slow, which refuses what cannot be served and settles
- * what the last crash left in doubt.
+ * The one entry to nvm data: before a backend touches a table's rows it goes
+ * through nvm_rel_cache_slow.  That refuses what cannot be served, and
+ * settles what the last crash left in doubt.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -116,9 +116,10 @@ relation_has_others_index(Relation rel)
 /*
  * See nvm_relation.h.
  *
- * What is learnt is kept only if no invalidation has come by meanwhile, which would
- * have taken BEING_LEARNT away.  A statement has listed the indexes that it adds
- * entries to before it comes here, and nobody drops one that it holds a lock on.
+ * What is learnt is kept only if no invalidation has come by meanwhile: that
+ * would have taken BEING_LEARNT away.  A statement has listed the indexes
+ * that it adds entries to before it comes here, and nobody drops an index on
+ * which it holds a lock.
  */
 void
 nvm_note_entries_slow(Relation rel)

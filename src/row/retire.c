@@ -3,11 +3,11 @@
  * retire.c
  *	  Marking unlinked versions as retired, one or many at a time.
  *
- * A version that is retired alone costs its allocation lock, and a process
+ * To retire a version alone costs its block's allocation lock.  A process
  * that takes a lock waits until the processor has written back the cache line
- * that the last one flushed.  VACUUM retires by the thousand, so it collects
- * what it has unlinked and does a block at a time: README.md, "Retiring many
- * versions".
+ * that the process flushed last.  VACUUM retires by the thousand, so it
+ * collects what it has unlinked and does a block at a time: README.md,
+ * "Retiring many versions".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -30,10 +30,11 @@
  * Begin retiring in block blk: the xid to leave in the versions, and in *lock the
  * block's allocation lock if it was taken, else NULL.
  *
- * A process that looks for space must not find a version retired and not yet
- * by whom, which might be taken for long durable, reuse it, and see us write
- * into the new version.  While we hold the horizon below the xid nobody can:
- * we do not in VACUUM, and no more in an abort, whose xid is gone.
+ * A process that looks for space must not find a version that is retired and
+ * does not yet say by which transaction.  It might take that for long durable
+ * and reuse the version, and we would write into the new one.  While we hold
+ * the horizon below the xid no process can.  In VACUUM we do not hold it, nor
+ * in an abort, whose xid is gone.
  */
 static uint64
 retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)
@@ -56,7 +57,7 @@ retire_enter(NvmRelState *state, uint32 blk, LWLock **lock)
 	LWLockAcquire(*lock, LW_EXCLUSIVE);
 	fxid = ReadNextFullTransactionId();
 
-	/* a crash may lose the xids below it, of whom no other row tells */
+	/* a crash may lose the xids below it, and no other row tells of those */
 	(void) nvm_xid_promise(FullTransactionIdFromU64(U64FromFullTransactionId(fxid) - 1));
 	return U64FromFullTransactionId(fxid);
 }
@@ -76,7 +77,7 @@ retire_store(NvmVersion *v, uint64 fxid, NvmStamp stamp, uint32 kind)
 }
 
 /*
- * What there is to be reused in block blk, or will be.
+ * Note what there is to be reused in the block, or will be.
  */
 static inline void
 retire_note(NvmBlock *block, uint32 off, uint32 kind)
@@ -98,10 +99,10 @@ retire_promise(NvmRelState *state, uint32 blk)
 
 /*
  * Mark what was a version as retired (or as STUB or DEAD): it is reused once
- * nobody can be standing on it and `stamp` is durable.
+ * no process can be standing on it and `stamp` is durable.
  *
- * Caller holds the root's row lock, or is the only one who knows of it, and no
- * allocation lock.
+ * Caller holds the root's row lock, or is the only process that knows of the
+ * version.  It holds no allocation lock.
  */
 void
 nvm_version_retire(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off,
@@ -176,9 +177,9 @@ retire_in_block(NvmRetireBatch *batch, const NvmRetireItem *item, int n)
 }
 
 /*
- * Retire what the batch has collected; it is empty then.  A root that becomes DEAD
- * does so before the next xid is read for the versions that it has led to: whoever
- * finds them through it is in the way of their reuse.
+ * Retire what the batch has collected; it is empty then.  A root that becomes
+ * DEAD does so before the next xid is read for the versions that it has led
+ * to.  So a reader that finds them through it is in the way of their reuse.
  *
  * Caller holds the row locks of all their roots, and no allocation lock.
  */

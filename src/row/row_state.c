@@ -52,8 +52,8 @@ row_forgotten(NvmRelState *rel)
 }
 
 /*
- * Where the last rows went before the start there may be room; then the others
- * get their turn.  The caller holds the extend lock.
+ * There may be room in the blocks where the last rows went before the start;
+ * then the others get their turn.  The caller holds the extend lock.
  */
 static void
 row_opened(NvmRelState *rel, uint32 nblocks)

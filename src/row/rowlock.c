@@ -1,17 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * rowlock.c
- *	  Row locks: the lock word, waiting, and SELECT FOR UPDATE and its kin.
+ *	  Lock rows: SELECT FOR UPDATE and its kin.
  *
  * Lockers of a row are noted in its root, whatever version they locked, so a
- * lock follows the row through updates by itself.  Only an update that makes a
- * new root (an indexed column changed) has to carry the lock word over, and a
- * locker that meets one in progress locks the new root too.
+ * lock follows the row through updates by itself.  Only an update that makes
+ * a new root, because an indexed column changed, has to carry the lock word
+ * over.  A locker that meets such an update in progress locks the new root
+ * too.
  *
- * A lock word names one (sub)transaction and its mode, or a multixact of
- * lockers.  Updaters and deleters are never in it: their mark is the version's
- * end.  Waiting goes through heavyweight tuple locks as in heap, so that
- * waiters queue and deadlocks are found.
+ * The lock word is in rowlock_word.c, and waiting in rowlock_wait.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -26,11 +24,10 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "row/nvm_change.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
-#include "row/nvm_space.h"
+#include "row/nvm_row_word.h"
 #include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
 #include "row/nvm_visibility.h"
@@ -38,298 +35,6 @@
 #include "utils/snapmgr.h"
 #include "verify/nvm_verify_block.h"
 #include "xact/nvm_xact.h"
-
-/* the heavyweight lock that waiters for a row take, by strength */
-static const LOCKMODE tuplock_mode[] = {
-	AccessShareLock,			/* LockTupleKeyShare */
-	RowShareLock,				/* LockTupleShare */
-	ExclusiveLock,				/* LockTupleNoKeyExclusive */
-	AccessExclusiveLock			/* LockTupleExclusive */
-};
-
-static inline bool
-modes_conflict(LockTupleMode a, LockTupleMode b)
-{
-	return DoLockModesConflict(tuplock_mode[a], tuplock_mode[b]);
-}
-
-MultiXactStatus
-nvm_lock_status(LockTupleMode mode)
-{
-	switch (mode)
-	{
-		case LockTupleKeyShare:
-			return MultiXactStatusForKeyShare;
-		case LockTupleShare:
-			return MultiXactStatusForShare;
-		case LockTupleNoKeyExclusive:
-			return MultiXactStatusForNoKeyUpdate;
-		case LockTupleExclusive:
-			return MultiXactStatusForUpdate;
-	}
-	return MultiXactStatusForUpdate;	/* keep compiler quiet */
-}
-
-/*
- * The lock word if it means anything, else 0.
- */
-uint64
-nvm_row_lock_word(NvmVersion *root)
-{
-	uint64		lock = *nvm_lock_word(root);
-	uint16		inc = (uint16) NvmPool->incarnation;
-
-	if (lock == 0 || inc == 0 || NVM_LOCK_INC(lock) != inc)
-		return 0;
-	if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
-	{
-		/* all members of a multixact that old are gone */
-		if (MultiXactIdPrecedes(NVM_LOCK_XID(lock), GetOldestMultiXactId()))
-			return 0;
-	}
-	return lock;
-}
-
-/*
- * Does a locker other than ourselves keep us from taking `mode`?  Then *xwait
- * is its xid, or the multixact.
- *
- * Caller holds the row lock.
- */
-bool
-nvm_row_locked_against(NvmVersion *root, LockTupleMode mode, TransactionId *xwait,
-					   bool *is_multi)
-{
-	uint64		lock = nvm_row_lock_word(root);
-	TransactionId xid = NVM_LOCK_XID(lock);
-	MultiXactMember *members;
-	int			n;
-	bool		conflict = false;
-
-	*is_multi = false;
-	if (lock == 0)
-		return false;
-	*xwait = xid;
-	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
-		return modes_conflict(nvm_lock_word_mode(lock), mode) &&
-			!TransactionIdIsCurrentTransactionId(xid) &&
-			TransactionIdIsInProgress(xid);
-
-	*is_multi = true;
-	if (!modes_conflict(nvm_lock_word_mode(lock), mode))
-		return false;
-	n = GetMultiXactIdMembers(xid, &members, false, true);
-	for (int i = 0; i < n && !conflict; i++)
-	{
-		conflict = modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid) &&
-			TransactionIdIsInProgress(members[i].xid);
-	}
-	if (n > 0)
-		pfree(members);
-	return conflict;
-}
-
-/*
- * Do we hold a lock of any strength on the row already?  A transaction that
- * upgrades its lock must not queue for the tuple lock behind one that waits
- * for it.  Caller holds the row lock.
- */
-bool
-nvm_row_locked_by_me(NvmVersion *root)
-{
-	uint64		lock = nvm_row_lock_word(root);
-	MultiXactMember *members;
-	int			n;
-	bool		mine = false;
-
-	if (lock == 0)
-		return false;
-	if (!(NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI))
-		return TransactionIdIsCurrentTransactionId(NVM_LOCK_XID(lock));
-
-	n = GetMultiXactIdMembers(NVM_LOCK_XID(lock), &members, false, true);
-	for (int i = 0; i < n && !mine; i++)
-		mine = TransactionIdIsCurrentTransactionId(members[i].xid);
-	if (n > 0)
-		pfree(members);
-	return mine;
-}
-
-/*
- * Wait for the locker(s) found by nvm_row_locked_against.
- */
-void
-nvm_row_lock_wait(Relation rel, TransactionId xwait, bool is_multi,
-				  LockTupleMode mode, ItemPointer tid, XLTW_Oper oper)
-{
-	MultiXactMember *members;
-	int			n;
-
-	if (!is_multi)
-	{
-		XactLockTableWait(xwait, rel, tid, oper);
-		return;
-	}
-	n = GetMultiXactIdMembers(xwait, &members, false, true);
-	for (int i = 0; i < n; i++)
-	{
-		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid))
-			XactLockTableWait(members[i].xid, rel, tid, oper);
-	}
-	if (n > 0)
-		pfree(members);
-}
-
-/*
- * Can all conflicting lockers be had without waiting?
- */
-static bool
-conditional_wait(TransactionId xwait, bool is_multi, LockTupleMode mode)
-{
-	MultiXactMember *members;
-	int			n;
-	bool		ok = true;
-
-	if (!is_multi)
-		return NvmConditionalXactWait(xwait);
-	n = GetMultiXactIdMembers(xwait, &members, false, true);
-	for (int i = 0; i < n && ok; i++)
-	{
-		if (modes_conflict((LockTupleMode) members[i].status, mode) &&
-			!TransactionIdIsCurrentTransactionId(members[i].xid))
-			ok = NvmConditionalXactWait(members[i].xid);
-	}
-	if (n > 0)
-		pfree(members);
-	return ok;
-}
-
-static void
-lock_not_available(Relation rel)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not obtain lock on row in relation \"%s\"",
-					RelationGetRelationName(rel))));
-}
-
-/*
- * Queue for a row: take its heavyweight lock, once.  Returns false if the
- * policy is to skip and somebody else has it.
- */
-bool
-nvm_acquire_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode,
-					LockWaitPolicy wait_policy, bool *have)
-{
-	if (*have)
-		return true;
-	switch (wait_policy)
-	{
-		case LockWaitBlock:
-			LockTuple(rel, tid, tuplock_mode[mode]);
-			break;
-		case LockWaitSkip:
-			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
-				return false;
-			break;
-		case LockWaitError:
-			if (!NvmConditionalLockTuple(rel, tid, tuplock_mode[mode]))
-				lock_not_available(rel);
-			break;
-	}
-	*have = true;
-	return true;
-}
-
-void
-nvm_release_tuplock(Relation rel, ItemPointer tid, LockTupleMode mode, bool *have)
-{
-	if (*have)
-		UnlockTuple(rel, tid, tuplock_mode[mode]);
-	*have = false;
-}
-
-/*
- * Change the lock word for a lock of the current transaction, which is noted
- * for PREPARE TRANSACTION.  May ERROR before the change.
- */
-static void
-set_lock_word(NvmRelState *state, uint64 root, uint64 *word, uint64 lock)
-{
-	if (nvm_xact_notes_row_locks())
-		nvm_row_change(NVM_UNDO_LOCK, state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	*word = lock;
-}
-
-/*
- * Add ourselves to the lock word of a root, unless we already hold as much.
- *
- * Caller holds the row lock and has found no conflict.
- */
-static void
-add_locker(NvmRelState *state, uint64 rootref, LockTupleMode mode, TransactionId xid)
-{
-	NvmVersion *root = nvm_cell(state, NVM_REF_BLOCK(rootref), NVM_REF_OFFSET(rootref));
-	uint64	   *word = nvm_lock_word(root);
-	uint64		lock = nvm_row_lock_word(root);
-	TransactionId old = NVM_LOCK_XID(lock);
-	LockTupleMode strongest = mode;
-	uint16		inc = (uint16) NvmPool->incarnation;
-	MultiXactId multi;
-
-	if (lock == 0)
-		;
-	else if (NVM_LOCK_BITS(lock) & NVM_LOCK_MULTI)
-	{
-		MultiXactMember *members;
-		int			n = GetMultiXactIdMembers(old, &members, false, true);
-		bool		held = false;
-		bool		alive = false;
-
-		for (int i = 0; i < n; i++)
-		{
-			if (TransactionIdIsCurrentTransactionId(members[i].xid))
-			{
-				alive = true;
-				held |= (LockTupleMode) members[i].status >= mode;
-			}
-			else if (TransactionIdIsInProgress(members[i].xid))
-			{
-				alive = true;
-				strongest = Max(strongest, (LockTupleMode) members[i].status);
-			}
-		}
-		if (n > 0)
-			pfree(members);
-		if (held)
-			return;
-		if (alive)
-		{
-			strongest = Max(strongest, nvm_lock_word_mode(lock));
-			multi = MultiXactIdExpand(old, xid, nvm_lock_status(mode));
-			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
-			return;
-		}
-	}
-	else if (TransactionIdIsCurrentTransactionId(old) || TransactionIdIsInProgress(old))
-	{
-		LockTupleMode oldmode = nvm_lock_word_mode(lock);
-
-		if (TransactionIdIsCurrentTransactionId(old) && oldmode >= mode)
-			return;
-		if (old != xid)
-		{
-			/* another locker, or a parent whose weaker lock outlives us */
-			multi = MultiXactIdCreate(old, nvm_lock_status(oldmode), xid, nvm_lock_status(mode));
-			strongest = Max(mode, oldmode);
-			set_lock_word(state, rootref, word, NVM_LOCK_MAKE(multi, inc, NVM_LOCK_MULTI | (strongest + 1)));
-			return;
-		}
-	}
-	set_lock_word(state, rootref, word, NVM_LOCK_MAKE(xid, inc, mode + 1));
-}
 
 /*
  * May a row whose version v is the one to lock be locked as far as its newer
@@ -358,7 +63,7 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 		if (es == NVM_END_NONE)
 			return TM_Ok;
 		if (!first && es != NVM_END_OWN &&
-			modes_conflict(nvm_version_end_mode(v), mode))
+			nvm_lock_modes_conflict(nvm_version_end_mode(v), mode))
 		{
 			*xwait = xend;
 			return es == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
@@ -375,24 +80,98 @@ check_newer(NvmRelState *state, NvmVersion *v, LockTupleMode mode,
 	}
 }
 
+/* what a command that locks a row asks for */
+typedef struct RowLockRequest
+{
+	Relation	rel;
+	NvmRelState *state;
+	CommandId	cid;
+	LockTupleMode mode;
+	LockWaitPolicy wait_policy;
+	TransactionId xid;			/* ours */
+	TM_FailureData *tmfd;
+} RowLockRequest;
+
+/* transactions that keep us from locking */
+typedef struct RowLockHolder
+{
+	TransactionId xid;			/* or the multixact of lockers */
+	bool		is_multi;
+} RowLockHolder;
+
 /*
- * Wait for the transactions that keep us from locking, as the policy says.
- * False: skip.
+ * Wait for the transactions that keep us from locking the version at tid, as
+ * the policy says.  False: skip.
  */
 static bool
-wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
-			   LockTupleMode mode, ItemPointer tid, XLTW_Oper oper,
-			   LockWaitPolicy wait_policy)
+wait_by_policy(const RowLockRequest *req, const RowLockHolder *holder,
+			   ItemPointer tid, XLTW_Oper oper)
 {
-	if (wait_policy == LockWaitBlock)
-		nvm_row_lock_wait(rel, xwait, is_multi, mode, tid, oper);
-	else if (!conditional_wait(xwait, is_multi, mode))
+	if (req->wait_policy == LockWaitBlock)
+		nvm_row_lock_wait(req->rel, holder->xid, holder->is_multi, req->mode,
+						  tid, oper);
+	else if (!nvm_row_lock_try_wait(holder->xid, holder->is_multi, req->mode))
 	{
-		if (wait_policy == LockWaitError)
-			lock_not_available(rel);
+		if (req->wait_policy == LockWaitError)
+			nvm_row_lock_not_available(req->rel);
 		return false;
 	}
 	return true;
+}
+
+/*
+ * Take the lock, unless somebody keeps us from it: then TM_BeingModified, and
+ * *holder is to be waited for.  Other results are final.  *elsewhere is the
+ * root under which the row goes on and that must be locked too, or 0.
+ *
+ * Caller holds the row lock.
+ */
+static TM_Result
+try_lock_row(const RowLockRequest *req, const NvmRowTarget *row,
+			 RowLockHolder *holder, uint64 *elsewhere)
+{
+	NvmVersion *v = row->v;
+	TM_Result	result = nvm_version_satisfies_update(v, req->cid, &holder->xid);
+
+	holder->is_multi = false;
+	if (result == TM_Invisible || result == TM_SelfModified)
+		return result;
+
+	/* ended, or about to be: by a change that leaves the key alone? */
+	if (result != TM_Ok)
+	{
+		if (nvm_lock_modes_conflict(nvm_version_end_mode(v), req->mode) ||
+			!NVM_REF_IS_VALID(v->next))
+			return result;
+	}
+	result = check_newer(row->state, v, req->mode, &holder->xid, elsewhere);
+	if (result != TM_Ok)
+		return result;
+	if (nvm_row_locked_against(row->rootv, req->mode, &holder->xid, &holder->is_multi))
+		return TM_BeingModified;
+	nvm_row_add_locker(row->state, row->root, req->mode, req->xid);
+	return TM_Ok;
+}
+
+/*
+ * The row of the version at tid.  Takes no lock: what is found may change
+ * before the row lock is held.
+ */
+static void
+row_to_lock(const RowLockRequest *req, ItemPointer tid, NvmRowTarget *row)
+{
+	NvmRelState *state = req->state;
+
+	row->rel = req->rel;
+	row->state = state;
+	row->v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
+					  ItemPointerGetOffsetNumber(tid));
+	row->tid = *tid;
+	row->root = nvm_version_root(row->v);
+	row->rootv = nvm_cell(state, NVM_REF_BLOCK(row->root), NVM_REF_OFFSET(row->root));
+	row->rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(row->root));
+	ItemPointerSet(&row->roottid, NVM_REF_BLOCK(row->root), NVM_REF_OFFSET(row->root));
+	row->have_tuplock = false;
 }
 
 /*
@@ -400,142 +179,123 @@ wait_by_policy(Relation rel, TransactionId xwait, bool is_multi,
  * under which the row goes on and that must be locked too, or 0.
  */
 static TM_Result
-lock_row(Relation rel, ItemPointer tid, CommandId cid, LockTupleMode mode,
-		 LockWaitPolicy wait_policy, TM_FailureData *tmfd, uint64 *elsewhere)
+lock_row(const RowLockRequest *req, ItemPointer tid, uint64 *elsewhere)
 {
-	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = nvm_xact_current_xid();
-	NvmVersion *v = nvm_cell(state, ItemPointerGetBlockNumber(tid),
-							 ItemPointerGetOffsetNumber(tid));
-	uint64		root = nvm_version_root(v);
-	NvmVersion *rootv = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-	LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
-	ItemPointerData roottid;
-	bool		have_tuplock = false;
+	NvmRowTarget row;
+	RowLockHolder holder;
 	TM_Result	result;
 
-	ItemPointerSet(&roottid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	row_to_lock(req, tid, &row);
 	MultiXactIdSetOldestMember();
 	*elsewhere = 0;
 
 	for (;;)
 	{
-		TransactionId xwait;
-		bool		is_multi = false;
 		bool		mine;
 
 		if (nvm_xact_notes_row_locks())
 			nvm_undo_reserve();
-		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		result = nvm_version_satisfies_update(v, cid, &xwait);
-		if (result == TM_Invisible || result == TM_SelfModified)
+		LWLockAcquire(row.rlock, LW_EXCLUSIVE);
+		result = try_lock_row(req, &row, &holder, elsewhere);
+		if (result != TM_BeingModified)
 			break;
-		if (result != TM_Ok)
-		{
-			/* ended, or about to be: by a change that leaves the key alone? */
-			if (!modes_conflict(nvm_version_end_mode(v), mode) &&
-				NVM_REF_IS_VALID(v->next))
-				result = TM_Ok;
-			else if (result != TM_BeingModified)
-				break;
-		}
-		if (result == TM_Ok)
-		{
-			result = check_newer(state, v, mode, &xwait, elsewhere);
-			if (result == TM_Updated)
-				break;
-		}
-		if (result == TM_Ok &&
-			!nvm_row_locked_against(rootv, mode, &xwait, &is_multi))
-		{
-			add_locker(state, root, mode, xid);
-			break;
-		}
-		mine = nvm_row_locked_by_me(rootv);
-		LWLockRelease(rlock);
+		mine = nvm_row_locked_by_me(row.rootv);
+		LWLockRelease(row.rlock);
 
 		if (!mine &&
-			!nvm_acquire_tuplock(rel, &roottid, mode, wait_policy, &have_tuplock))
+			!nvm_acquire_tuplock(req->rel, &row.roottid, req->mode, req->wait_policy,
+								 &row.have_tuplock))
 			return TM_WouldBlock;
-		if (!wait_by_policy(rel, xwait, is_multi, mode, tid, XLTW_Lock, wait_policy))
+		if (!wait_by_policy(req, &holder, tid, XLTW_Lock))
 		{
-			nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+			nvm_release_tuplock(req->rel, &row.roottid, req->mode, &row.have_tuplock);
 			return TM_WouldBlock;
 		}
 	}
 	if (result != TM_Ok && result != TM_Invisible)
-		nvm_fill_failure(v, tid, result, tmfd);
-	LWLockRelease(rlock);
-	nvm_release_tuplock(rel, &roottid, mode, &have_tuplock);
+		nvm_fill_failure(row.v, tid, result, req->tmfd);
+	LWLockRelease(row.rlock);
+	nvm_release_tuplock(req->rel, &row.roottid, req->mode, &row.have_tuplock);
 	return result;
+}
+
+/*
+ * Lock the new root of a row whose update we do not conflict with.  TM_Ok also
+ * if there is no row here any more; TM_BeingModified: *holder is to be waited
+ * for; TM_Updated.  *next is the root under which the row goes on, or 0.
+ *
+ * Caller holds the row lock.
+ */
+static TM_Result
+try_lock_root(const RowLockRequest *req, uint64 root, RowLockHolder *holder,
+			  uint64 *next)
+{
+	NvmRelState *state = req->state;
+	NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
+	uint64		begin = nvm_load(&v->begin);
+	NvmVersion *newest = v;
+	TransactionId xend;
+	NvmEndState ended;
+	TM_Result	result;
+
+	*next = 0;
+	holder->is_multi = false;
+	if (!nvm_begin_is_version(begin) &&
+		!(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
+		return TM_Ok;
+
+	/* a stub's own end is no stamp: begin with what it leads to */
+	if (nvm_begin_is(begin, NVM_STAMP_STUB))
+		newest = nvm_ref_version(state, v->next);
+
+	/* asked once: the transaction that ended it may roll back at any moment */
+	ended = nvm_version_end_state(newest, &xend);
+	NVM_FAILPOINT("rowlock-elsewhere");
+	if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
+		nvm_lock_modes_conflict(nvm_version_end_mode(newest), req->mode))
+	{
+		holder->xid = xend;
+		return ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
+	}
+	result = check_newer(state, newest, req->mode, &holder->xid, next);
+	if (result != TM_Ok)
+		return result;
+	if (nvm_row_locked_against(v, req->mode, &holder->xid, &holder->is_multi))
+		return TM_BeingModified;
+	nvm_row_add_locker(state, root, req->mode, req->xid);
+	return TM_Ok;
 }
 
 /*
  * Lock the new root(s) of a row whose update we do not conflict with.
  */
 static TM_Result
-lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
-			   LockWaitPolicy wait_policy)
+lock_elsewhere(const RowLockRequest *req, uint64 root)
 {
-	NvmRelState *state = nvm_rel(rel);
-	TransactionId xid = nvm_xact_current_xid();
+	NvmRelState *state = req->state;
 	NvmChainGuard guard = {0};
 
 	while (root != 0)
 	{
-		NvmVersion *v = nvm_cell(state, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
 		LWLock	   *rlock = nvm_row_lock(state->dir, NVM_REF_BLOCK(root));
-		TransactionId xwait = InvalidTransactionId;
-		bool		is_multi = false;
-		TM_Result	result = TM_Ok;
-		uint64		next = 0;
-		uint64		begin;
-		ItemPointerData tid;
+		RowLockHolder holder;
+		TM_Result	result;
+		uint64		next;
 
 		if (nvm_xact_notes_row_locks())
 			nvm_undo_reserve();
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
-		begin = nvm_load(&v->begin);
-		if (nvm_begin_is_version(begin) ||
-			(nvm_begin_is(begin, NVM_STAMP_STUB) && NVM_REF_IS_VALID(v->next)))
-		{
-			NvmVersion *newest = v;
-			TransactionId xend;
-			NvmEndState ended;
-
-			/* a stub's own end is no stamp: begin with what it leads to */
-			if (nvm_begin_is(begin, NVM_STAMP_STUB))
-				newest = nvm_ref_version(state, v->next);
-
-			/*
-			 * asked once: the transaction that ended it may roll back at any
-			 * moment
-			 */
-			ended = nvm_version_end_state(newest, &xend);
-			NVM_FAILPOINT("rowlock-elsewhere");
-			if (ended != NVM_END_NONE && ended != NVM_END_OWN &&
-				modes_conflict(nvm_version_end_mode(newest), mode))
-			{
-				xwait = xend;
-				result = ended == NVM_END_IN_PROGRESS ? TM_BeingModified : TM_Updated;
-			}
-			else
-				result = check_newer(state, newest, mode, &xwait, &next);
-			if (result == TM_Ok &&
-				nvm_row_locked_against(v, mode, &xwait, &is_multi))
-				result = TM_BeingModified;
-			if (result == TM_Ok)
-				add_locker(state, root, mode, xid);
-		}
+		result = try_lock_root(req, root, &holder, &next);
 		LWLockRelease(rlock);
 
 		if (result == TM_Updated)
 			return result;
 		if (result == TM_BeingModified)
 		{
+			ItemPointerData tid;
+
 			ItemPointerSet(&tid, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root));
-			if (!wait_by_policy(rel, xwait, is_multi, mode, &tid, XLTW_LockUpdated,
-								wait_policy))
+			if (!wait_by_policy(req, &holder, &tid, XLTW_LockUpdated))
 				return TM_WouldBlock;
 			/* meanwhile versions may have come where others were */
 			memset(&guard, 0, sizeof(guard));
@@ -548,19 +308,36 @@ lock_elsewhere(Relation rel, uint64 root, LockTupleMode mode,
 }
 
 /*
+ * Has a later command of ours made the version, whose begin is `begin`?  It is
+ * not to be touched then, and tmfd says so.
+ */
+static bool
+made_by_later_command(const RowLockRequest *req, NvmVersion *v, uint64 begin)
+{
+	HeapTupleHeader tuple = NvmVersionTuple(v);
+
+	if (begin != nvm_xact_stamp_if_any() ||
+		!TransactionIdIsCurrentTransactionId(v->tuple.xmin) ||
+		HeapTupleHeaderGetCmin(tuple) < req->cid)
+		return false;
+	req->tmfd->xmax = v->tuple.xmin;
+	req->tmfd->cmax = HeapTupleHeaderGetCmin(tuple);
+	return true;
+}
+
+/*
  * Find the version after one that was updated, as EvalPlanQual wants it: wait
  * for the transaction that is changing it.  tid is the successor's, `begin`
  * the stamp its predecessor ended with.  On TM_Ok tid is the version to lock.
  */
 static TM_Result
-find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
-			LockWaitPolicy wait_policy, TM_FailureData *tmfd)
+find_latest(const RowLockRequest *req, ItemPointer tid, uint64 begin)
 {
+	NvmRelState *state = req->state;
 	NvmChainGuard guard = {0};
 
 	for (;;)
 	{
-		NvmRelState *state = nvm_rel(rel);
 		SnapshotData dirty;
 		NvmVersion *v;
 		uint64		end;
@@ -584,39 +361,20 @@ find_latest(Relation rel, ItemPointer tid, uint64 begin, CommandId cid,
 				return TM_Deleted;	/* cannot be: its maker has committed */
 			if (TransactionIdIsValid(dirty.xmax))
 			{
-				switch (wait_policy)
-				{
-					case LockWaitBlock:
-						XactLockTableWait(dirty.xmax, rel, tid, XLTW_FetchUpdated);
-						break;
-					case LockWaitSkip:
-						if (!NvmConditionalXactWait(dirty.xmax))
-							return TM_WouldBlock;
-						break;
-					case LockWaitError:
-						if (!NvmConditionalXactWait(dirty.xmax))
-							lock_not_available(rel);
-						break;
-				}
+				RowLockHolder holder = {.xid = dirty.xmax,.is_multi = false};
+
+				if (!wait_by_policy(req, &holder, tid, XLTW_FetchUpdated))
+					return TM_WouldBlock;
 				/* meanwhile versions may have come where others were */
 				memset(&guard, 0, sizeof(guard));
 				continue;
 			}
-			/* our own later command's doing is not to be touched */
-			if (begin == nvm_xact_stamp_if_any() &&
-				TransactionIdIsCurrentTransactionId(v->tuple.xmin) &&
-				HeapTupleHeaderGetCmin(NvmVersionTuple(v)) >= cid)
-			{
-				tmfd->xmax = v->tuple.xmin;
-				tmfd->cmax = HeapTupleHeaderGetCmin(NvmVersionTuple(v));
-				return TM_SelfModified;
-			}
-			return TM_Ok;
+			return made_by_later_command(req, v, begin) ? TM_SelfModified : TM_Ok;
 		}
 
 		/*
-		 * ended, by us or by a transaction that committed: what counts is who
-		 * made the newest
+		 * ended, by us or by a transaction that committed: what counts is the
+		 * transaction that made the newest
 		 */
 		CHECK_FOR_INTERRUPTS();
 		end = nvm_load(&v->end);
@@ -659,6 +417,14 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 	TM_Result	result;
 	uint64		elsewhere;
 	NvmRelState *state = nvm_rel(rel);
+	RowLockRequest req = {
+		.rel = rel,
+		.state = state,
+		.cid = cid,
+		.mode = mode,
+		.wait_policy = wait_policy,
+		.tmfd = tmfd
+	};
 
 	nvm_xact_before_row_lock();
 	tmfd->traversed = false;
@@ -671,11 +437,12 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		if (!nvm_begin_is_version(nvm_tid_begin(state, ItemPointerGetBlockNumber(tid),
 												ItemPointerGetOffsetNumber(tid))))
 			return TM_Deleted;
-		result = lock_row(rel, tid, cid, mode, wait_policy, tmfd, &elsewhere);
+		req.xid = nvm_xact_current_xid();
+		result = lock_row(&req, tid, &elsewhere);
 		if (result == TM_Ok && elsewhere != 0 &&
 			(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS))
 		{
-			result = lock_elsewhere(rel, elsewhere, mode, wait_policy);
+			result = lock_elsewhere(&req, elsewhere);
 			if (result == TM_Updated)
 				fill_successor(rel, tid, tmfd);
 		}
@@ -687,7 +454,7 @@ nvm_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 		end = nvm_load(&v->end);
 		tmfd->traversed = true;
 		*tid = tmfd->ctid;
-		result = find_latest(rel, tid, end, cid, wait_policy, tmfd);
+		result = find_latest(&req, tid, end);
 		if (result != TM_Ok)
 			return result;
 	}

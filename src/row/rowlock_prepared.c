@@ -8,8 +8,8 @@
  * listed (wbl_locklist.c); here they are read from the lock words and put back.
  *
  * A row may have gone on under another root since it was locked, by an update
- * that does not exclude FOR KEY SHARE.  While somebody holds the lock, the
- * root that it was taken on is not pruned away (nvm_chain_prune), so that the
+ * that does not exclude FOR KEY SHARE.  While a transaction holds the lock,
+ * the root that it was taken on is not pruned away (nvm_chain_prune).  So the
  * way from there can be followed.
  *
  * Copyright (c) 2026, pg_nvm contributors

@@ -4,12 +4,12 @@
  *	  Serializable transactions: which predicate locks a reader takes, and
  *	  what a writer and a reader tell each other.
  *
- * As heap: a scan of the whole table locks the relation, a row that was found
- * by its TID, or by an index or a bitmap, is locked by the TID of the version
- * that was read, and a transaction that ends a version looks for locks on that
- * version, its block and the relation.  README.md ("Serializable
- * transactions") says why no conflict is missed although readers take no lock
- * that a writer respects; in short:
+ * All is as in heap.  A scan of the whole table locks the relation.  A reader
+ * that finds a row by its TID, by an index or by a bitmap locks the TID of
+ * the version that it has read.  A transaction that ends a version looks for
+ * locks on that version, its block and the relation.  README.md
+ * ("Serializable transactions") says why no conflict is missed although
+ * readers take no lock that a writer respects.  In short:
  *
  *	- a reader has its predicate lock before it looks, for the last time, at
  *	  what it tells SSI about: a version's end, or which versions there are;
@@ -112,9 +112,8 @@ nvm_ssi_inserted_slow(Relation rel)
 }
 
 /*
- * Set up the shared part of a parallel scan.  It is here that the number of
- * blocks to scan is read, and what lies beyond is not looked at: so the lock
- * comes first.
+ * Set up the shared part of a parallel scan.  The number of blocks to scan is
+ * read here, and what lies beyond is not looked at.  So the lock comes first.
  */
 Size
 nvm_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan)

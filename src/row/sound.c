@@ -3,10 +3,10 @@
  * sound.c
  *	  The first reader of a block after a start verifies it.
  *
- * What nvm.check() looks for in a block (verify_block.c, check_block.c,
- * check_tuple.c) is looked for once in each run of the server, by the process
- * that comes to the block first, and not at the start, which takes no longer
- * for that.  From then on it is one bit in DRAM. README.md, "Blocks are
+ * The process that comes to a block first in a run of the server looks for
+ * what nvm.check() looks for there (verify_block.c, check_block.c,
+ * check_tuple.c), once.  The start does not look, and so takes no longer.
+ * From then on the answer is one bit in DRAM.  README.md, "Blocks are
  * verified by their first reader", has the rules.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -28,8 +28,8 @@
 	"Run nvm.check() on the table, copy the other rows to a new table, and restore this one from a backup. Set nvm.ignore_damage to read them."
 
 /*
- * What concerns a process that wants the area at `off`, or the whole block if
- * that is 0: the first finding, or NULL.
+ * The first finding, or NULL, that concerns a process which wants the area at
+ * `off`, or the whole block if `off` is 0.
  */
 static NvmCheckProblem *
 finding_for(NvmCheck *check, uint32 off)
@@ -47,10 +47,10 @@ finding_for(NvmCheck *check, uint32 off)
 }
 
 /*
- * Of large values the bytes are for the process that reads them (large.c); but
- * whether they are there is for the first that comes: where the map has lost
- * an extent, its units may have been given to another value, or are in a
- * moment.
+ * The bytes of a large value are verified by the process that reads them
+ * (large_read.c).  But whether the value is there is for the first process
+ * that comes to find out: where the map has lost an extent, its units may
+ * have been given to another value, or are in a moment.
  */
 static void
 verify_once(NvmCheck *check, uint32 blk)
@@ -76,8 +76,9 @@ note_sound(NvmCheck *check, uint32 blk)
 }
 
 /*
- * Verify the block.  NIL in check->problems: it is sound, or nothing can be said for now,
- * since the caller, or somebody else, holds a lock that it takes to be sure.
+ * Verify the block.  NIL in check->problems: it is sound, or nothing can be
+ * said for now.  The latter is so if the caller, or another process, holds a
+ * lock that it takes to be sure.
  */
 static void
 verify(NvmCheck *check, uint32 blk)

@@ -3,16 +3,18 @@
  * storage_stats.c
  *	  How many row versions a storage holds, by looking at some of its blocks.
  *
- * The figures of nvm.relations, and what the cumulative statistics are told
- * after a crash.  PostgreSQL discards its statistics then, and autovacuum
- * would not come to a table before as much has changed again as makes it
- * come; of a heap table too, but there nothing waits for it.  Of ours the
- * free cells of SUSPECT blocks do (README.md, "Space"): so they are reported
- * as the dead rows whose room they are.
+ * This makes the figures of nvm.relations, and what the cumulative statistics
+ * are told after a crash.  PostgreSQL discards its statistics then.
+ * Autovacuum would not come to a table before as much has changed again as
+ * makes it come.  That is so for a heap table too, but there nothing waits
+ * for autovacuum.  In our tables the free cells of SUSPECT blocks do
+ * (README.md, "Space").  So they are reported as the dead rows whose room
+ * they are.
  *
  * What is read needs no transaction ids.  A stamp whose counter its slot has
- * durably decided is one of a committed transaction, since one that aborts
- * takes its stamps back before; or it is in a gap.  Any other is in progress.
+ * durably decided is that of a committed transaction, or it is in a gap: a
+ * transaction that aborts takes its stamps back before.  Any other stamp is
+ * in progress.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -99,8 +101,9 @@ stats_block(NvmBlock *block, BlockStats *stats)
 }
 
 /*
- * Estimate what is in a storage.  Exact for one of at most SAMPLE_BLOCKS blocks
- * in which nothing happens; of a larger one every n-th block is looked at.
+ * Estimate what is in a storage.  The result is exact for a storage of at
+ * most SAMPLE_BLOCKS blocks in which nothing happens.  In a larger one every
+ * n-th block is looked at.
  *
  * Nobody may take extents from the storage meanwhile: caller holds a lock on
  * the relation, or NvmWbl->storage_lock.
@@ -130,9 +133,9 @@ nvm_storage_estimate(NvmRelState *state, NvmStorageEstimate *estimate)
 }
 
 /*
- * rel is opened for the first time in this process: if it is the first time in
- * the whole run, and the run began with a crash, tell the statistics what the
- * table holds.
+ * rel is opened for the first time in this process.  If it is the first time
+ * in the whole run, and the run began with a crash, tell the statistics what
+ * the table holds.
  */
 void
 nvm_storage_tell_stats(Relation rel, NvmRelState *state)

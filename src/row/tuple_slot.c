@@ -3,16 +3,17 @@
  * tuple_slot.c
  *	  TTSOpsNvm: tuple slots whose tuple lies in the pool.
  *
- * A slot points to the version itself.  There is no pin: a version that a
- * snapshot sees stays where it is and as it is for as long as the snapshot
- * does, and one that was unlinked is not reused before the horizon passed.
- * What changes under a reader's eyes are the words in the version's first
- * cell, the lock word, and xend and cid in the tuple's header; never data.
+ * A slot points to the version itself.  There is no pin.  A version that a
+ * snapshot sees stays where it is, and as it is, for as long as the snapshot
+ * does.  A version that was unlinked is not reused before the horizon has
+ * passed.  Under a reader's eyes the words in the version's first cell
+ * change, and the lock word, and xend and cid in the tuple's header; data
+ * never does.
  *
- * Columns are deformed by PostgreSQL's own code for heap tuples.  What is
- * stored outside the tuple (large.c) is marked there by an external varlena
- * that holds a pool offset; it is replaced when the column is asked for, by a
- * pointer into the pool where the value is in one piece.  No such varlena
+ * Columns are deformed by PostgreSQL's own code for heap tuples.  An external
+ * varlena that holds a pool offset stands in for a value that is stored
+ * outside the tuple (large.c).  When the column is asked for, it is replaced:
+ * by a pointer into the pool if the value is in one piece.  No such varlena
  * leaves the slot: every tuple given out is flattened.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -126,8 +127,8 @@ tts_nvm_getsomeattrs(TupleTableSlot *slot, int natts)
 
 /*
  * xmax as heap would show it: the transaction that ended the version, or that
- * locks its row.  A locker that has finished is shown no more: the lock word
- * stays with the row when it is updated, and a new version must not look
+ * locks its row.  A locker that has finished is not shown any more: the lock
+ * word stays with the row when it is updated, and a new version must not look
  * locked by it.
  */
 static TransactionId

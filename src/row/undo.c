@@ -28,9 +28,9 @@
 /*
  * Take back an end.  Caller holds the row lock.
  *
- * The root's hint is dropped rather than led back to v: v may be undone by the
- * same abort, before or after, since a range is not undone in the order of the
- * row's versions.  The next update sets it again.
+ * The root's hint is dropped rather than led back to v.  The same abort may
+ * undo v, before or after this, since a range is not undone in the order of
+ * the row's versions.  The next update sets it again.
  */
 static void
 clear_end(NvmRelState *state, NvmVersion *v)
@@ -47,13 +47,15 @@ clear_end(NvmRelState *state, NvmVersion *v)
 }
 
 /*
- * Undo one version of an aborted (sub)transaction.
+ * Undo one version of an aborted (sub)transaction, at cell `off` of the range.
  */
 static void
-undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
-			 NvmStamp stamp, TransactionId xid)
+undo_version(NvmRelState *state, const NvmUndoRange *range, uint32 off,
+			 NvmStamp stamp)
 {
-	NvmVersion *v = nvm_cell(state, blk, off);
+	NvmUndoKind kind = range->kind;
+	TransactionId xid = range->xid;
+	NvmVersion *v = nvm_cell(state, range->blk, off);
 	LWLock	   *lock;
 
 	if (kind == NVM_UNDO_INSERT)
@@ -65,9 +67,9 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 			 v->tuple.xend != xid)
 	{
 		/*
-		 * Perhaps somebody who saw our xid gone has taken the row over.  His
+		 * Perhaps a process that saw our xid gone has taken the row over. Its
 		 * fence is yet to come, our stamp is about to be decided, and the
-		 * medium may have our end still: it goes with our fence.
+		 * medium may still have our end.  That end goes with our fence.
 		 */
 		nvm_flush(v, NVM_CELL_SIZE);
 		return;
@@ -76,7 +78,7 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (kind == NVM_UNDO_INSERT)
-		nvm_version_retire(state, v, blk, off, stamp,
+		nvm_version_retire(state, v, range->blk, off, stamp,
 						   (v->flags & NVM_VF_ROOT) && !(v->flags & NVM_VF_NOINDEX) ?
 						   NVM_STAMP_DEAD : NVM_STAMP_RETIRED);
 	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
@@ -90,24 +92,23 @@ undo_version(NvmRelState *state, NvmUndoKind kind, uint32 blk, uint32 off,
  * NvmUndoOps.undo_range: see nvm_xact.h.
  */
 void
-nvm_undo_range(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off_first,
-			   uint16 off_last, NvmStamp stamp, TransactionId xid)
+nvm_undo_range(const NvmUndoRange *range, NvmStamp stamp)
 {
-	NvmRelState *state = &nvm_relstates[dir];
+	NvmRelState *state = &nvm_relstates[range->dir];
 	NvmBlock   *block;
-	uint32		off = off_first - 1;
+	uint32		off = range->off_first - 1;
 
-	if (state->dir != dir || blk >= nvm_rel_nblocks(state))
+	if (state->dir != range->dir || range->blk >= nvm_rel_nblocks(state))
 		return;
-	block = nvm_block(state, blk);
-	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= off_last)
-		undo_version(state, kind, blk, off, stamp, xid);
+	block = nvm_block(state, range->blk);
+	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= range->off_last)
+		undo_version(state, range, off, stamp);
 }
 
 /*
- * Does an area start at (blk, off), with this begin?  The collector goes by the
- * starts bits without a lock: what it looks at may have been freed, and be the
- * middle of a row by now, whose data looks like anything.
+ * Does an area start at (blk, off), with this begin?  The collector goes by
+ * the starts bits without a lock.  What it looks at may have been freed, and
+ * may be the middle of a row by now, whose data looks like anything.
  */
 static bool
 starts_area(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off, uint64 begin)
@@ -124,9 +125,9 @@ starts_area(NvmRelState *state, NvmVersion *v, uint32 blk, uint32 off, uint64 be
 /*
  * Undo what a gap says never happened to one version.
  *
- * Whether the stamp is frozen does not matter: that of an abort that could not
- * be played joins the gap while old snapshots may keep it from freezing for
- * long, and once the sweep is over the gap is dropped.
+ * Whether the stamp is frozen does not matter.  The stamp of an abort that
+ * could not be played joins the gap, and old snapshots may keep it from
+ * freezing for long.  But once the sweep is over the gap is dropped.
  */
 static bool
 collect_version(NvmRelState *state, uint32 blk, uint32 off)
@@ -143,16 +144,17 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 	if (nvm_stamp_in_gap(begin))
 	{
 		/*
-		 * Nobody can stand on it but this incarnation's readers, who skip it.
-		 * What it holds may be torn: unless it proves that no index leads
-		 * here, VACUUM decides.
+		 * No process can stand on it but this incarnation's readers, and
+		 * those skip it.  What it holds may be torn: unless it proves that no
+		 * index leads here, VACUUM decides.
 		 */
 		bool		unindexed;
 
 		/*
-		 * Only collectors retire it: a process that copies a storage is
-		 * another one, of the copy. What that has made DEAD a VACUUM might
-		 * free, and an insertion use, before we come to retire it.
+		 * Only collectors retire it.  A process that copies a storage is
+		 * another collector, of the copy.  It may have made the version DEAD;
+		 * then a VACUUM might free the cells, and an insertion use them,
+		 * before we come to retire it.
 		 */
 		lock = nvm_row_lock(state->dir, blk);
 		LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -162,8 +164,8 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 				(!(v->flags & NVM_VF_ROOT) || (v->flags & NVM_VF_NOINDEX));
 
 			/*
-			 * Its area is not used again as long as the stamp is in the gap,
-			 * or, if DEAD, before VACUUM has been here.
+			 * Its area is not used again as long as the stamp is in the gap.
+			 * If it is DEAD, it is not used before VACUUM has been here.
 			 */
 			nvm_version_retire(state, v, blk, off, begin,
 							   unindexed ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
@@ -191,12 +193,12 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
- * A crash may have kept the retirement of versions but not the new link past
- * them, in the root or in a version that was kept: make it lead to what is
- * left.  If that is nothing, the whole row was being unlinked and the root, or
- * its stub, was yet to become DEAD: then it leads nowhere, and the next prune
- * makes it DEAD.  Nothing retired is reused before this has been done
- * everywhere.
+ * A crash may have kept the retirement of versions, but not the new link past
+ * them in the root or in a version that was kept.  Make that link lead to
+ * what is left.  If nothing is left, the whole row was being unlinked, and
+ * the root, or its stub, was yet to become DEAD.  Then make it lead nowhere;
+ * the next prune makes it DEAD.  Nothing retired is reused before this has
+ * been done everywhere.
  */
 static bool
 relink(NvmRelState *state, uint32 blk, uint32 off)
@@ -330,9 +332,9 @@ nvm_collect_block(uint32 dir, uint32 blk)
 	}
 
 	/*
-	 * Where no trace was found it may be because one of those who died had
-	 * removed it, and not come to flush that; orderly stops since then,
-	 * before anybody came by here, have not done it either.
+	 * If no trace was found, one of the processes that died may have removed
+	 * it and not come to flush that.  Orderly stops since then, before a
+	 * process came by here, have not flushed it either.
 	 */
 	nvm_flush(block, NVM_UNIT_SIZE);
 	return n;

@@ -5,7 +5,7 @@
  *
  * If no indexed column changes, the new version joins the row's chain and no
  * index hears of it.  Otherwise it is the root of a row of its own, with
- * entries in all indexes, and the old chain's last version leads to it for the
+ * entries in all indexes.  The old chain's last version leads to it, for the
  * sake of EvalPlanQual alone.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -132,9 +132,9 @@ nvm_version_end(NvmRelState *state, NvmVersion *v, uint64 next,
 
 	/*
 	 * What an aborted or lost transaction left is taken over in two steps.
-	 * The version that it made may be the one that the root calls the newest:
-	 * the process that undoes it, and finds that v is not its own any more,
-	 * does not take that back.
+	 * The version that such a transaction made may be the one that the root
+	 * calls the newest.  The process that undoes it, and finds that v is not
+	 * its own any more, does not take that back.
 	 */
 	if (v->end != 0)
 	{

@@ -91,12 +91,13 @@ nvm_tid_exists(NvmRelState *state, uint32 blk, uint32 off)
  *
  * A retired area can be freed at any moment and its cells handed out anew, so
  * that (blk, off) is in the middle of a larger area.  Hence begin is read
- * first, then the bit: an area that is not retired when the bit is read stays
- * as long as our snapshot, for a later retirement carries an xid that the
- * snapshot holds back.
+ * first, then the bit.  An area that is not retired when the bit is read
+ * stays as long as our snapshot, because a later retirement carries an xid
+ * that the snapshot holds back.
  *
  * A published snapshot holds back no more than what is found here, until the
- * caller leaves; so for it the bit is looked at before begin as well.
+ * caller leaves.  So for such a snapshot the bit is looked at before begin as
+ * well.
  */
 uint64
 nvm_tid_begin(NvmRelState *state, uint32 blk, uint32 off)
@@ -153,9 +154,9 @@ nvm_ref_damaged(NvmRelState *state, uint64 ref)
 }
 
 /*
- * A reader has found a stamp, in begin or end of v, that no transaction has: is v
- * still an area, so that it is damaged?  If not its cells have been handed out
- * anew, and it was something else's contents.
+ * A reader has found a stamp in begin or end of v that no transaction has.
+ * Is v still an area, so that it is damaged?  If not its cells have been
+ * handed out anew, and it was something else's contents.
  */
 bool
 nvm_version_stays(const NvmVersion *v)

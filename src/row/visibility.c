@@ -4,19 +4,19 @@
  *	  Which snapshot sees which version.
  *
  * Two rules meet here: at run time PostgreSQL's snapshots rule, after a
- * restart the gap record rules.  A stamp at or below its slot's frozen counter
- * is decided and visible to every snapshot, unless a gap says that it never
- * happened: that takes no xid and no pg_xact.  Any other stamp is of the
- * running incarnation, and the version's 32-bit xid beside it is looked up as
+ * restart the gap record rules.  A stamp at or below its slot's frozen
+ * counter is decided and visible to every snapshot, unless a gap says that it
+ * never happened.  That takes no xid and no pg_xact.  Any other stamp is of
+ * the running incarnation; the version's 32-bit xid beside it is looked up as
  * heap would.
  *
  * Readers hold no lock.  What makes that sound:
  *	- begin is stored last when a version is made, and a version is not reused
  *	  while a snapshot that could have found it is registered;
- *	- xend is stored before end, and an end that is taken over is first set
- *	  to 0: an xend read between two equal reads of end belongs to it, as long
- *	  as begin is still the same, since what is unlinked keeps other things
- *	  there;
+ *	- xend is stored before end, and an end that is taken over is first set to
+ *	  0.  So an xend read between two equal reads of end belongs to it, as
+ *	  long as begin is still the same: a version that is unlinked keeps other
+ *	  things there;
  *	- end, once frozen, is not touched before everybody is past the version.
  *
  * What is accepted on the word of another transaction of this incarnation is
@@ -58,9 +58,9 @@ committed_hash(NvmStamp stamp)
 }
 
 /*
- * Can an unfrozen stamp of v be a transaction's?  ERROR if it is damaged; false
- * if v is no area any more.  Asked before anybody waits for it, or believes that
- * it has committed: else it could be waited for in vain.
+ * Can an unfrozen stamp of v be a transaction's?  ERROR if it is damaged;
+ * false if v is no area any more.  A process asks before it waits for the
+ * transaction, or believes that it has committed: else it could wait in vain.
  */
 static bool
 stamp_is_known(NvmVersion *v, const char *which, NvmStamp stamp)
@@ -228,6 +228,42 @@ visible_mvcc(Relation rel, NvmVersion *v, Snapshot snapshot)
 }
 
 /*
+ * What is true right now: is the end of a version, which has begun, still to
+ * come?  dirty (or NULL) learns of a transaction in progress.
+ */
+static bool
+now_not_ended(NvmVersion *v, uint64 begin, Snapshot dirty)
+{
+	for (;;)
+	{
+		uint64		end = nvm_load(&v->end);
+		TransactionId xend;
+		bool		gone;
+
+		if (end == 0)
+			return true;
+		if (nvm_stamp_is_frozen(end))
+			return nvm_stamp_in_gap(end);
+		xend = read_xend(v, end, begin, &gone);
+		if (!TransactionIdIsValid(xend))
+		{
+			if (gone)
+				return false;
+			continue;
+		}
+		if (TransactionIdIsCurrentTransactionId(xend))
+			return false;
+		if (stamp_is_running(v, "end", end, xend))
+		{
+			if (dirty)
+				dirty->xmax = xend;
+			return true;
+		}
+		return !stamp_did_commit(v, "end", end, xend);
+	}
+}
+
+/*
  * SnapshotSelf and SnapshotDirty: what is true right now, own changes
  * included.  dirty (or NULL) learns of transactions in progress.
  */
@@ -271,42 +307,15 @@ visible_now(NvmVersion *v, Snapshot dirty)
 		else if (!stamp_did_commit(v, "begin", begin, xmin))
 			return false;
 	}
-
-	for (;;)
-	{
-		uint64		end = nvm_load(&v->end);
-		TransactionId xend;
-		bool		gone;
-
-		if (end == 0)
-			return true;
-		if (nvm_stamp_is_frozen(end))
-			return nvm_stamp_in_gap(end);
-		xend = read_xend(v, end, begin, &gone);
-		if (!TransactionIdIsValid(xend))
-		{
-			if (gone)
-				return false;
-			continue;
-		}
-		if (TransactionIdIsCurrentTransactionId(xend))
-			return false;
-		if (stamp_is_running(v, "end", end, xend))
-		{
-			if (dirty)
-				dirty->xmax = xend;
-			return true;
-		}
-		return !stamp_did_commit(v, "end", end, xend);
-	}
+	return now_not_ended(v, begin, dirty);
 }
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Does a reader stand at a version, and not at free cells?  A loss of power may leave
- * the first cell of a version whose transaction it ended, and of the second one, which
- * may lie in the next cache line, the pattern that was there before.  Its begin is in
- * a gap until the collector takes it away.
+ * Does a reader stand at a version, and not at free cells?  A loss of power
+ * may leave the first cell of a version whose transaction it ended.  The
+ * second cell may lie in the next cache line, and have the pattern that was
+ * there before.  Its begin is in a gap until the collector takes it away.
  */
 static bool
 stands_at_version(NvmVersion *v)

@@ -85,16 +85,27 @@ extern void nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off);
 extern void nvm_undo_reserve(void);
 
 /*
+ * What a subtransaction did to cells of one block.
+ */
+typedef struct NvmUndoRange
+{
+	NvmUndoKind kind;
+	uint32		dir;
+	uint32		blk;
+	uint16		off_first;
+	uint16		off_last;
+	TransactionId xid;			/* of the subtransaction */
+} NvmUndoRange;
+
+/*
  * How the upper layer undoes; registered by row/ at load.
  *
- * undo_range: take back what subtransaction `xid` with stamp `stamp` did to
- * cells off_first..off_last of a block; flush, do not fence; cannot ERROR.
+ * undo_range: take back what a subtransaction with stamp `stamp` did to a
+ * range of cells; flush, do not fence; cannot ERROR.
  */
 typedef struct NvmUndoOps
 {
-	void		(*undo_range) (NvmUndoKind kind, uint32 dir, uint32 blk,
-							   uint16 off_first, uint16 off_last,
-							   NvmStamp stamp, TransactionId xid);
+	void		(*undo_range) (const NvmUndoRange *range, NvmStamp stamp);
 
 	/*
 	 * Row locks that the current transaction holds on roots in cells

@@ -321,9 +321,18 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 
 			/* a lock goes with its xid */
 			if (UNDO_KIND(e) != NVM_UNDO_LOCK)
-				nvm_undo_ops->undo_range(UNDO_KIND(e), UNDO_DIR(e), e->blk,
-										 e->off_first, e->off_last,
-										 stamp, e->xid);
+			{
+				NvmUndoRange range = {
+					.kind = UNDO_KIND(e),
+					.dir = UNDO_DIR(e),
+					.blk = e->blk,
+					.off_first = e->off_first,
+					.off_last = e->off_last,
+					.xid = e->xid
+				};
+
+				nvm_undo_ops->undo_range(&range, stamp);
+			}
 			nentries--;
 			NVM_FAILPOINT("abort-mid-undo");
 		}
