@@ -57,6 +57,13 @@ elapsed_usec(instr_time start)
 	return INSTR_TIME_GET_MICROSEC(now);
 }
 
+static inline bool
+nvm_word_asks_pg_xact(uint64 word)
+{
+	return NVM_WORD_STATE(word) == NVM_SLOT_PREPARED ||
+		NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE;
+}
+
 /*
  * Read the two copies of a slot into one.  False if the slot cannot be read;
  * the pool has been refused.
@@ -130,36 +137,14 @@ nvm_slots_count(uint32 *count)
 }
 
 /*
- * Take one slot into DRAM, and the counter that it may have left undecided
- * into its gap list, flushed.  *word is what the slot shall say once that is
- * durable.  False if the pool was refused.  In the postmaster, as above.
+ * Take the gap list of a slot into DRAM, as it was read.
  */
-static bool
-nvm_slot_analyse(uint32 slot, uint64 *word)
+static void
+nvm_slot_take_gaps(NvmSlotState *state, const NvmSlotCopy *copy)
 {
-	NvmSlotState *state = &nvm_slots[slot];
-	NvmSlotCopy copy;
-	uint64		counter;
-	uint64		decided;
-
-	if (!nvm_slot_read(slot, &copy))
-		return false;
-
-	/*
-	 * A stop between the stores of the locks and of the word, whichever came
-	 * first, leaves locks beside a word that asks nothing.  They must not be
-	 * there when a mixed commit says PREPARED.
-	 */
-	if (NVM_WORD_STATE(copy.word) != NVM_SLOT_PREPARED &&
-		NVM_WORD_STATE(copy.word) != NVM_SLOT_TWOPHASE)
-		copy.locks = 0;
-	nvm_slot_write_back(slot, &copy);
-	/* a process that died may not have flushed what is believed here */
-	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
-
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
-		state->gap[i] = NVM_FIELD_VALUE(copy.gap[i]);
+		state->gap[i] = NVM_FIELD_VALUE(copy->gap[i]);
 		if (state->gap[i] != 0)
 		{
 			state->ngaps++;
@@ -168,11 +153,64 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
 		}
 	}
+}
 
-	counter = NVM_WORD_COUNTER(copy.word);
-	decided = counter;
-	*word = copy.word;
-	switch (NVM_WORD_STATE(copy.word))
+/*
+ * Can pg_xact tell whether the transaction of a slot that says PREPARED has
+ * committed?  Not if the server was run without the pool: somebody else has
+ * recovered then, and may have reused its xid.  If not, the pool has been
+ * refused.
+ */
+static bool
+nvm_slot_can_be_asked(uint32 slot)
+{
+	if (!(NvmPool->data_clean && !NvmPool->was_clean) && !NvmPool->was_bypassed)
+		return true;
+	nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
+							 slot),
+					"Whether it committed cannot be told any more. Restore the pool and the data directory together "
+					"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
+					"start with an empty pool, call nvm.reset_pool() and restart the server.");
+	return false;
+}
+
+/*
+ * Are the row locks of the transaction that a slot has in doubt intact, if it has
+ * any?  If not, the pool has been refused.
+ */
+static bool
+nvm_slot_locks_intact(uint32 slot, const NvmSlotCopy *copy)
+{
+	const char *problem;
+
+	if (copy->locks == 0)
+		return true;
+	problem = nvm_lock_list_problem(slot, NVM_WORD_COUNTER(copy->word),
+									(uint32) NVM_FIELD_VALUE(copy->locks));
+	if (problem == NULL)
+		return true;
+	nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+					psprintf("the row locks of the prepared transaction in commit slot %u of the pool are damaged: %s",
+							 slot, problem),
+					"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+	return false;
+}
+
+/*
+ * Find out up to which counter a slot is decided, and put the counter that is lost
+ * into its gap list, flushed.  *word is what the slot shall say once that is
+ * durable.  False if the pool was refused.
+ */
+static bool
+nvm_slot_find_decided(uint32 slot, const NvmSlotCopy *copy, uint64 *decided, uint64 *word)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	uint64		counter = NVM_WORD_COUNTER(copy->word);
+
+	*decided = counter;
+	*word = copy->word;
+	switch (NVM_WORD_STATE(copy->word))
 	{
 		case NVM_SLOT_DECIDED:
 
@@ -183,25 +221,14 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			 */
 			if (nvm_slot_add_gap(slot, counter + 1, true))
 			{
-				decided = counter + 1;
+				*decided = counter + 1;
 				NvmWbl->losers_found++;
 			}
-			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
-			break;
+			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, *decided);
+			return true;
 		case NVM_SLOT_PREPARED:
-			if ((NvmPool->data_clean && !NvmPool->was_clean) || NvmPool->was_bypassed)
-			{
-				/* somebody else has recovered, and may have reused its xid */
-				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
-										 slot),
-								"Whether it committed cannot be told any more. Restore the pool and the data directory together "
-								"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
-								"start with an empty pool, call nvm.reset_pool() and restart the server.");
+			if (!nvm_slot_can_be_asked(slot))
 				return false;
-			}
-			decided = counter - 1;
-			NvmWbl->indoubt_found++;
 			break;
 		case NVM_SLOT_TWOPHASE:
 
@@ -209,31 +236,51 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			 * its xid cannot have been reused, whichever process has
 			 * recovered
 			 */
-			decided = counter - 1;
-			NvmWbl->indoubt_found++;
 			break;
 		default:
-			break;
+			return true;
 	}
-	if (decided < counter && copy.locks != 0)
-	{
-		const char *problem = nvm_lock_list_problem(slot, counter,
-													(uint32) NVM_FIELD_VALUE(copy.locks));
 
-		if (problem != NULL)
-		{
-			nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
-							psprintf("the row locks of the prepared transaction in commit slot %u of the pool are damaged: %s",
-									 slot, problem),
-							"Restore the pool and the data directory together from a backup taken while the server was stopped.");
-			return false;
-		}
-	}
-	if (decided < counter)
-	{
-		pg_atomic_write_u64(&state->running, counter);
-		pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(copy.xid));
-	}
+	/* in doubt */
+	*decided = counter - 1;
+	NvmWbl->indoubt_found++;
+	if (!nvm_slot_locks_intact(slot, copy))
+		return false;
+	pg_atomic_write_u64(&state->running, counter);
+	pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(copy->xid));
+	return true;
+}
+
+/*
+ * Take one slot into DRAM, and the counter that it may have left undecided
+ * into its gap list, flushed.  *word is what the slot shall say once that is
+ * durable.  False if the pool was refused.  In the postmaster, before anybody
+ * uses the pool.
+ */
+static bool
+nvm_slot_analyse(uint32 slot, uint64 *word)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	NvmSlotCopy copy;
+	uint64		decided;
+
+	if (!nvm_slot_read(slot, &copy))
+		return false;
+
+	/*
+	 * A stop between the stores of the locks and of the word, whichever came
+	 * first, leaves locks beside a word that asks nothing.  They must not be
+	 * there when a mixed commit says PREPARED.
+	 */
+	if (!nvm_word_asks_pg_xact(copy.word))
+		copy.locks = 0;
+	nvm_slot_write_back(slot, &copy);
+	/* a process that died may not have flushed what is believed here */
+	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
+
+	nvm_slot_take_gaps(state, &copy);
+	if (!nvm_slot_find_decided(slot, &copy, &decided, word))
+		return false;
 	pg_atomic_write_u64(&state->durable, decided);
 	pg_atomic_write_u64(&nvm_frozen[slot], decided);
 	state->sample_counter = decided;
@@ -301,13 +348,6 @@ nvm_slot_did_commit(uint32 slot)
 	return TransactionIdDidCommit(XidFromFullTransactionId(fxid));
 }
 
-static inline bool
-nvm_word_asks_pg_xact(uint64 word)
-{
-	return NVM_WORD_STATE(word) == NVM_SLOT_PREPARED ||
-		NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE;
-}
-
 /*
  * Does pg_xact still know of every transaction that we have to ask about?
  *
@@ -345,15 +385,13 @@ nvm_resolve_is_possible(void)
 }
 
 /*
- * Settle the slots that ask pg_xact: first the gaps, durably, then the words.
- * What PostgreSQL's recovery has restored as a prepared transaction stays in
- * progress.  wbl_lock is held exclusively.
+ * Ask pg_xact about the transaction of each slot in doubt, and put those that have
+ * not committed into the gap lists, flushed.  What PostgreSQL's recovery has restored
+ * as a prepared transaction stays in progress.  wbl_lock is held exclusively.
  */
 static void
-nvm_resolve_slots(NvmResolveCount *count)
+nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		uint64		word = nvm_slot_load_word(slot);
@@ -383,10 +421,15 @@ nvm_resolve_slots(NvmResolveCount *count)
 						 errmsg("gap list of commit slot %u is full", slot)));
 		}
 	}
-	if (count->committed + count->rolled_back + count->prepared == 0)
-		return;
+}
 
-	nvm_drain("resolve-gaps");
+/*
+ * Have no slot in doubt any more but those of prepared transactions, flushed.  The
+ * gaps are durable.  wbl_lock is held exclusively.
+ */
+static void
+nvm_resolve_words(uint32 nslots)
+{
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		uint64		word = nvm_slot_load_word(slot);
@@ -400,7 +443,15 @@ nvm_resolve_slots(NvmResolveCount *count)
 												prepared ? NVM_SLOT_TWOPHASE : NVM_SLOT_IDLE,
 												NVM_WORD_COUNTER(word)));
 	}
-	nvm_drain("resolve-words");
+}
+
+/*
+ * Freeze in DRAM what the words have decided, durably.  wbl_lock is held
+ * exclusively.
+ */
+static void
+nvm_resolve_frozen(uint32 nslots)
+{
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		uint64		word = nvm_slot_load_word(slot);
@@ -412,6 +463,24 @@ nvm_resolve_slots(NvmResolveCount *count)
 		pg_atomic_write_u64(&nvm_frozen[slot], counter);
 		nvm_slots[slot].sample_counter = counter;
 	}
+}
+
+/*
+ * Settle the slots that ask pg_xact: first the gaps, durably, then the words.
+ * wbl_lock is held exclusively.
+ */
+static void
+nvm_resolve_slots(NvmResolveCount *count)
+{
+	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+
+	nvm_resolve_gaps(nslots, count);
+	if (count->committed + count->rolled_back + count->prepared == 0)
+		return;
+	nvm_drain("resolve-gaps");
+	nvm_resolve_words(nslots);
+	nvm_drain("resolve-words");
+	nvm_resolve_frozen(nslots);
 }
 
 /*
