@@ -36,6 +36,19 @@ char	   *nvm_pool_base = NULL;
 static LWLockPadded *pool_locks = NULL;
 static bool pool_mapped = false;
 
+/*
+ * What a start has read of the pool and of the data directory.
+ */
+typedef struct PoolOpening
+{
+	ControlFileData control;
+	NvmIncarnationRecord rec;
+	bool		known;			/* there is such a record */
+	NvmPoolHeader header;
+	bool		ran_without;	/* the server was used since the pool was
+								 * closed */
+} PoolOpening;
+
 static uint64
 now_usec(void)
 {
@@ -404,6 +417,121 @@ tell_of_new_pool(void)
 }
 
 /*
+ * Read and check everything, and map the pool.  False after refusing it.
+ */
+static bool
+validate(PoolOpening *o)
+{
+	bool		created;
+	bool		copy_damaged;
+	bool		reread;
+	uint64		size;
+
+	if (!nvm_control_read(&o->control) ||
+		!nvm_incarnation_read(&o->rec, &o->known) ||
+		!check_data_directory(&o->rec, o->known) ||
+		!nvm_file_open(o->known, &created) ||
+		!believe_file(&reread) ||
+		!nvm_header_read(&o->header, &copy_damaged) ||
+		!nvm_header_acceptable(&o->header, &o->control) ||
+		!nvm_incarnation_matches(&o->rec, o->known, &o->header) ||
+		!check_identity(&o->header, &size) ||
+		!check_data_copy(&o->rec, &o->header, &o->control) ||
+		!nvm_file_take_name())
+		return false;
+
+	/* before the first access to the mapping; simulate has one of its own */
+	if (nvm_persist_method != NVM_PERSIST_SIMULATE &&
+		!nvm_file_fill_holes(o->header.nchunks * NVM_CHUNK_SIZE))
+		return false;
+	nvm_pool_set_uuid(o->header.uuid);
+	if (!map_and_scan(&o->header, reread))
+		return false;
+	if (!o->header.clean)
+		flush_found();
+	if (copy_damaged)
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
+						nvm_pool_path)));
+	return true;
+}
+
+/*
+ * Find out how the pool and the server were stopped, and whether the server was
+ * run without the pool since then.  The record in `o` takes note of that.
+ */
+static void
+find_how_it_stopped(PoolOpening *o)
+{
+	NvmPool->was_clean = o->header.clean != 0;
+	NvmPool->data_clean = o->control.state == DB_SHUTDOWNED;
+	o->ran_without = NvmPool->was_clean && o->known && o->header.incarnation != 0 &&
+		o->header.wal_position != o->control.checkPoint;
+	/* noted with the incarnation, or this open would be the last that knows */
+	if (!NvmPool->was_clean && !NvmPool->data_clean && o->rec.armed != 0 &&
+		o->rec.incarnation == o->header.incarnation && nvm_witness_was_emptied())
+	{
+		o->rec.bypassed = 1;
+		ereport(LOG,
+				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
+						nvm_pool_path)));
+	}
+	NvmPool->was_bypassed = o->ran_without || o->rec.bypassed != 0;
+	if (o->ran_without)
+		ereport(LOG,
+				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
+						nvm_pool_path)));
+}
+
+/*
+ * Begin a new incarnation, durably; from then on the pool is open.  False after
+ * refusing it.
+ */
+static bool
+begin_incarnation(PoolOpening *o)
+{
+	NvmPoolHeader *header = &o->header;
+
+	if (!nvm_incarnation_raise(header, &o->rec, &o->control))
+		return false;
+	nvm_dram->header = *header;
+	NvmPool->incarnation = header->incarnation;
+	memcpy(NvmPool->uuid, header->uuid, sizeof(NvmPool->uuid));
+	NvmPool->ncrashed = header->ncrashed;
+	NvmPool->crashed_floor = header->crashed_floor;
+	memcpy(NvmPool->crashed, header->crashed, sizeof(NvmPool->crashed));
+	pg_atomic_write_u64(&NvmPool->xid_promise, header->xid_promise);
+	nvm_region_bind(header);
+	nvm_file_note_place();
+	NvmPool->status = NVM_POOL_OPEN;
+	return true;
+}
+
+/*
+ * What this start has to make of UNLOGGED storages.  Where the server may have run,
+ * crashed and started again without us, it may have emptied the indexes of
+ * UNLOGGED tables, or not, and the witness does not always know.
+ */
+static NvmDirReset
+reset_of_unlogged(const PoolOpening *o)
+{
+	if (!NvmPool->data_clean)
+		return NVM_DIR_RESET_EMPTY;
+	if (NvmPool->was_clean && !o->ran_without)
+		return NVM_DIR_RESET_NONE;
+	switch (nvm_witness_asked(&o->control))
+	{
+		case NVM_WITNESS_NO_RECOVERY:
+			return NVM_DIR_RESET_NONE;
+		case NVM_WITNESS_UNKNOWN:
+			return NVM_DIR_RESET_DOUBTFUL;
+		default:
+			return NVM_DIR_RESET_ALL;
+	}
+}
+
+/*
  * Validate everything, then begin a new incarnation.  Returns false after
  * refusing the pool.
  */
@@ -412,101 +540,24 @@ open_pool(void)
 {
 	static char last_place[NVM_PLACE_LENGTH];
 	static bool last_place_known = false;
-	ControlFileData control;
-	NvmIncarnationRecord rec;
-	NvmPoolHeader header;
-	bool		known;
-	bool		created;
-	bool		copy_damaged;
-	bool		ran_without;
+	PoolOpening o;
 	bool		header_is_new;
-	bool		reread;
-	NvmDirReset reset = NVM_DIR_RESET_NONE;
-	uint64		size;
 
 	/* a restart after the crash of a process is no start of the server */
 	if (!last_place_known)
 		nvm_incarnation_last_place(last_place);
 	last_place_known = true;
 	strcpy(NvmPool->last_directory, last_place);
-	if (!nvm_control_read(&control) ||
-		!nvm_incarnation_read(&rec, &known) ||
-		!check_data_directory(&rec, known) ||
-		!nvm_file_open(known, &created) ||
-		!believe_file(&reread) ||
-		!nvm_header_read(&header, &copy_damaged) ||
-		!nvm_header_acceptable(&header, &control) ||
-		!nvm_incarnation_matches(&rec, known, &header) ||
-		!check_identity(&header, &size) ||
-		!check_data_copy(&rec, &header, &control) ||
-		!nvm_file_take_name())
-		return false;
 
-	/* before the first access to the mapping; simulate has one of its own */
-	if (nvm_persist_method != NVM_PERSIST_SIMULATE &&
-		!nvm_file_fill_holes(header.nchunks * NVM_CHUNK_SIZE))
+	if (!validate(&o))
 		return false;
-	nvm_pool_set_uuid(header.uuid);
-	header_is_new = header.incarnation == 0;
-	if (!map_and_scan(&header, reread))
-		return false;
-	if (!header.clean)
-		flush_found();
-	if (copy_damaged)
-		ereport(WARNING,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
-						nvm_pool_path)));
-
+	header_is_new = o.header.incarnation == 0;
 	warn_of_medium();
-
-	NvmPool->was_clean = header.clean != 0;
-	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
-	ran_without = NvmPool->was_clean && known && header.incarnation != 0 &&
-		header.wal_position != control.checkPoint;
-	/* noted with the incarnation, or this open would be the last that knows */
-	if (!NvmPool->was_clean && !NvmPool->data_clean && rec.armed != 0 &&
-		rec.incarnation == header.incarnation && nvm_witness_was_emptied())
-	{
-		rec.bypassed = 1;
-		ereport(LOG,
-				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
-						nvm_pool_path)));
-	}
-	NvmPool->was_bypassed = ran_without || rec.bypassed != 0;
-	if (ran_without)
-		ereport(LOG,
-				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
-						nvm_pool_path)));
-	if (!nvm_incarnation_raise(&header, &rec, &control))
+	find_how_it_stopped(&o);
+	if (!begin_incarnation(&o))
 		return false;
-	nvm_dram->header = header;
-	NvmPool->incarnation = header.incarnation;
-	memcpy(NvmPool->uuid, header.uuid, sizeof(NvmPool->uuid));
-	NvmPool->ncrashed = header.ncrashed;
-	NvmPool->crashed_floor = header.crashed_floor;
-	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
-	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
-	nvm_region_bind(&header);
-	nvm_file_note_place();
-	NvmPool->status = NVM_POOL_OPEN;
 	nvm_redo_replay();
-
-	/*
-	 * Where the server may have run, crashed and started again without us, it
-	 * may have emptied the indexes of UNLOGGED tables, or not, and the
-	 * witness does not always know.
-	 */
-	if (!NvmPool->data_clean)
-		reset = NVM_DIR_RESET_EMPTY;
-	else if (!NvmPool->was_clean || ran_without)
-	{
-		NvmWitness	witness = nvm_witness_asked(&control);
-
-		reset = witness == NVM_WITNESS_NO_RECOVERY ? NVM_DIR_RESET_NONE :
-			witness == NVM_WITNESS_UNKNOWN ? NVM_DIR_RESET_DOUBTFUL : NVM_DIR_RESET_ALL;
-	}
-	nvm_dir_reset_after_start(reset);
+	nvm_dir_reset_after_start(reset_of_unlogged(&o));
 	nvm_dir_count_found();
 	if (header_is_new)
 		tell_of_new_pool();
