@@ -156,11 +156,13 @@ extern uint64 *nvm_map_word(uint64 unit);
 extern uint64 nvm_extent_alloc(NvmRegion *region, uint32 kind, uint32 owner,
 							   uint32 arg, uint32 nunits);
 extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
-extern bool nvm_extent_scan(uint64 *nowned);
 extern void nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit);
 extern bool nvm_relmap_make(NvmRelState *rel, uint32 index);
 extern void nvm_bits_set(uint64 *bits, uint64 first, uint64 n);
 extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
+
+/* pool_extent_scan.c */
+extern bool nvm_extent_scan(uint64 *nowned);
 
 /* pool_redo.c */
 extern bool nvm_redo_scan(void);
