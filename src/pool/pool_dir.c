@@ -55,8 +55,8 @@ entry_bucket(uint32 id)
 	return dir_bucket(entry->database, entry->tablespace, entry->relnumber);
 }
 
-static void
-hash_insert(uint32 id)
+void
+nvm_dir_hash_insert(uint32 id)
 {
 	uint32	   *head = entry_bucket(id);
 
@@ -64,8 +64,8 @@ hash_insert(uint32 id)
 	*head = id;
 }
 
-static void
-hash_remove(uint32 id)
+void
+nvm_dir_hash_remove(uint32 id)
 {
 	uint32	   *link = entry_bucket(id);
 
@@ -207,7 +207,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	nvm_drain("pool-dir-begin");
 
 	rel->dir = id;
-	hash_insert(id);
+	nvm_dir_hash_insert(id);
 	NvmPool->ndirs = Max(NvmPool->ndirs, id);
 	nvm_dram->dir_search = id + 1;
 	END_CRIT_SECTION();
@@ -336,8 +336,8 @@ nvm_rel_register_user(uint32 kind, const NvmRelUser *user)
 	rel_users[kind] = user;
 }
 
-static inline const NvmRelUser *
-rel_user(uint32 id)
+const NvmRelUser *
+nvm_rel_user(uint32 id)
 {
 	uint32		kind = nvm_dir_entry(id)->kind;
 
@@ -362,7 +362,7 @@ void
 nvm_dir_empty(uint32 id)
 {
 	NvmRelState *rel = &nvm_relstates[id];
-	const NvmRelUser *user = rel_user(id);
+	const NvmRelUser *user = nvm_rel_user(id);
 	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
 
 	pg_atomic_write_u32(&rel->nblocks, 0);
@@ -425,8 +425,8 @@ nvm_dir_reclaim(uint32 id)
 		if (rel->map[k] != NULL)
 			nvm_dram_free_locked(rel->map[k], sizeof(uint32) * (Size) 64 << k);
 	}
-	if (rel_user(id)->forgotten != NULL)
-		rel_user(id)->forgotten(rel);
+	if (nvm_rel_user(id)->forgotten != NULL)
+		nvm_rel_user(id)->forgotten(rel);
 	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
 	{
 		if (rel->allvisible[k] != NULL)
@@ -435,7 +435,7 @@ nvm_dir_reclaim(uint32 id)
 	LWLockRelease(NvmPool->extent_lock);
 
 	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	hash_remove(id);
+	nvm_dir_hash_remove(id);
 	nvm_store(&entry->begin, 0);
 	nvm_flush(&entry->begin, sizeof(entry->begin));
 	nvm_drain("pool-dir-free");
@@ -522,8 +522,8 @@ nvm_rel_open(uint32 dir)
 		}
 		/* the last extent may go beyond the last block that there can be */
 		nblocks = Min(nblocks, MaxBlockNumber);
-		if (nblocks > 0 && rel_user(dir)->opened != NULL)
-			rel_user(dir)->opened(rel, (uint32) nblocks);
+		if (nblocks > 0 && nvm_rel_user(dir)->opened != NULL)
+			nvm_rel_user(dir)->opened(rel, (uint32) nblocks);
 		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
 		pg_write_barrier();
 		pg_atomic_write_u32(&rel->opened, 1);
@@ -602,7 +602,7 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 						  nvm_pool_path, id);
 	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
 	rel->dir = id;
-	hash_insert(id);
+	nvm_dir_hash_insert(id);
 	NvmPool->ndirs = id;
 	nvm_dram->next_creation = Max(nvm_dram->next_creation, entry->creation_id + 1);
 	return true;
@@ -669,8 +669,8 @@ empty_after_start(uint32 id, bool always)
 
 	if ((entry->flags & NVM_DIR_REBUILT) != 0 || relaxed)
 	{
-		if (rel_user(id)->lost_by_start != NULL)
-			rel_user(id)->lost_by_start(&nvm_relstates[id], relaxed);
+		if (nvm_rel_user(id)->lost_by_start != NULL)
+			nvm_rel_user(id)->lost_by_start(&nvm_relstates[id], relaxed);
 	}
 	else if (!always)
 		return;

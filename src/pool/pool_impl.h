@@ -173,6 +173,13 @@ extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 /* pool_dir.c */
 extern bool nvm_dir_scan(uint64 nowned);
 
+/* the hash from key to entry id; dir_lock held exclusively, or at the start */
+extern void nvm_dir_hash_insert(uint32 id);
+extern void nvm_dir_hash_remove(uint32 id);
+
+/* the layer that uses storage id, which must exist; never NULL */
+extern const NvmRelUser *nvm_rel_user(uint32 id);
+
 /* what a start makes of UNLOGGED storages */
 typedef enum NvmDirReset
 {
