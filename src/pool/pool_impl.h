@@ -171,14 +171,20 @@ extern void nvm_redo_replay(void);
 extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
-extern bool nvm_dir_scan(uint64 nowned);
 
 /* the hash from key to entry id; dir_lock held exclusively, or at the start */
 extern void nvm_dir_hash_insert(uint32 id);
 extern void nvm_dir_hash_remove(uint32 id);
+extern void nvm_dir_count_found(void);
+extern void nvm_dir_count(uint32 id, uint32 nextents);
+
+/* pool_storage.c */
 
 /* the layer that uses storage id, which must exist; never NULL */
 extern const NvmRelUser *nvm_rel_user(uint32 id);
+
+/* pool_dir_start.c */
+extern bool nvm_dir_scan(uint64 nowned);
 
 /* what a start makes of UNLOGGED storages */
 typedef enum NvmDirReset
@@ -190,7 +196,5 @@ typedef enum NvmDirReset
 } NvmDirReset;
 
 extern void nvm_dir_reset_after_start(NvmDirReset reset);
-extern void nvm_dir_count_found(void);
-extern void nvm_dir_count(uint32 id, uint32 nextents);
 
 #endif							/* POOL_IMPL_H */
