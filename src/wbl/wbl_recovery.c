@@ -4,16 +4,17 @@
  *	  Recovery by analysis of the commit slots alone, and what was in doubt.
  *
  * nvm_recovery_analyse runs in the postmaster before anybody else.  It reads
- * the used slots, adds the one stamp that each can have left undecided to the
- * slot's gap list, and is done.  Its time depends on the number of slots, that
- * is on the largest number of sessions that ever wrote at once.
+ * the used slots.  Each can have left one stamp undecided, which joins the
+ * slot's gap list.  Its time depends on the number of slots, that is on the
+ * largest number of sessions that ever wrote at once.
  *
- * Whether a mixed transaction that was prepared has committed is known to
- * pg_xact, which PostgreSQL's own recovery restores after that.  Its slot
- * stays in doubt until the first PRE_COMMIT or access to nvm data in any
- * process: nvm_wbl_resolve_slow, while everybody else waits.
+ * Only pg_xact knows whether a mixed transaction that was prepared has
+ * committed, and PostgreSQL's own recovery restores pg_xact after that.  The
+ * slot stays in doubt until the first PRE_COMMIT or access to nvm data in any
+ * process.  That process calls nvm_wbl_resolve_slow, while everybody else
+ * waits.
  *
- * Both are idempotent: a gap entry is durable before the word that takes its
+ * Both can be repeated: a gap entry is durable before the word that takes its
  * counter for decided.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -33,7 +34,7 @@
 #include "verify/nvm_verify.h"
 #include "wbl/wbl_impl.h"
 
-/* after so many attempts at settling what is in doubt the pool is refused; pause after each */
+/* the pool is refused after so many failed attempts at settling; pause after each */
 #define SETTLE_ATTEMPTS			20
 #define SETTLE_PAUSE_MS			1000
 
@@ -94,8 +95,8 @@ nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 }
 
 /*
- * Bring both copies on media to what was read, word last.  In the postmaster,
- * before anybody uses the pool.
+ * Make both copies on media equal to the one that was read, word last.  In the
+ * postmaster, before anybody uses the pool.
  */
 static void
 nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
@@ -198,9 +199,9 @@ nvm_slot_locks_intact(uint32 slot, const NvmSlotCopy *copy)
 }
 
 /*
- * Find out up to which counter a slot is decided, and put the counter that is lost
- * into its gap list, flushed.  *word is what the slot shall say once that is
- * durable.  False if the pool was refused.
+ * Find out up to which counter a slot is decided.  If it has a lost counter,
+ * add that to its gap list, flushed.  *word is the word that the slot gets
+ * once that is durable.  False if the pool was refused.
  */
 static bool
 nvm_slot_find_decided(uint32 slot, const NvmSlotCopy *copy, uint64 *decided, uint64 *word)
@@ -252,8 +253,8 @@ nvm_slot_find_decided(uint32 slot, const NvmSlotCopy *copy, uint64 *decided, uin
 }
 
 /*
- * Take one slot into DRAM, and the counter that it may have left undecided
- * into its gap list, flushed.  *word is what the slot shall say once that is
+ * Take one slot into DRAM.  The counter that it may have left undecided joins
+ * its gap list, flushed.  *word is the word that the slot gets once that is
  * durable.  False if the pool was refused.  In the postmaster, before anybody
  * uses the pool.
  */
@@ -268,14 +269,18 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 		return false;
 
 	/*
-	 * A stop between the stores of the locks and of the word, whichever came
-	 * first, leaves locks beside a word that asks nothing.  They must not be
+	 * A stop between the stores of the locks and of the word, in either
+	 * order, leaves locks beside a word that asks nothing.  They must not be
 	 * there when a mixed commit says PREPARED.
 	 */
 	if (!nvm_word_asks_pg_xact(copy.word))
 		copy.locks = 0;
 	nvm_slot_write_back(slot, &copy);
-	/* a process that died may not have flushed what is believed here */
+
+	/*
+	 * a process that died may not have flushed the copies that are believed
+	 * here
+	 */
 	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
 
 	nvm_slot_take_gaps(state, &copy);
@@ -332,10 +337,10 @@ nvm_recovery_analyse(void)
 }
 
 /*
- * Did the transaction in this slot commit, which is not prepared (any more)?
- * An xid that is not below the next one was lost with the WAL that assigned
- * it.  One that runs now, because it was handed out a second time, has not
- * committed: every commit waits for us.
+ * Did the transaction in this slot commit?  It is not prepared (any more).  An
+ * xid that is not below the next one was lost with the WAL that assigned it.
+ * Such an xid may have been handed out a second time and run now.  It has not
+ * committed then: every commit waits for us.
  */
 static bool
 nvm_slot_did_commit(uint32 slot)
@@ -351,15 +356,17 @@ nvm_slot_did_commit(uint32 slot)
 /*
  * Does pg_xact still know of every transaction that we have to ask about?
  *
- * It is cut off behind the oldest xid that any table may hold.  That does not
- * pass what we might ask about while we are there (README.md, "Nobody asks
- * pg_xact too late"), nor, while there are nvm tables, without us: their
- * relfrozenxid stays.  But they can have been dropped by a server that ran
- * without us, ended a prepared transaction, and went on for a million xids.
- * Asking would be an ERROR then, in the first commit of every session.
+ * PostgreSQL cuts pg_xact off behind the oldest xid that any table may hold.
+ * While pg_nvm is loaded, that xid does not pass one that we might ask about
+ * (README.md, "Nobody asks pg_xact too late").  Nor does it pass one without
+ * pg_nvm while there are nvm tables: their relfrozenxid stays.  But a server
+ * that ran without pg_nvm can have dropped them, ended a prepared transaction,
+ * and gone on for a million xids.  Asking would be an ERROR then, in the first
+ * commit of every session.
  *
- * Nobody cuts it off while we look: who does has committed, and been here.
- * Refuses the pool if not.  wbl_lock is held exclusively.
+ * Nobody cuts it off while we look: a process that does has committed before,
+ * and a commit comes by here.  Refuses the pool if not.  wbl_lock is held
+ * exclusively.
  */
 static bool
 nvm_resolve_is_possible(void)
@@ -385,9 +392,10 @@ nvm_resolve_is_possible(void)
 }
 
 /*
- * Ask pg_xact about the transaction of each slot in doubt, and put those that have
- * not committed into the gap lists, flushed.  What PostgreSQL's recovery has restored
- * as a prepared transaction stays in progress.  wbl_lock is held exclusively.
+ * Ask pg_xact about the transaction of each slot in doubt.  Those that have
+ * not committed join the gap lists, flushed.  A transaction that PostgreSQL's
+ * recovery has restored as prepared stays in progress.  wbl_lock is held
+ * exclusively.
  */
 static void
 nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
@@ -401,7 +409,7 @@ nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
 
 		/*
 		 * an attempt that failed has restored it; if it has ended since,
-		 * settling will tell
+		 * settling will find out
 		 */
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
 			count->prepared++;
@@ -424,8 +432,8 @@ nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
 }
 
 /*
- * Have no slot in doubt any more but those of prepared transactions, flushed.  The
- * gaps are durable.  wbl_lock is held exclusively.
+ * Store words that are not in doubt, or TWOPHASE for prepared transactions;
+ * flushed.  The gaps are durable.  wbl_lock is held exclusively.
  */
 static void
 nvm_resolve_words(uint32 nslots)
@@ -446,8 +454,8 @@ nvm_resolve_words(uint32 nslots)
 }
 
 /*
- * Freeze in DRAM what the words have decided, durably.  wbl_lock is held
- * exclusively.
+ * Note in DRAM which counters are durable and frozen.  The words are durable.
+ * wbl_lock is held exclusively.
  */
 static void
 nvm_resolve_frozen(uint32 nslots)
@@ -484,10 +492,11 @@ nvm_resolve_slots(NvmResolveCount *count)
 }
 
 /*
- * A directory entry as the last stop left it.  No transaction of this run has
- * touched any, and its stamps are decided now, except those of prepared
- * transactions: begin in a gap, it never existed; end in a gap, it never
- * ended; ended, its owner was stopped before it freed it.
+ * Resolve a directory entry as the last stop left it.  No transaction of this
+ * run has touched any.  Its stamps are decided now, except those of prepared
+ * transactions.  If its begin is in a gap it never existed.  If its end is in
+ * a gap it never ended.  If it has ended, its owner was stopped before it
+ * freed the storage.
  */
 static void
 nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
@@ -514,11 +523,13 @@ nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * Settle what the last stop left in doubt; wbl_lock is held exclusively.  May ERROR;
- * what is half done is done again.  False if the pool was refused.
+ * Settle what the last stop left in doubt.  wbl_lock is held exclusively.  May
+ * ERROR; the next attempt repeats a half-done one.  False if the pool was
+ * refused.
  *
- * Once it is judged, durably, which transactions have committed, and the xids that
- * rows may carry are skipped, commits need not wait for the rest.
+ * Commits need not wait for all of it.  They wait until it is judged, durably,
+ * which transactions have committed, and until the xids that rows may carry
+ * are skipped.
  */
 static bool
 nvm_resolve_locked(NvmResolveCount *count)
@@ -530,8 +541,8 @@ nvm_resolve_locked(NvmResolveCount *count)
 	if (!nvm_resolve_is_possible())
 		return false;
 	nvm_resolve_slots(count);
-	nvm_xid_keep_promise();		/* not earlier: the above compares with the
-								 * next xid */
+	nvm_xid_keep_promise();		/* not earlier: the steps above compare with
+								 * the next xid */
 	NvmPool->promise_kept = true;
 	pg_write_barrier();
 	pg_atomic_write_u32(&NvmWbl->judged, 1);
@@ -548,14 +559,17 @@ nvm_resolve_locked(NvmResolveCount *count)
 }
 
 /*
- * An attempt has failed with the current ERROR, in `context`.  Note why, for those
- * who come soon, who do not try again.  After many the pool is refused, unless it
- * cannot be noted that others go on without it: before it is judged which
- * transactions have committed, their xids may be handed out again.
+ * An attempt has failed with the current ERROR, in `context`.  Note why:
+ * processes that come soon after do not try again.  After many attempts the
+ * pool is refused, once it is noted in the incarnation file that others go on
+ * without it.  Without that note the pool is refused only if it is judged
+ * which transactions have committed: before that, their xids may be handed out
+ * again.
  *
- * The locks that it held, and LWLocks of PostgreSQL, are released: a caller that
- * does not abort has none of its own.  So somebody else may have settled it before we
- * come to note anything; then a pool that is in use must not be refused.
+ * Releases the locks that the attempt held, and LWLocks of PostgreSQL: a
+ * caller that does not abort has none of its own.  So another process may have
+ * settled everything before we come to note anything.  Then the pool is in use
+ * and must not be refused.
  */
 static void
 nvm_resolve_failed(MemoryContext context)
@@ -587,7 +601,8 @@ nvm_resolve_failed(MemoryContext context)
 }
 
 /*
- * ERROR, since somebody has failed a moment ago; releases wbl_lock.
+ * ERROR, since a process has failed a moment ago.  The caller holds wbl_lock,
+ * which this releases.
  */
 static void
 nvm_resolve_not_again(void)
@@ -609,9 +624,9 @@ nvm_resolve_not_again(void)
 /*
  * Settle what the last stop left in doubt.  The first process that comes does
  * it, all others wait for it here.  If it cannot be settled the pool is
- * refused from then on, which is no ERROR: other tables are not concerned.  An
- * ERROR on the way is one for the caller, unless all that commits wait for is
- * done, and it is only a commit.
+ * refused from then on.  That is no ERROR: other tables are not concerned.  An
+ * ERROR on the way goes to the caller, unless the caller is only a commit and
+ * all steps that commits wait for are done.
  */
 static void
 nvm_resolve(bool commit)
@@ -644,7 +659,11 @@ nvm_resolve(bool commit)
 		nvm_resolve_failed(context);
 		if (!commit || pg_atomic_read_u32(&NvmWbl->judged) == 0)
 			PG_RE_THROW();
-		/* the next process that comes to nvm data tries again, and is told */
+
+		/*
+		 * the next process that comes to nvm data tries again, and gets the
+		 * error
+		 */
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		InterruptHoldoffCount = interrupt_holdoff;
