@@ -3,10 +3,10 @@
  * pool_check.c
  *	  Structural check of the pool, for nvm.check_pool().
  *
- * Looks at all that an open looks at and at what it passes over: both copies
- * of the header, the words inside extents, reserved areas, free entries; and
- * compares the media with what DRAM believes.  What can be said of the media
- * alone is verify/'s, which nvm_poolcheck has too.
+ * Looks at everything that an open looks at, and at the parts that an open
+ * passes over: both copies of the header, the words inside extents, reserved
+ * areas, free entries.  It also compares the media with DRAM.  Checks of the
+ * media alone are verify/'s, which nvm_poolcheck has too.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -92,7 +92,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 	{
 		uint32		known = pg_atomic_read_u32(&nvm_region_of_unit(unit)->redo_unit);
 
-		/* that of a new one is set last, under dir_lock */
+		/* the unit of a new directory extent is set last, under dir_lock */
 		if (known != unit)
 			state->emit(state->arg, place, "redo lanes are not known in memory");
 		return;
@@ -110,8 +110,8 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 }
 
 /*
- * Are there as many extents as the entry counts?  That is raised last, and
- * lowered first, under extent_lock.
+ * Are there as many extents as the entry counts?  The count is raised last,
+ * and lowered first, under extent_lock.
  */
 static void
 check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)

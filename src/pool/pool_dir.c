@@ -98,8 +98,9 @@ nvm_dir_lookup(const NvmStorageKey *key)
 /* ---- creation ---- */
 
 /*
- * Is the id in use?  Also one that nobody has, but under which damage has left
- * extents: with others beside them the next open would find some twice.
+ * Is the id in use?  An id that nobody has counts as in use, too, if damage
+ * has left extents under it: with others beside them the next open would find
+ * some twice.  Caller holds dir_lock.
  */
 static bool
 id_is_taken(uint32 id)
@@ -188,7 +189,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	new.relation = form->relation;
 	new.crc = nvm_dir_entry_crc(id, &new);
 
-	/* before begin, by which those know it who do not ask for rel->dir */
+	/* before begin: some processes look at begin and not at rel->dir */
 	memset(rel, 0, sizeof(*rel));
 	pg_atomic_init_u32(&rel->opened, 1);
 
@@ -258,8 +259,9 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 }
 
 /*
- * Say of an index that the next start is to empty it, or not any more; flushed,
- * not fenced.  The caller sees to it that the storage stays what it is.
+ * Note of an index that the next start has to empty it, or not any more;
+ * flushed, not fenced.  The caller sees to it that nobody frees the storage
+ * meanwhile.
  */
 void
 nvm_dir_set_relaxed(uint32 id, bool relaxed)
@@ -277,10 +279,11 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
 /*
- * Entry id counts that many extents; flushed, not fenced.  What no start keeps
- * is not counted.  A caller that raises it holds the extend lock, and the
- * extents are durable and known in DRAM.  One that lowers it holds extent_lock,
- * so that a check does not see fewer extents than are counted.
+ * Have entry id count that many extents; flushed, not fenced.  Storages that
+ * no start keeps have no count.  A caller that raises the count holds the
+ * extend lock, and the extents are durable and known in DRAM.  A caller that
+ * lowers it holds extent_lock, so that a check does not see fewer extents than
+ * are counted.
  */
 void
 nvm_dir_count(uint32 id, uint32 nextents)
@@ -294,9 +297,9 @@ nvm_dir_count(uint32 id, uint32 nextents)
 }
 
 /*
- * Count what the start has found: after a crash, which may have come between
- * an extent and its count, and in a pool of before there were counts. The
- * process that was to flush them is gone.  In the postmaster.
+ * Count the extents that the start has found.  A crash may have come between
+ * an extent and its count, or the pool is from before there were counts.  The
+ * process that was to flush a count is gone.  In the postmaster.
  */
 void
 nvm_dir_count_found(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pool_dir_start.c
- *	  At a start: the directory is read, and what no restart keeps is emptied.
+ *	  At a start: reads the directory, and empties what no restart keeps.
  *
  * nvm_dir_scan checks each entry and takes it into DRAM, before anything in the
  * pool is changed.  nvm_dir_reset_after_start comes later, when the pool is open.
@@ -68,8 +68,8 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 						  id, nvm_pool_path, problem);
 
 	/*
-	 * as many as there are must be the first ones, and those that are counted
-	 * among them
+	 * the extents that there are must be the first ones, and all that are
+	 * counted must be there
 	 */
 	for (uint32 i = 0; i < Max(nextents, NVM_DIR_COUNT(entry->counted)); i++)
 	{
@@ -125,8 +125,8 @@ nvm_dir_scan(uint64 nowned)
 		return true;
 
 	/*
-	 * No table misses them, so all tables stay usable; nor are they free, in
-	 * case somebody wants to look.
+	 * No table misses these extents, so all tables stay usable.  They are not
+	 * freed, in case somebody wants to look.
 	 */
 	nvm_extents_walk(0, 0, find_orphan, &orphan);
 	ereport(WARNING,
@@ -142,8 +142,8 @@ nvm_dir_scan(uint64 nowned)
 }
 
 /*
- * Empty an index that is to be rebuilt from its table, and any storage that is to
- * be empty.
+ * Empty an index that has to be rebuilt from its table, and with `always` any
+ * storage.
  */
 static void
 empty_after_start(uint32 id, bool always)
@@ -162,16 +162,18 @@ empty_after_start(uint32 id, bool always)
 }
 
 /*
- * What no restart keeps: temporary tables, whose sessions are gone, and after
- * a crash the contents of UNLOGGED tables, as PostgreSQL empties their
- * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
- * too: rows without index entries would be a wrong answer, and so would index
- * entries that lead to other rows; without a storage each access says that the
- * rows are lost.  One that has none is left: nothing was in it since it was
- * made or emptied, and then so were the indexes.  An nvm_btree index is emptied:
- * its table is lost, and says so before, or empty.  Where not even that
- * holds, all of them go.  Indexes that are rebuilt from their tables are emptied at
- * each start.  Repeats itself if interrupted.  In the postmaster.
+ * Empty or reclaim what no restart keeps.  Temporary tables go, since their
+ * sessions are gone.  After a crash the contents of UNLOGGED tables go, as
+ * PostgreSQL empties their indexes.  If it is doubtful whether PostgreSQL did
+ * that, their storages go too: rows without index entries would be a wrong
+ * answer, and so would index entries that lead to other rows.  Without a
+ * storage each access says that the rows are lost.  Two kinds are not
+ * reclaimed in that case.  A storage that has no extent is left: nothing was
+ * in it since it was made or emptied, and then the indexes were empty, too.
+ * An nvm_btree index is emptied: its table is lost, which an access finds out
+ * first, or empty.  Where not even that holds (NVM_DIR_RESET_ALL), all of them
+ * go.  Indexes that are rebuilt from their tables are emptied at each start.
+ * Repeats itself if interrupted.  In the postmaster.
  */
 void
 nvm_dir_reset_after_start(NvmDirReset reset)

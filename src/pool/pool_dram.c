@@ -4,15 +4,15 @@
  *	  The DRAM region: what is rebuilt at each start, shared by all backends.
  *
  * A memfd that the postmaster maps before it forks.  Its address space is
- * generous and its memory is taken page by page, so that nothing has to be
- * sized by a setting:
+ * generous and its memory is taken page by page, so no setting has to give a
+ * size:
  *
  *		control block | used bits | zero bits | sound bits |
  *		directory extents | hash buckets | NvmRelState[NVM_MAX_DIRS] | heap
  *
- * Memory is reserved with fallocate before it is touched, because a page that
- * the kernel cannot find at the first access is a SIGBUS, while a failing
- * fallocate is an ordinary error.
+ * Memory is reserved with fallocate before it is touched.  If the kernel has
+ * no page at the first access the process gets a SIGBUS; a failing fallocate
+ * is an ordinary error.
  *
  * The heap is a bump allocator with a free list for each power of two.
  *

@@ -3,9 +3,9 @@
  * pool_extent_scan.c
  *	  At a start: extents are read from the map into DRAM.
  *
- * Each word of the map is checked before it is believed.  What comes of it are
- * the bitmap of used units, the map of each storage, the units of the directory
- * and of the redo lanes, and how much is free.
+ * Each word of the map is checked before it is believed.  The words give the
+ * bitmap of used units, the map of each storage, the units of the directory
+ * and of the redo lanes, and the number of free units.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -86,8 +86,8 @@ scan_extent(uint64 unit, uint64 word)
 }
 
 /*
- * What keeps the word of a unit from being this region's, or NULL.  The directory,
- * and the locks of prepared transactions, are the pool's.
+ * Why the word of a unit cannot be one of this region, or NULL.  The
+ * directory, and the locks of prepared transactions, are the pool's.
  */
 static const char *
 region_extent_problem(const NvmRegion *region, uint64 word, uint64 unit)
@@ -99,8 +99,8 @@ region_extent_problem(const NvmRegion *region, uint64 word, uint64 unit)
 }
 
 /*
- * Enter the extents of one chunk.  *used and *nowned are raised by its units that
- * are not free and by its extents that storages own.
+ * Enter the extents of one chunk.  Adds its units that are not free to *used,
+ * and its extents that storages own to *nowned.
  */
 static bool
 scan_chunk(const NvmRegion *region, uint64 chunk, uint64 *used, uint64 *nowned)

@@ -16,7 +16,7 @@
 #include "catalog/pg_control.h"
 #include "verify/nvm_verify.h"
 
-/* locks of the tranche: header, extent, directory, the extend locks, the lanes */
+/* locks of the tranche: header, extents, directory, extend locks, lanes */
 #define NVM_EXTEND_LOCKS		253
 #define NVM_POOL_LOCK_EXTEND	3
 #define NVM_POOL_LOCK_REDO		(NVM_POOL_LOCK_EXTEND + NVM_EXTEND_LOCKS)

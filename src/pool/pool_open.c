@@ -5,10 +5,10 @@
  *
  * Runs in the postmaster, in shmem_startup_hook: at server start, and again
  * when the postmaster reinitialises after a backend's death.  A pool that
- * cannot be used is refused with a reason and a remedy, which are logged and
- * shown by each access; PostgreSQL itself starts in any case.  Nothing in the
- * pool is changed before everything is validated, nor in the data directory,
- * but that a refusal is noted in it.
+ * cannot be used is refused with a reason and a remedy.  Both are logged, and
+ * each access shows them; PostgreSQL itself starts in any case.  Nothing in
+ * the pool or in the data directory is changed before everything is validated.
+ * The one exception is that some refusals are noted in the data directory.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -59,8 +59,8 @@ now_usec(void)
 }
 
 /*
- * Refuse the pool.  For the postmaster, or for who keeps everybody else from
- * using it; the reason is there before the refusal.
+ * Refuse the pool.  For the postmaster, or for a process that keeps all others
+ * from using the pool.  The reason is stored before the refusal.
  */
 void
 nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
@@ -73,7 +73,7 @@ nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
 
 	/*
 	 * a session that finds out says so by itself, as far as its user may see
-	 * it
+	 * the reason
 	 */
 	ereport(IsUnderPostmaster ? LOG_SERVER_ONLY : WARNING,
 			(errcode(sqlerrcode),
@@ -99,9 +99,10 @@ nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...)
 }
 
 /*
- * May the user see why the pool is refused?  The reason names files of the server,
- * so that is for those who may read the view nvm.pool.  Nobody is asked where no
- * catalog can be read: then the server log alone has the reason.
+ * May the user see why the pool is refused?  The reason names files of the
+ * server, so only users who may read the view nvm.pool see it.  Where no
+ * catalog can be read, nobody sees it: then the server log alone has the
+ * reason.
  */
 static bool
 may_see_refusal(void)
@@ -115,7 +116,8 @@ may_see_refusal(void)
 }
 
 /*
- * ERROR: the pool is not open, and for those who may know, why and what to do.
+ * ERROR: the pool is not open.  Users who may see it get the reason, and what
+ * to do.
  */
 void
 nvm_pool_require_slow(void)
@@ -204,9 +206,9 @@ nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 }
 
 /*
- * Let go of the mapping of the last run, if there is one, and make sure that
- * what is read from the file from now on is on the device.  *reread: some of what
- * was written before may be lost.
+ * Let go of the mapping of the last run, if there is one.  Make sure that
+ * everything that is read from the file from now on is on the device.
+ * *reread: some earlier writes may be lost.
  */
 static bool
 believe_file(bool *reread)
@@ -224,11 +226,12 @@ believe_file(bool *reread)
 }
 
 /*
- * Is the data directory in a state in which the pool cannot be its own?  What
- * replays WAL of another server, or of another time, goes a way on which the
- * pool does not come along; that stays so when the files are gone that tell of
- * it.  A base backup copies a pool in the data directory while it changes.
- * Looked at before the pool, which may be missing, or another server's.
+ * Can the pool be this data directory's own?  A server that replays WAL of
+ * another server, or of another time, goes a way on which the pool does not
+ * come along.  That stays so when the files that show it are gone.  And a base
+ * backup copies a pool in the data directory while it changes.  Called before
+ * anything looks at the pool, which may be missing, or another server's.
+ * Returns false after refusing the pool.
  */
 static bool
 check_data_directory(NvmIncarnationRecord *rec, bool known)
@@ -255,9 +258,9 @@ check_data_directory(NvmIncarnationRecord *rec, bool known)
 }
 
 /*
- * The data directory may be a copy of the one that the pool belongs to, which
- * the incarnation file does not show.  After a clean shutdown of both that is
- * harmless as long as neither was used since.
+ * The data directory may be a copy of the one that the pool belongs to.  The
+ * incarnation file does not show that.  After a clean shutdown of both a copy
+ * is harmless as long as neither was used since.
  */
 static bool
 check_data_copy(NvmIncarnationRecord *rec, const NvmPoolHeader *h,
@@ -354,10 +357,11 @@ map_and_scan(const NvmPoolHeader *h, bool reread)
 }
 
 /*
- * A process that died may have stored what it has not flushed.  It is in the
- * processor's caches, and has just been believed; from here on we build on it,
- * so it must not be lost if power fails later.  The commit slots are wbl/'s,
- * blocks the gap collector's.
+ * Flush everything that was read at this start.  A process that died may have
+ * stored words that it has not flushed.  They are in the processor's caches,
+ * and have just been believed.  From here on we build on them, so a later
+ * power failure must not take them.  The commit slots are flushed by wbl/,
+ * blocks by the gap collector.
  */
 static void
 flush_found(void)
@@ -395,7 +399,7 @@ warn_of_medium(void)
 }
 
 /*
- * Say that there is a pool which was not there before.
+ * Say that there is a new pool.
  */
 static void
 tell_of_new_pool(void)
@@ -509,9 +513,9 @@ begin_incarnation(PoolOpening *o)
 }
 
 /*
- * What this start has to make of UNLOGGED storages.  Where the server may have run,
- * crashed and started again without us, it may have emptied the indexes of
- * UNLOGGED tables, or not, and the witness does not always know.
+ * How this start has to treat UNLOGGED storages.  The server may have run,
+ * crashed and started again without us.  Then it may have emptied the indexes
+ * of UNLOGGED tables, or not, and the witness does not always know.
  */
 static NvmDirReset
 reset_of_unlogged(const PoolOpening *o)
@@ -679,8 +683,8 @@ nvm_pool_settle_reset(void)
 
 /*
  * Mark the pool clean if this is the end of an orderly shutdown: no backend is
- * left, and pg_control says that the shutdown checkpoint is complete.  All
- * that backends did is durable then, and nothing is undecided.
+ * left, and pg_control says that the shutdown checkpoint is complete.
+ * Everything that backends did is durable then, and nothing is undecided.
  */
 void
 nvm_pool_close_clean(void)

@@ -3,8 +3,8 @@
  * pool_storage.c
  *	  A storage in use: opened for the first time, emptied, reclaimed.
  *
- * The storage belongs to a higher layer, which has registered what it wants to
- * know of these steps (NvmRelUser).
+ * The storage belongs to a higher layer.  That layer has registered callbacks
+ * for these steps (NvmRelUser).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -19,7 +19,7 @@
 #include "storage/block.h"
 #include "verify/nvm_verify.h"
 
-/* what row/ and btree/ registered, by kind */
+/* callbacks that row/ and btree/ registered, by kind */
 static const NvmRelUser no_user = {0};
 static const NvmRelUser *rel_users[NVM_DIR_KIND_INDEX + 1];
 
@@ -49,10 +49,11 @@ is_zero(const char *from, const char *to)
 }
 
 /*
- * Was the block made ready and never used?  All behind its header is zero then, so
- * that damage does not look like it.  Not in a table if the incarnation that
- * made it ready crashed: a cell may have been handed out, and of that nothing be
- * left but the entry of an index that has WAL.
+ * Was the block made ready and never used?  Everything behind its header is
+ * zero then, so that damage does not look like it.  For a table the answer is
+ * no if the incarnation that made the block ready crashed: a cell may have
+ * been handed out, of which nothing is left but an entry in an index that has
+ * WAL.
  */
 static bool
 block_is_spare(uint32 kind, const char *unit)
@@ -136,10 +137,10 @@ empty_large(uint64 unit, uint64 word, void *arg)
 }
 
 /*
- * See nvm_pool.h.  Nobody else may use the storage.  From the first extent that
- * goes none is counted.  Table extents go from the last to the first, each
- * durably before the next: what a crash leaves is a shorter storage, never one
- * with a hole.
+ * See nvm_pool.h.  Nobody else may use the storage.  The count is 0, durably,
+ * before the first extent goes.  Table extents go from the last to the first,
+ * each durably before the next.  So a crash leaves a shorter storage, never
+ * one with a hole.
  */
 void
 nvm_dir_empty(uint32 id)
