@@ -372,6 +372,16 @@ nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
 }
 
 /*
+ * See nvm_ddl_register_index_callbacks.
+ */
+void
+nvm_ddl_register_index_change(void)
+{
+	RegisterXactCallback(replaced_xact, NULL);
+	RegisterSubXactCallback(replaced_subxact, NULL);
+}
+
+/*
  * Make an index of ours, which nobody uses, btree's for good.  What was never
  * built (a failed CREATE INDEX CONCURRENTLY) need not be now.
  */
@@ -765,7 +775,6 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 void
 nvm_ddl_register_index_callbacks(void)
 {
-	RegisterXactCallback(replaced_xact, NULL);
-	RegisterSubXactCallback(replaced_subxact, NULL);
+	nvm_ddl_register_index_change();
 	nvm_storage_register_moved(watch_move);
 }

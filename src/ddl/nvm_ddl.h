@@ -84,6 +84,7 @@ extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
 extern void nvm_ddl_created_btree(Oid indexid);
 extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
 extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
+extern void nvm_ddl_register_index_change(void);
 extern void nvm_ddl_register_index_callbacks(void);
 
 /* ---- ddl_access_method.c ---- */
