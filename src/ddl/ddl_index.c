@@ -4,15 +4,15 @@
  *	  Access method and storage of an index agree, whatever ALTER TABLE does.
  *
  * Most commands make and drop the storage of an index by ambuild and OAT_DROP.
- * These do not, and are put right in the same transaction, when the command
- * has come to its end:
+ * The following do not.  Their indexes are put right in the same transaction,
+ * when the command has come to its end:
  *
  *	ALTER COLUMN TYPE
  *		drops the indexes of the column and makes them anew from their
- *		definitions (ddl_recreate.c).  Where the type's bytes stay what they
- *		are, the index of a constraint takes the file of the old one over and is
- *		not built: its storage is the old one's, which ends with the command, so
- *		it is built at the end.
+ *		definitions (ddl_recreate.c).  Where the type's bytes stay the same,
+ *		the index of a constraint takes over the file of the old one and is not
+ *		built.  Its storage would be the old one's, which ends with the
+ *		command.  So it is built at the end.
  *	SET (persistence = ...) of an index
  *		changes the option only.  The index is built anew into a storage of that
  *		kind.
@@ -21,11 +21,12 @@
  *		has another file and no storage is built anew.
  *	SET TABLESPACE of a table
  *		copies its rows under the TIDs that they have, and keeps the indexes.
- *		What is inserted after that gets TIDs that are free in the old storage
- *		too; if the transaction aborts they are given away again, and the
- *		entries would lead there.  (So it is with heap tables.)  So where the
- *		transaction goes on, or may do so (extended protocol), the indexes are
- *		built anew, of whatever method: an abort takes them away with the entries.
+ *		Rows that are inserted after that get TIDs that are free in the old
+ *		storage, too.  If the transaction aborts, other rows get these TIDs,
+ *		and the entries would lead there.  (Heap tables have the same problem.)
+ *		So where the transaction goes on, or may do so (extended protocol), the
+ *		indexes are built anew, whatever their method: an abort takes them away
+ *		with the entries.
  *	ADD PRIMARY KEY | UNIQUE USING INDEX along with anything else
  *		wants an index of btree (ddl_index_method.c), and may rewrite the table
  *		or make the index anew.  The index is btree's until the end.
@@ -181,7 +182,7 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 
 /*
  * Make an index of ours btree's until the command that is being watched has
- * ended.  By then it may have been made anew, or have the name newname.
+ * ended.  By then the index may have been made anew, or have the name newname.
  */
 void
 nvm_ddl_lend_index(Oid indexid, const char *newname)
@@ -209,9 +210,10 @@ nvm_ddl_lend_index(Oid indexid, const char *newname)
 }
 
 /*
- * LIKE ... INCLUDING INDEXES has cloned an index of ours for a table that is
- * not, or a dump of nvm tables is restored as others: it gets btree's.  Returns
- * the statement or a changed copy.
+ * LIKE ... INCLUDING INDEXES may have cloned an index of ours for a table that
+ * is not ours.  Or a dump of nvm tables is restored with tables of another
+ * access method.  Such an index becomes btree's.  Returns the statement or a
+ * changed copy.
  */
 PlannedStmt *
 nvm_ddl_clone_index(PlannedStmt *pstmt)
@@ -289,7 +291,7 @@ nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
 
 /*
  * Is there a storage of an index under the file number of `index`?  Without a
- * pool there is none, and what has to be built then is an error.
+ * pool there is none; an index that has to be built then is an error.
  */
 static uint32
 storage_of_index(Relation index)
@@ -333,8 +335,8 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		NvmRelFirstFileSubid(index) != InvalidSubTransactionId;
 
 		/*
-		 * none: SET TABLESPACE.  Ended: taken over from an index that is
-		 * dropped
+		 * no storage: SET TABLESPACE.  An ended one: taken over from an index
+		 * that is dropped
 		 */
 		build = index->rd_index->indisready &&
 			((dir == 0 && new_file) ||
@@ -419,8 +421,8 @@ nvm_ddl_watch_end(NvmIndexWatch *w)
 }
 
 /*
- * It has ended without an error, in the current transaction, which goes_on (it
- * may), or has nothing more to do.
+ * It has ended without an error, in the current transaction.  goes_on: that
+ * transaction may do more after it.
  */
 void
 nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * ddl_index_change.c
- *	  The access method of an index is changed: in pg_class and in the relcache.
+ *	  Changes the access method of an index, in pg_class and in the relcache.
  *
  * README.md, "How an access method is changed", says why no other catalog has
  * to change.
@@ -36,9 +36,9 @@
 
 /*
  * An entry of the relcache that belongs to the current transaction is kept
- * when the index changes, and would keep the old access method's routine; so
- * the routine is replaced in it.  If the subtransaction aborts, it has to be
- * put back.
+ * when the index changes.  It would keep the old access method's routine, so
+ * the routine is replaced in it.  If the subtransaction aborts, the old one
+ * has to be put back.
  */
 typedef struct ReplacedRoutine
 {
@@ -52,12 +52,14 @@ static List *replaced = NIL;	/* in TopTransactionContext, last first */
 
 /*
  * Let the relcache entry of an open index have the routine of access method
- * am, before what is in pg_class is read into it.  Operator classes and support
- * functions are the same (ddl_index_method.c), so nothing else changes.
+ * am, before the row of pg_class is read into it.  Operator classes and
+ * support functions are the same (ddl_index_method.c), so nothing else
+ * changes.
  *
- * An entry that is of this transaction stays where it is until the transaction
- * ends, or the subtransaction aborts that made it; others are read anew once
- * the index has been built.  One that was just made goes with what we do.
+ * An entry of this transaction stays where it is until the transaction ends,
+ * or until the subtransaction that made it aborts.  Other entries are read
+ * anew once the index has been built.  An entry that was just made goes away
+ * if our change does.
  */
 static void
 replace_routine(Relation index, Oid am, bool just_made)
@@ -140,7 +142,7 @@ replaced_xact(XactEvent event, void *arg)
 }
 
 /*
- * What the options of an index of ours are for btree.
+ * The options of an index of ours, as btree has them.
  */
 static Datum
 options_for_btree(Datum options)
@@ -151,10 +153,10 @@ options_for_btree(Datum options)
 }
 
 /*
- * Enter access method am, ours or btree, for an index, which is locked
- * exclusively and has to be built after that; just_made by this very command.
- * ERROR if this session has it open, whose scans would go on with the other
- * routine.
+ * Enter access method am, ours or btree, for an index.  The index is locked
+ * exclusively and has to be built after that.  just_made: this very command
+ * made it.  ERROR if this session has it open: its scans would go on with the
+ * other routine.
  */
 void
 nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
@@ -227,8 +229,8 @@ nvm_ddl_register_index_change(void)
 }
 
 /*
- * Make an index of ours, which nobody uses, btree's for good.  What was never
- * built (a failed CREATE INDEX CONCURRENTLY) need not be now.
+ * Make an index of ours btree's for good.  Nobody uses it.  An index that was
+ * never built (a failed CREATE INDEX CONCURRENTLY) need not be built now.
  */
 void
 nvm_ddl_convert_index(Oid indexid)

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * ddl_index_lock.c
- *	  Tables are locked before a command locks indexes that it builds at its end.
+ *	  Locks tables before a command locks indexes that are built at its end.
  *
- * Everybody locks a table before its indexes.  ALTER INDEX locks the index first,
- * and what ddl_index.c builds when it has ended needs a lock on the table.
+ * Everybody locks a table before its indexes.  ALTER INDEX locks the index
+ * first, and ddl_index.c needs a lock on the table to build the index when the
+ * command has ended.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -29,7 +30,7 @@
 #include "storage/lmgr.h"
 
 /*
- * Is it a form of ALTER INDEX that builds it anew?
+ * Is it a form of ALTER INDEX after which the index is built anew?
  */
 static bool
 rebuilds_index(AlterTableCmd *cmd)
@@ -49,8 +50,8 @@ rebuilds_index(AlterTableCmd *cmd)
 }
 
 /*
- * ALTER INDEX ALL IN TABLESPACE: lock the tables of the indexes of ours that it
- * is going to lock.
+ * ALTER INDEX ALL IN TABLESPACE: lock the tables of our indexes among those
+ * that it is going to lock.
  */
 static void
 lock_tables_of_all(AlterTableMoveAllStmt *stmt)
@@ -93,10 +94,11 @@ lock_tables_of_all(AlterTableMoveAllStmt *stmt)
 }
 
 /*
- * What is going to be built anew at the end of the command is locked by it
- * first.  To build it takes a lock on the table, which comes before the
- * index's for everybody: a transaction that has written to the table would
- * wait for the index, and we for it.  So lock it now, as REINDEX would.
+ * The command first locks the index that is going to be built anew at its end.
+ * To build it takes a lock on the table.  Everybody takes that lock before the
+ * index's: a transaction that has written to the table would wait for the
+ * index, and we for that transaction.  So lock the table now, as REINDEX
+ * would.
  */
 void
 nvm_ddl_lock_tables(Node *stmt)
