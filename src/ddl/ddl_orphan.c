@@ -12,8 +12,8 @@
  * Why no storage is taken that somebody has or will have:
  *	1. The directory is read first: storages whose begin stamp is frozen, that
  *	   is, made by a transaction that every snapshot sees, and that have no end
- *	   stamp.  What is made later, or by a transaction that is not over (also a
- *	   prepared one), is not looked at.
+ *	   stamp.  Storages that are made later, or by a transaction that is not
+ *	   over (also a prepared one), are not looked at.
  *	2.  Then the catalogs, with a snapshot taken after that.  It sees the row
  *	of the transaction that made the storage, or of a later one.  A
  *	   transaction that takes the storage from its relation (DROP, TRUNCATE,
@@ -23,8 +23,8 @@
  *	   nobody has taken the storage away, so a relation that had it would be in
  *	   that snapshot.  Without a relation nobody but ourselves can end it, and
  *	   a lock keeps a second one of us away until we are over.
- * What is found is ended like the storage of a DROP TABLE, by the current
- * transaction.
+ * The current transaction ends the storages that are found, like the storage
+ * of a DROP TABLE.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

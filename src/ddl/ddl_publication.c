@@ -11,8 +11,8 @@
  * that there is: as a new table, as a partition, by its schema, or by becoming
  * an nvm table.  That warning comes with the first nvm table of a publication:
  * where nvm is the default access method, each CREATE TABLE would repeat it.
- * All look at what the command has made, so that PostgreSQL's own complaints
- * come first.
+ * All checks run after the command, so that PostgreSQL's own complaints come
+ * first.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -160,8 +160,7 @@ publication_check_table(Oid relid, List **others)
 }
 
 /*
- * A relation that the command has made, changed or moved, and what is below
- * it.
+ * A relation that the command has made, changed or moved, and its children.
  */
 static void
 publication_check_relation(Oid relid)

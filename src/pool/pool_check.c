@@ -61,7 +61,8 @@ check_emit(void *arg, const char *place, const char *problem)
 }
 
 /*
- * One extent: does its owner know it, are its units marked used?
+ * One extent: does its owner know it, are its units marked used?  dir_lock and
+ * extent_lock are held.
  */
 static void
 check_extent(void *to, uint64 unit, uint64 word, const char *place)
@@ -111,7 +112,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 
 /*
  * Are there as many extents as the entry counts?  The count is raised last,
- * and lowered first, under extent_lock.
+ * and lowered first, under extent_lock, which is held.
  */
 static void
 check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
@@ -124,6 +125,9 @@ check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
 		state->emit(state->arg, "extent map", nvm_extent_missing(buf, nextents, id, entry));
 }
 
+/*
+ * All entries of the directory.  dir_lock and extent_lock are held.
+ */
 static void
 check_directory(CheckState *state)
 {
@@ -152,7 +156,8 @@ check_directory(CheckState *state)
 }
 
 /*
- * One region's extents, and the free-space map of it.
+ * One region's extents, and the free-space map of it.  dir_lock and
+ * extent_lock are held.
  */
 static void
 check_region(CheckState *state, const NvmRegion *region)

@@ -156,7 +156,8 @@ nvm_region_bind(const NvmPoolHeader *h)
 /* ---- growth ---- */
 
 /*
- * Make the pool's file longer, durably.  May ERROR.
+ * Make the pool's file longer, durably.  May ERROR.  Caller holds extent_lock
+ * exclusively; takes header_lock.
  */
 static void
 grow_pool(NvmRegion *region)
@@ -200,7 +201,8 @@ grow_pool(NvmRegion *region)
 
 /*
  * Take memory for another chunk.  May ERROR.  A process that dies after that
- * leaves a chunk of zeroes, which the next open finds.
+ * leaves a chunk of zeroes, which the next open finds.  Caller holds
+ * extent_lock exclusively.
  */
 static void
 grow_volatile(NvmRegion *region)

@@ -80,7 +80,7 @@ block_is_spare(uint32 kind, const char *unit)
 }
 
 /*
- * See nvm_pool.h.  Takes the relation's extend lock the first time.
+ * See nvm_pool.h.  Takes the relation's extend lock the first time in a run.
  */
 NvmRelState *
 nvm_rel_open(uint32 dir)

@@ -100,7 +100,10 @@ nvm_horizon_oldest(void)
 	if (TransactionIdIsValid(slots) && TransactionIdPrecedes(slots, oldest))
 		oldest = slots;
 
-	/* to 64 bits: not above the next xid by much, and less than 2^31 below it */
+	/*
+	 * widen to 64 bits: not above the next xid by much, and less than 2^31
+	 * below
+	 */
 	result = U64FromFullTransactionId(next) +
 		(int64) (int32) (oldest - XidFromFullTransactionId(next));
 	return result;

@@ -287,7 +287,7 @@ nvm_snapshots_held(void)
 /*
  * What the process published, if it counts: it has no xid.  Caller has read
  * its xmin before.  That order is needed: the publication read here is then no
- * earlier transaction's.
+ * earlier transaction's.  ProcArrayLock is held.
  */
 static inline uint64
 published_by(int i, PGPROC *proc)
@@ -461,8 +461,9 @@ proc_is_prepared(const PGPROC *proc)
  * Does the process stand on nothing that was unlinked before?  There are three
  * ways: it is in no transaction; or it has neither an xid nor a snapshot
  * there; or it has published the only snapshot that it reads with, and is
- * outside.  A VACUUM looks again under locks.  The xmin that a walsender has
- * outside of transactions is its standby's.
+ * outside.  A VACUUM counts, too, since it looks again under locks.  The xmin
+ * that a walsender has outside of transactions is its standby's.
+ * ProcArrayLock is held.
  */
 static bool
 proc_stands_nowhere(uint32 i)
