@@ -130,8 +130,10 @@ typedef enum NvmWitness
 extern NvmWitness nvm_witness_asked(const ControlFileData *control);
 extern bool nvm_witness_was_emptied(void);
 
-/* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
+/* pool_open.c */
 extern LWLock *nvm_redo_lane_lock(int lane);
+
+/* pool_refuse.c; returns false, so that callers can "return nvm_refuse(...)" */
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
 
 /* pool_region.c */
