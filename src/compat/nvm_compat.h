@@ -152,14 +152,14 @@ nvm_index_attrs(Relation rel)
 
 /*
  * Before 17 each asynchronous commit wakes the WAL writer once a WAL page is
- * full and not flushed, and the WAL writer goes back to sleep without flushing
- * it unless wal_writer_flush_after is reached.
+ * full and not flushed.  The WAL writer goes back to sleep without flushing it
+ * unless wal_writer_flush_after is reached.
  */
 #define NVM_COMMIT_KICKS_WALWRITER	(PG_VERSION_NUM < 170000)
 
 /*
- * The end of the last WAL record, for XLogFlush.  What GetXLogInsertRecPtr says
- * is one, but at the start of a page, where it is behind the page's header.
+ * The end of the last WAL record, for XLogFlush.  GetXLogInsertRecPtr gives
+ * that, except at the start of a page: there it is behind the page's header.
  */
 #include "access/xlog.h"
 #include "access/xlog_internal.h"

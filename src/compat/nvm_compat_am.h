@@ -34,9 +34,9 @@
 #define NVM_ROW_COMPARE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 
 /*
- * 16 and 17 assert of the index that an apply worker looks rows up by that it is
- * the replica identity, but ask the index for that and not its table; and then
- * that its access method is btree or hash.
+ * An apply worker looks rows up by an index. 16 and 17 assert that this index
+ * is the replica identity, but ask the index for that and not its table.  Then
+ * they assert that its access method is btree or hash.
  */
 #if defined(USE_ASSERT_CHECKING) && PG_VERSION_NUM >= 160000 && PG_VERSION_NUM < 180000
 #define NVM_APPLY_ASKS_INDEX	1

@@ -6,16 +6,17 @@
  * It rewrites the table into a transient one of the other access method, swaps
  * the files of the two, and builds the table's indexes anew.  In between, when
  * the swap is reported (OAT_POST_ALTER), the indexes get the access method
- * that they need: those of ours become btree's where the table is not ours any
- * more, and those of btree become ours where the table has come to us, as far
- * as CREATE TABLE would have made them ours (nvm.default_index_method).  Until
+ * that they need.  Where the table is not ours any more, our indexes become
+ * btree's.  Where the table has come to us, btree's become ours, as far as
+ * CREATE TABLE would have made them ours (nvm.default_index_method).  Until
  * then a reader of the table, an event trigger or a USING expression, finds
- * table and indexes as they were; after that nobody does before they are
- * built.
+ * table and indexes as they were.  After that nobody reads them before the
+ * indexes are built.
  *
  * It is the same index still, with its number, constraint, comment, statistics
- * targets and marks.  What was said of it, USING btree or USING nvm_btree, is not
- * known any more: on the way in it cannot be told from what nobody said.
+ * targets and marks.  Whether somebody once said USING btree or USING
+ * nvm_btree is not known any more.  So on the way in an index that was asked
+ * for and one by default are treated alike.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -43,9 +44,9 @@
 #include "xact/nvm_storage.h"
 
 /*
- * Should an index of a table that was not ours before be ours?  What belongs to
- * the index of a partitioned table has to be as that is, and exclusion
- * constraints are not for us.
+ * Should an index of a table that was not ours before be ours?  An index that
+ * belongs to the index of a partitioned table has to be as that one is.
+ * Exclusion constraints are not for us.
  */
 static bool
 comes_along(Relation table, Relation index)
@@ -59,7 +60,8 @@ comes_along(Relation table, Relation index)
 
 /*
  * Does an index of a table that is not ours any more have to change?  ERROR if
- * it must not: what belongs to the index of a partitioned table is as that is.
+ * it has to and must not: an index that belongs to the index of a partitioned
+ * table is as that one is.
  */
 static bool
 goes_along(Relation table, Relation index)
@@ -99,7 +101,7 @@ change_index(Oid indexid, bool to_ours)
 /*
  * Relation relid was altered by SET ACCESS METHOD, internally.  If it is the
  * transient table of the rewrite, its file and access method have been swapped
- * with those of the table, which the relcache does not show yet.  The table is
+ * with those of the table.  The relcache does not show that yet.  The table is
  * locked exclusively.
  */
 void
@@ -127,7 +129,10 @@ nvm_ddl_swapped_table(Oid relid)
 	if (!OidIsValid(old_method) || old_method == new_method)
 		return;
 
-	/* indexes that the command has left alone get back what was laid aside */
+	/*
+	 * indexes that the command has left alone get back their parameters and
+	 * classes
+	 */
 	NvmCloseSmgrByOid(table);
 	NvmCloseSmgrByOid(relid);
 	CommandCounterIncrement();
@@ -156,10 +161,10 @@ nvm_ddl_swapped_table(Oid relid)
 }
 
 /*
- * Relation relid was created (OAT_POST_CREATE).  When SET ACCESS METHOD moves
- * rows from nvm to an access method that keeps wide values in a TOAST table,
- * the transient table needs one; core makes it only where the old table has
- * one.
+ * Relation relid was created (OAT_POST_CREATE).  SET ACCESS METHOD may move
+ * rows from nvm to an access method that keeps wide values in a TOAST table.
+ * Then the transient table needs one; core makes it only where the old table
+ * has one.
  */
 void
 nvm_ddl_created_relation(Oid relid)

@@ -5,12 +5,12 @@
  *
  * Commands on databases work on files, and the pool is not among them.
  *
- * Copying.  CREATE DATABASE calls our hook when it has made sure that nobody
- * else is connected to the template, nor can come, and has entered the new
- * database in the catalog; before it copies any file, so that an error of ours
- * leaves none behind.  Whatever the strategy, the new database's relations get
- * the file numbers of the template's.  The storages that are made belong to
- * the transaction of CREATE DATABASE, and go with it.
+ * Copying.  CREATE DATABASE calls our hook when nobody else is connected to
+ * the template, or can connect, and when the new database is in the catalog.
+ * It has copied no file by then, so an error of ours leaves none behind.
+ * Whatever the strategy, the new database's relations get the file numbers of
+ * the template's.  The storages that are made belong to the transaction of
+ * CREATE DATABASE, and go with it.
  *
  * ALTER DATABASE ... SET TABLESPACE has nothing to do here: the key of a
  * storage does not name the database's default tablespace (nvm_storage_key).
@@ -90,9 +90,9 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 	nvm_table_require();
 
 	/*
-	 * Prepared transactions that were finished: begins and ends that they
-	 * rolled back are in the gap after this, whichever process goes on
-	 * settling them.
+	 * Settle prepared transactions that were finished.  After this, begins
+	 * and ends that they rolled back are in the gap, whichever process goes
+	 * on settling them.
 	 */
 	nvm_twophase_settle();
 	storages = ddl_database_storages(template, true);
@@ -120,8 +120,9 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 }
 
 /*
- * Before DROP DATABASE, whose files will be gone when we look for its storages: ERROR
- * if that cannot be done now, because what the last stop left in doubt cannot be settled.
+ * Called before DROP DATABASE, since the files will be gone when we look for
+ * the storages.  ERROR if the storages cannot be dropped now, because what the
+ * last stop left in doubt cannot be settled.
  */
 void
 nvm_ddl_before_drop_database(void)
@@ -134,10 +135,10 @@ nvm_ddl_before_drop_database(void)
  * Database `database` was dropped by the current transaction: so are its
  * storages.
  *
- * This is called when dropdb has come to its end, not from its OAT_DROP,
- * which precedes the check that nobody is connected: a session could create
- * tables after it and leave.  If we crash in between, the database is
- * one that can only be dropped again, and then we get here.
+ * This is called when dropdb has come to its end, not from its OAT_DROP.  That
+ * event precedes the check that nobody is connected: a session could create
+ * tables after it and leave.  A crash in between leaves a database that can
+ * only be dropped again, and then we get here.
  */
 void
 nvm_ddl_drop_database(Oid database)

@@ -3,10 +3,10 @@
  * ddl_hooks.c
  *	  Where DDL reaches us although it does not ask the access method.
  *
- * Dropping a relation calls no access method, nor does CREATE DATABASE, hence
- * object_access_hook.  DROP DATABASE calls that too early (ddl_database.c), and
- * CREATE RULE not at all when it turns a table into a view, hence
- * ProcessUtility_hook.
+ * Dropping a relation calls no access method, nor does CREATE DATABASE; hence
+ * object_access_hook.  DROP DATABASE calls that hook too early
+ * (ddl_database.c).  CREATE RULE does not call it at all when it turns a table
+ * into a view.  Hence ProcessUtility_hook.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -39,8 +39,9 @@ static object_access_hook_type prev_object_access_hook = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
 /*
- * A utility statement.  Those that object_access_hook has to know of form a stack, as
- * a statement can execute others: each is on it while it runs.
+ * A utility statement.  Statements that object_access_hook has to know of form
+ * a stack, as a statement can execute others.  Each is on the stack while it
+ * runs.
  */
 typedef struct DdlCommand
 {
@@ -229,7 +230,7 @@ ddl_execute_database(DdlCommand *command)
 }
 
 /*
- * Execute a statement, and do what it means to us.
+ * Execute a statement, and take the steps that follow from it for us.
  */
 static void
 ddl_execute(DdlCommand *command)
@@ -274,7 +275,7 @@ ddl_execute(DdlCommand *command)
 
 	ddl_next(command);
 
-	/* what ends transactions may have freed the statement */
+	/* a statement that ends transactions may have been freed by that */
 	if (tag != T_TransactionStmt && tag != T_CallStmt && tag != T_DoStmt)
 		nvm_ddl_check_publication(stmt);
 
@@ -316,8 +317,8 @@ ddl_moves(AlterTableStmt *stmt)
 }
 
 /*
- * May the transaction do anything else after this command?  What the extended
- * protocol brings is not known before the Sync, by which the transaction ends.
+ * May the transaction do anything else after this command?  With the extended
+ * protocol that is not known before the Sync, which ends the transaction.
  */
 static bool
 ddl_goes_on(ProcessUtilityContext context, DestReceiver *dest)
@@ -367,10 +368,11 @@ ddl_execute_watched(DdlCommand *command)
 }
 
 /*
- * A row is written by what the catalogs say at that moment: a column that was
- * added, a new label of an enum.  It is durable without the WAL, and under
- * synchronous_commit = off a crash could lose the command that it needs.  So
- * none commits like that where there may be nvm tables, but of temporary ones.
+ * A row is written as the catalogs say at that moment, with a column that was
+ * added, or a new label of an enum.  The row is durable without the WAL.
+ * Under synchronous_commit = off a crash could lose the command that the row
+ * needs.  So where there may be nvm tables no such command commits like that,
+ * except one on temporary tables.
  */
 static void
 commit_in_time(Node *stmt)

@@ -4,15 +4,15 @@
  *	  Access method and storage of an index agree, whatever ALTER TABLE does.
  *
  * Most commands make and drop the storage of an index by ambuild and OAT_DROP.
- * These do not, and are put right in the same transaction, when the command
- * has come to its end:
+ * The following do not.  Their indexes are put right in the same transaction,
+ * when the command has come to its end:
  *
  *	ALTER COLUMN TYPE
  *		drops the indexes of the column and makes them anew from their
- *		definitions (ddl_recreate.c).  Where the type's bytes stay what they
- *		are, the index of a constraint takes the file of the old one over and is
- *		not built: its storage is the old one's, which ends with the command, so
- *		it is built at the end.
+ *		definitions (ddl_recreate.c).  Where the type's bytes stay the same,
+ *		the index of a constraint takes over the file of the old one and is not
+ *		built.  Its storage would be the old one's, which ends with the
+ *		command.  So it is built at the end.
  *	SET (persistence = ...) of an index
  *		changes the option only.  The index is built anew into a storage of that
  *		kind.
@@ -21,11 +21,12 @@
  *		has another file and no storage is built anew.
  *	SET TABLESPACE of a table
  *		copies its rows under the TIDs that they have, and keeps the indexes.
- *		What is inserted after that gets TIDs that are free in the old storage
- *		too; if the transaction aborts they are given away again, and the
- *		entries would lead there.  (So it is with heap tables.)  So where the
- *		transaction goes on, or may do so (extended protocol), the indexes are
- *		built anew, of whatever method: an abort takes them away with the entries.
+ *		Rows that are inserted after that get TIDs that are free in the old
+ *		storage, too.  If the transaction aborts, other rows get these TIDs,
+ *		and the entries would lead there.  (Heap tables have the same problem.)
+ *		So where the transaction goes on, or may do so (extended protocol), the
+ *		indexes are built anew, whatever their method: an abort takes them away
+ *		with the entries.
  *	ADD PRIMARY KEY | UNIQUE USING INDEX along with anything else
  *		wants an index of btree (ddl_index_method.c), and may rewrite the table
  *		or make the index anew.  The index is btree's until the end.
@@ -40,29 +41,19 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/reloptions.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_opclass.h"
 #include "commands/defrem.h"
-#include "commands/tablecmds.h"
-#include "commands/tablespace.h"
-#include "commands/user.h"
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
-#include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
@@ -94,22 +85,6 @@ typedef struct WatchedDrop
 
 /* the innermost command that is being watched */
 static NvmIndexWatch *watch = NULL;
-
-/*
- * An entry of the relcache that belongs to the current transaction is kept
- * when the index changes, and would keep the old access method's routine; so
- * the routine is replaced in it.  If the subtransaction aborts, it has to be
- * put back.
- */
-typedef struct ReplacedRoutine
-{
-	Relation	index;			/* stays where it is, see replace_routine */
-	Oid			handler;
-	IndexAmRoutine routine;
-	int			level;			/* nesting level that answers for it */
-} ReplacedRoutine;
-
-static List *replaced = NIL;	/* in TopTransactionContext, last first */
 
 /* ---- events ---- */
 
@@ -203,200 +178,11 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 	relation_close(index, NoLock);
 }
 
-/* ---- access method of an index ---- */
-
-/*
- * Let the relcache entry of an open index have the routine of access method
- * am, before what is in pg_class is read into it.  Operator classes and support
- * functions are the same (ddl_index_method.c), so nothing else changes.
- *
- * An entry that is of this transaction stays where it is until the transaction
- * ends, or the subtransaction aborts that made it; others are read anew once
- * the index has been built.  One that was just made goes with what we do.
- */
-static void
-replace_routine(Relation index, Oid am, bool just_made)
-{
-	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
-	Oid			handler;
-	IndexAmRoutine *routine;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for access method %u", am);
-	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
-	ReleaseSysCache(tuple);
-	routine = GetIndexAmRoutine(handler);
-	if (routine->amsupport != index->rd_indam->amsupport)
-		elog(ERROR, "access methods of index \"%s\" differ in their support functions",
-			 RelationGetRelationName(index));
-
-	if (!just_made &&
-		(index->rd_createSubid != InvalidSubTransactionId ||
-		 NvmRelFirstFileSubid(index) != InvalidSubTransactionId))
-	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(TopTransactionContext);
-		ReplacedRoutine *r = palloc(sizeof(ReplacedRoutine));
-
-		r->index = index;
-		r->handler = index->rd_amhandler;
-		memcpy(&r->routine, index->rd_indam, sizeof(IndexAmRoutine));
-		r->level = GetCurrentTransactionNestLevel();
-		replaced = lcons(r, replaced);
-		MemoryContextSwitchTo(oldcontext);
-	}
-	memcpy(index->rd_indam, routine, sizeof(IndexAmRoutine));
-	index->rd_amhandler = handler;
-	if (index->rd_amcache != NULL)
-		pfree(index->rd_amcache);
-	index->rd_amcache = NULL;
-}
-
-static void
-replaced_subxact(SubXactEvent event, SubTransactionId mySubid,
-				 SubTransactionId parentSubid, void *arg)
-{
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	if (event == SUBXACT_EVENT_COMMIT_SUB)
-	{
-		foreach(lc, replaced)
-		{
-			ReplacedRoutine *r = lfirst(lc);
-
-			/* made and dropped within: the entry is about to go */
-			if (r->index->rd_createSubid == mySubid &&
-				r->index->rd_droppedSubid != InvalidSubTransactionId)
-				replaced = foreach_delete_current(replaced, lc);
-			else
-				r->level = Min(r->level, level - 1);
-		}
-	}
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		/* the index's entry is still there, whatever becomes of it */
-		while (replaced != NIL && ((ReplacedRoutine *) linitial(replaced))->level >= level)
-		{
-			ReplacedRoutine *r = linitial(replaced);
-
-			memcpy(r->index->rd_indam, &r->routine, sizeof(IndexAmRoutine));
-			r->index->rd_amhandler = r->handler;
-			replaced = list_delete_first(replaced);
-		}
-	}
-}
-
-static void
-replaced_xact(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-		event == XACT_EVENT_PREPARE)
-		replaced = NIL;
-}
-
-/*
- * What the options of an index of ours are for btree.
- */
-static Datum
-options_for_btree(Datum options)
-{
-	DefElem    *reset = makeDefElem("persistence", NULL, -1);
-
-	return transformRelOptions(options, list_make1(reset), NULL, NULL, false, true);
-}
-
-/*
- * Enter access method am, ours or btree, for an index, which is locked
- * exclusively and has to be built after that; just_made by this very command.
- * ERROR if this session has it open, whose scans would go on with the other
- * routine.
- */
-void
-nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
-{
-	Relation	index = index_open(indexid, NoLock);
-	Relation	pg_class = table_open(RelationRelationId, RowExclusiveLock);
-	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(indexid));
-	HeapTuple	changed;
-	Datum		values[Natts_pg_class] = {0};
-	bool		nulls[Natts_pg_class] = {0};
-	bool		replace[Natts_pg_class] = {0};
-	bool		isnull;
-	Datum		options;
-	ObjectAddress address;
-	ObjectAddress method;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for index %u", indexid);
-	if (!just_made)
-		CheckTableNotInUse(index, "ALTER TABLE");
-	values[Anum_pg_class_relam - 1] = ObjectIdGetDatum(am);
-	replace[Anum_pg_class_relam - 1] = true;
-	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
-	if (!isnull && am == BTREE_AM_OID)
-	{
-		values[Anum_pg_class_reloptions - 1] = options_for_btree(options);
-		nulls[Anum_pg_class_reloptions - 1] = values[Anum_pg_class_reloptions - 1] == (Datum) 0;
-		replace[Anum_pg_class_reloptions - 1] = true;
-	}
-	changed = heap_modify_tuple(tuple, RelationGetDescr(pg_class), values, nulls, replace);
-	/* as is the rule with rows that others update in place */
-	LockTuple(pg_class, &changed->t_self, ExclusiveLock);
-	CatalogTupleUpdate(pg_class, &changed->t_self, changed);
-	UnlockTuple(pg_class, &tuple->t_self, ExclusiveLock);
-	table_close(pg_class, RowExclusiveLock);
-
-	/* DROP EXTENSION takes what is ours along, and nothing else */
-	ObjectAddressSet(address, RelationRelationId, indexid);
-	if (am == BTREE_AM_OID)
-	{
-		deleteDependencyRecordsForClass(RelationRelationId, indexid,
-										AccessMethodRelationId, DEPENDENCY_NORMAL);
-		deleteDependencyRecordsForClass(RelationRelationId, indexid,
-										OperatorClassRelationId, DEPENDENCY_NORMAL);
-		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-		{
-			ObjectAddressSet(method, OperatorClassRelationId, nvm_ddl_index_opclass(indexid, i));
-			recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
-		}
-	}
-	else
-	{
-		ObjectAddressSet(method, AccessMethodRelationId, am);
-		recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
-	}
-
-	replace_routine(index, am, just_made);
-	index_close(index, NoLock);
-	CommandCounterIncrement();
-}
-
-/*
- * Make an index of ours, which nobody uses, btree's for good.  What was never
- * built (a failed CREATE INDEX CONCURRENTLY) need not be now.
- */
-void
-nvm_ddl_convert_index(Oid indexid)
-{
-	Relation	index = index_open(indexid, AccessExclusiveLock);
-	bool		ready = index->rd_index->indisready;
-	char		persistence = index->rd_rel->relpersistence;
-	uint32		dir;
-
-	index_close(index, NoLock);
-	dir = nvm_storage_of(indexid);
-	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
-	NVM_FAILPOINT("ddl-convert-index");
-	if (ready)
-		nvm_reindex_index(indexid, persistence);
-	if (dir != 0)
-		nvm_storage_end(dir);
-	CommandCounterIncrement();
-}
+/* ---- indexes that become btree's ---- */
 
 /*
  * Make an index of ours btree's until the command that is being watched has
- * ended.  By then it may have been made anew, or have the name newname.
+ * ended.  By then the index may have been made anew, or have the name newname.
  */
 void
 nvm_ddl_lend_index(Oid indexid, const char *newname)
@@ -424,9 +210,10 @@ nvm_ddl_lend_index(Oid indexid, const char *newname)
 }
 
 /*
- * LIKE ... INCLUDING INDEXES has cloned an index of ours for a table that is
- * not, or a dump of nvm tables is restored as others: it gets btree's.  Returns
- * the statement or a changed copy.
+ * LIKE ... INCLUDING INDEXES may have cloned an index of ours for a table that
+ * is not ours.  Or a dump of nvm tables is restored with tables of another
+ * access method.  Such an index becomes btree's.  Returns the statement or a
+ * changed copy.
  */
 PlannedStmt *
 nvm_ddl_clone_index(PlannedStmt *pstmt)
@@ -470,103 +257,6 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 	return pstmt;
 }
 
-/* ---- locks ---- */
-
-/*
- * Is it a form of ALTER INDEX that builds it anew?
- */
-static bool
-rebuilds_index(AlterTableCmd *cmd)
-{
-	ListCell   *lc;
-
-	if (cmd->subtype == AT_SetTableSpace)
-		return true;
-	if (cmd->subtype != AT_SetRelOptions && cmd->subtype != AT_ResetRelOptions)
-		return false;
-	foreach(lc, castNode(List, cmd->def))
-	{
-		if (strcmp(lfirst_node(DefElem, lc)->defname, "persistence") == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * ALTER INDEX ALL IN TABLESPACE: lock the tables of the indexes of ours that it
- * is going to lock.
- */
-static void
-lock_tables_of_all(AlterTableMoveAllStmt *stmt)
-{
-	List	   *roles = roleSpecsToIds(stmt->roles);
-	Oid			method = get_index_am_oid(NVM_BTREE_NAME, true);
-	Oid			tablespace = get_tablespace_oid(stmt->orig_tablespacename, false);
-	Relation	pg_class;
-	TableScanDesc scan;
-	HeapTuple	tuple;
-
-	if (tablespace == MyDatabaseTableSpace)
-		tablespace = InvalidOid;
-	pg_class = table_open(RelationRelationId, AccessShareLock);
-	scan = table_beginscan_catalog(pg_class, 0, NULL);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_class index = (Form_pg_class) GETSTRUCT(tuple);
-		Oid			table;
-
-		if (index->relkind != RELKIND_INDEX || index->relam != method ||
-			index->reltablespace != tablespace ||
-			index->relpersistence == RELPERSISTENCE_TEMP ||
-			(roles != NIL && !list_member_oid(roles, index->relowner)) ||
-			!NvmOwnsRelation(index->oid))
-			continue;
-		table = IndexGetRelation(index->oid, true);
-		if (!OidIsValid(table))
-			continue;
-		if (!stmt->nowait)
-			LockRelationOid(table, ShareLock);
-		else if (!ConditionalLockRelationOid(table, ShareLock))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("aborting because lock on the table of index \"%s\" is not available",
-							NameStr(index->relname))));
-	}
-	table_endscan(scan);
-	table_close(pg_class, AccessShareLock);
-}
-
-/*
- * What is going to be built anew at the end of the command is locked by it
- * first.  To build it takes a lock on the table, which comes before the
- * index's for everybody: a transaction that has written to the table would
- * wait for the index, and we for it.  So lock it now, as REINDEX would.
- */
-void
-nvm_ddl_lock_tables(Node *stmt)
-{
-	bool		rebuilds = false;
-	Oid			indexid;
-	Oid			table;
-	ListCell   *lc;
-
-	if (IsA(stmt, AlterTableMoveAllStmt) &&
-		((AlterTableMoveAllStmt *) stmt)->objtype == OBJECT_INDEX)
-		lock_tables_of_all((AlterTableMoveAllStmt *) stmt);
-	if (!IsA(stmt, AlterTableStmt))
-		return;
-	foreach(lc, ((AlterTableStmt *) stmt)->cmds)
-		rebuilds |= rebuilds_index(lfirst_node(AlterTableCmd, lc));
-	if (!rebuilds)
-		return;
-	indexid = RangeVarGetRelid(((AlterTableStmt *) stmt)->relation, NoLock, true);
-	if (!OidIsValid(indexid) || !nvm_index_is_ours(indexid) || !NvmOwnsRelation(indexid))
-		return;
-	table = IndexGetRelation(indexid, true);
-	if (OidIsValid(table))
-		LockRelationOid(table, ShareLock);
-}
-
 /* ---- the end of a command ---- */
 
 /*
@@ -601,7 +291,7 @@ nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
 
 /*
  * Is there a storage of an index under the file number of `index`?  Without a
- * pool there is none, and what has to be built then is an error.
+ * pool there is none; an index that has to be built then is an error.
  */
 static uint32
 storage_of_index(Relation index)
@@ -645,8 +335,8 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		NvmRelFirstFileSubid(index) != InvalidSubTransactionId;
 
 		/*
-		 * none: SET TABLESPACE.  Ended: taken over from an index that is
-		 * dropped
+		 * no storage: SET TABLESPACE.  An ended one: taken over from an index
+		 * that is dropped
 		 */
 		build = index->rd_index->indisready &&
 			((dir == 0 && new_file) ||
@@ -731,8 +421,8 @@ nvm_ddl_watch_end(NvmIndexWatch *w)
 }
 
 /*
- * It has ended without an error, in the current transaction, which goes_on (it
- * may), or has nothing more to do.
+ * It has ended without an error, in the current transaction.  goes_on: that
+ * transaction may do more after it.
  */
 void
 nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
@@ -765,7 +455,6 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 void
 nvm_ddl_register_index_callbacks(void)
 {
-	RegisterXactCallback(replaced_xact, NULL);
-	RegisterSubXactCallback(replaced_subxact, NULL);
+	nvm_ddl_register_index_change();
 	nvm_storage_register_moved(watch_move);
 }

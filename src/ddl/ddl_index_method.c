@@ -4,17 +4,17 @@
  *	  nvm.default_index_method: which index an nvm table gets when nobody
  *	  names an access method.
  *
- * PostgreSQL's default is a constant of its grammar, so a statement that says
- * nothing cannot be told from one that says USING btree: the text of the
- * statement decides.  What comes from a constraint, or is cloned by LIKE, has
- * no text of its own and takes the default.
+ * PostgreSQL's default is a constant of its grammar.  So a statement that says
+ * nothing looks like one that says USING btree, and the text of the statement
+ * decides.  An index of a constraint, or one that LIKE clones, has no text of
+ * its own and takes the default.
  *
  * Foreign keys, merge joins, min() and max(), and equivalence classes want
  * operator classes of btree.  nvm_btree has some of the same names, so that
- * PostgreSQL finds them when it makes an index; then pg_index.indclass gets
- * btree's in their place (indclass says how keys compare, relam who keeps
- * them).  Since btree's support functions have the same numbers, nothing else
- * differs.
+ * PostgreSQL finds them when it makes an index.  Then pg_index.indclass gets
+ * btree's in their place: indclass says how keys compare, relam which access
+ * method keeps them.  Since btree's support functions have the same numbers,
+ * nothing else differs.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -111,7 +111,7 @@ nvm_ddl_takes_ours(Form_pg_class table, bool unique)
 }
 
 /*
- * The same of one that need not exist.
+ * The same of a table that need not exist.
  */
 static bool
 method_is_ours(RangeVar *name, bool unique)
@@ -141,8 +141,8 @@ keyword_token(const char *word)
 
 /*
  * Does the text of CREATE INDEX name an access method?  Between ON and the
- * list of columns there are a name, perhaps qualified, and USING.  (Of several
- * CREATE INDEX in one CREATE SCHEMA one that does speaks for all.)
+ * list of columns there are a name, perhaps qualified, and USING.  (If one of
+ * several CREATE INDEX in one CREATE SCHEMA does, it speaks for all.)
  */
 static bool
 text_has_using(PlannedStmt *pstmt, const char *queryString)
@@ -234,8 +234,8 @@ alter_table_take_ours(AlterTableStmt *stmt)
 }
 
 /*
- * ProcessUtility_hook, before the statement: if an index of ours may come of
- * it, see to the operator classes.
+ * ProcessUtility_hook, before the statement: if it may make an index of ours,
+ * make sure of the operator classes.
  */
 void
 nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
@@ -275,17 +275,19 @@ nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
 
 /*
  * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
- * access method is btree, though nothing else that it does with it depends on
- * that.  So let the relcache entries of such indexes of ours say so until the
- * statement is over, but to the planner, which an event trigger may call
- * meanwhile.  Should an invalidation set an entry right before PostgreSQL has
- * looked at it, there is the ERROR that there would be without us.
+ * access method is btree, though nothing else that it does with the index
+ * depends on that.  So the relcache entries of such indexes of ours say so
+ * until the statement is over.  They do not say so to the planner, which an
+ * event trigger may call meanwhile.  If an invalidation sets an entry right
+ * before PostgreSQL has looked at it, there is the ERROR that there would be
+ * without us.
  *
- * An event trigger at the end may also make the index anew: when it executes a
- * command, a constraint that has been made has no use for the pose any more.
+ * An event trigger at the end may also make the index anew.  When it executes
+ * a command the pose ends: the constraint has been made and does not need it
+ * any more.
  *
- * Along with other commands, which may read, drop or build the index, it is
- * made one of btree until the end (ddl_index.c).
+ * Other commands in the statement may read, drop or build the index.  Then the
+ * index is made btree's until the end (ddl_index.c).
  */
 void
 nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
@@ -351,7 +353,7 @@ nvm_ddl_posing(void)
 }
 
 /*
- * One is what it is again.  No catalog is looked at here.
+ * End the pose of one index.  Does not look at catalogs.
  */
 static void
 end_pose(Pose *pose)
@@ -411,8 +413,8 @@ set_posing_method(Oid am)
 }
 
 /*
- * planner_hook, around the others': of an index of btree the planner reads the meta
- * page.
+ * planner_hook, around the others': the planner would read the meta page of an
+ * index of btree.
  */
 PlannedStmt *
 nvm_ddl_plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
@@ -436,8 +438,8 @@ nvm_ddl_plan_without_pose(Query *parse, const char *query_string, int cursorOpti
 }
 
 /*
- * ProcessUtility_hook, before the statement: returns it, or a copy with the
- * access method that it did not name.
+ * ProcessUtility_hook, before the statement.  Returns the statement, or a copy
+ * with the access method that it did not name.
  */
 PlannedStmt *
 nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
@@ -475,9 +477,9 @@ nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
 }
 
 /*
- * ProcessUtility_hook, with the operator classes made: CREATE INDEX names
- * those of btree, and ours that stands for one may have another name or schema.
- * Returns the statement or a changed copy.
+ * ProcessUtility_hook, when the operator classes are made.  CREATE INDEX names
+ * operator classes of btree.  The one of ours that stands for such a class may
+ * have another name or schema.  Returns the statement or a changed copy.
  */
 PlannedStmt *
 nvm_ddl_name_opclasses(PlannedStmt *pstmt)
@@ -535,10 +537,11 @@ nvm_ddl_index_opclass(Oid indexid, int i)
 }
 
 /*
- * Let the relcache entry of an index that was just made, and is not built yet,
- * have the operator classes, and their families, that pg_index has got after the
- * entry was built.  An entry of the current transaction is never read anew; an
- * abort of what made the index takes it away, so there is nothing to undo.
+ * Give the relcache entry of an index the operator classes, and their
+ * families, that pg_index got after the entry was built.  The index was just
+ * made and is not built yet.  An entry of the current transaction is never
+ * read anew.  If the command that made the index aborts the entry goes away,
+ * so there is nothing to undo.
  */
 static void
 renew_entry(Oid indexid, const oidvector *classes)
@@ -559,9 +562,9 @@ renew_entry(Oid indexid, const oidvector *classes)
 }
 
 /*
- * The pattern operator classes compare bytes, and so know of no strings that
- * differ in them and are equal by a collation.  PostgreSQL refuses them there
- * by their numbers, which ours have not.
+ * The pattern operator classes compare bytes.  By some collations strings are
+ * equal whose bytes differ, and these classes do not know that.  PostgreSQL
+ * refuses them there by their numbers.  Ours have other numbers.
  */
 static void
 check_pattern_opclass(Oid opclass, Oid collation)
@@ -583,8 +586,8 @@ check_pattern_opclass(Oid opclass, Oid collation)
 }
 
 /*
- * Let pg_index.indclass of an index be what is given.  Relcache entries of the
- * current transaction, or that are open, do not show it (renew_entry).
+ * Set pg_index.indclass of an index.  Relcache entries that are open, or of
+ * the current transaction, do not show it (renew_entry).
  */
 void
 nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes)

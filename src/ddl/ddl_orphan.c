@@ -3,19 +3,19 @@
  * ddl_orphan.c
  *	  nvm.drop_orphans(): storages whose relation is gone.
  *
- * While the server runs without the library, or without its pool, tables can
- * be dropped all the same, and databases too; what the pool has of them is
- * then nobody's.  The catalogs say what belongs to whom, so this compares them
- * with the directory, for the current database and for databases that are no
- * more.
+ * While the server runs without the library, or without its pool, tables and
+ * databases can be dropped all the same.  Their storages in the pool then
+ * belong to nobody.  The catalogs say which storage belongs to which relation.
+ * So this compares the catalogs with the directory, for the current database
+ * and for databases that are no more.
  *
- * Why nothing is taken that somebody has or will have:
+ * Why no storage is taken that somebody has or will have:
  *	1. The directory is read first: storages whose begin stamp is frozen, that
  *	   is, made by a transaction that every snapshot sees, and that have no end
- *	   stamp.  What is made later, or by a transaction that is not over (also a
- *	   prepared one), is not looked at.
- *	2. Then the catalogs, with a snapshot taken after that.  It sees the row of
- *	   the transaction that made the storage, or of one that came after it.  A
+ *	   stamp.  Storages that are made later, or by a transaction that is not
+ *	   over (also a prepared one), are not looked at.
+ *	2.  Then the catalogs, with a snapshot taken after that.  It sees the row
+ *	of the transaction that made the storage, or of a later one.  A
  *	   transaction that takes the storage from its relation (DROP, TRUNCATE,
  *	   rewrites, SET TABLESPACE, DROP DATABASE) sets the end stamp before it
  *	   commits.
@@ -23,8 +23,8 @@
  *	   nobody has taken the storage away, so a relation that had it would be in
  *	   that snapshot.  Without a relation nobody but ourselves can end it, and
  *	   a lock keeps a second one of us away until we are over.
- * What is found is ended like the storage of a DROP TABLE, by the current
- * transaction.
+ * The current transaction ends the storages that are found, like the storage
+ * of a DROP TABLE.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -92,7 +92,7 @@ orphan_candidate(uint32 id, NvmDirEntry *entry, void *arg)
 
 /*
  * The files of this database's relations of any access method but the built-in
- * ones: who knows under which names ours are known.
+ * ones: ours may be known under any name.
  */
 static HTAB *
 orphan_files_in_use(void)
@@ -121,8 +121,8 @@ orphan_files_in_use(void)
 }
 
 /*
- * Is the database of that number gone?  The lock keeps it so, and others of us
- * away from its storages.
+ * Is the database of that number gone?  The lock keeps it so, and keeps other
+ * sessions in this function away from its storages.
  */
 static bool
 orphan_database_is_gone(Oid database)
@@ -139,7 +139,7 @@ orphan_database_is_gone(Oid database)
 }
 
 /*
- * Nobody's, according to the catalogs: is it still what it was?
+ * Is a storage that is nobody's, according to the catalogs, still the same?
  */
 static bool
 orphan_is_unchanged(const OrphanCandidate *c)

@@ -3,11 +3,11 @@
  * ddl_partition.c
  *	  Indexes of partitions.
  *
- * The index of a partitioned table is btree's unless another method is named:
- * before 18 PostgreSQL insists on it if the index is unique, and partitions may
- * have any table access method.  An index of a partition belongs to it only if
- * its method is the same.  So one of ours that would belong to it, were it not
- * for that, is made btree's before PostgreSQL looks:
+ * The index of a partitioned table is btree's unless another method is named.
+ * Before 18 PostgreSQL insists on btree if the index is unique, and partitions
+ * may have any table access method.  An index of a partition belongs to it
+ * only if its method is the same.  An index of ours may differ in nothing but
+ * that.  Then it is made btree's before PostgreSQL looks:
  *
  *	ALTER INDEX ... ATTACH PARTITION
  *		before the statement.
@@ -83,9 +83,8 @@ index_matches(Relation ptable, Relation parent, Relation table, Relation index)
 }
 
 /*
- * Is it ours, and can it be made btree's?  Of an index that CREATE INDEX
- * CONCURRENTLY has left behind when it was half done only if there is nothing
- * to build.
+ * Is it ours, and can it be made btree's?  If CREATE INDEX CONCURRENTLY has
+ * left the index behind half done, only if there is nothing to build.
  */
 static bool
 is_convertible(Relation index)
@@ -96,9 +95,9 @@ is_convertible(Relation index)
 
 /*
  * See to it that `table`, a partition of `ptable`, has an index of btree for
- * partitioned index `parent`, if there is one but for the access method.
- * `taken` are those that belong to other indexes of ptable; returns them with
- * that of this one.
+ * partitioned index `parent`, if it has one that differs in the access method
+ * at most.  `taken` are the indexes that belong to other indexes of ptable.
+ * Returns these, with the one found here.
  */
 static List *
 convert_match(Relation ptable, Oid parentid, Relation table, List *taken)
@@ -141,8 +140,8 @@ convert_match(Relation ptable, Oid parentid, Relation table, List *taken)
 }
 
 /*
- * Before ALTER INDEX ... ATTACH PARTITION.  Whether it may is not decided yet;
- * if not, it raises an ERROR.
+ * Before ALTER INDEX ... ATTACH PARTITION.  Whether the user may do that is
+ * not decided yet; if not, the command raises an ERROR.
  */
 void
 nvm_ddl_attach_index(AlterTableStmt *stmt)
@@ -239,10 +238,10 @@ nvm_ddl_attached_table(Oid parentid, Oid relid)
 }
 
 /*
- * Index indexid of a partitioned table was made (OAT_POST_CREATE).  Those of
- * the partitions are looked for unless it is ONLY that table's; then it begins
- * as an invalid one.  For a partition that is partitioned itself this comes
- * again.
+ * Index indexid of a partitioned table was made (OAT_POST_CREATE).  PostgreSQL
+ * then looks for indexes of the partitions, unless the index is made ONLY for
+ * that table; then it begins as an invalid one.  For a partition that is
+ * partitioned itself this comes again.
  */
 void
 nvm_ddl_created_partitioned_index(Oid indexid)

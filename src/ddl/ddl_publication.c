@@ -6,12 +6,13 @@
  * Logical decoding reads the WAL, and changes of nvm tables are not there: a
  * subscriber would get the initial copy and then silently nothing.  Naming an
  * nvm table (or a table with an nvm partition or child) in a publication is
- * refused; one that only falls under FOR ALL TABLES or FOR TABLES IN SCHEMA is
- * warned of.  The same when a table comes under a publication that there is:
- * as a new table, as a partition, by its schema, or by becoming an nvm table.
- * That warning comes with the first nvm table of a publication: where nvm is
- * the default access method, each CREATE TABLE would repeat it.  All look at
- * what the command has made, so that PostgreSQL's own complaints come first.
+ * refused.  For a table that only falls under FOR ALL TABLES or FOR TABLES IN
+ * SCHEMA there is a warning.  The same when a table comes under a publication
+ * that there is: as a new table, as a partition, by its schema, or by becoming
+ * an nvm table.  That warning comes with the first nvm table of a publication:
+ * where nvm is the default access method, each CREATE TABLE would repeat it.
+ * All checks run after the command, so that PostgreSQL's own complaints come
+ * first.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -40,7 +41,7 @@
 
 /*
  * Is it an nvm table?  Takes no lock: a publication may have all tables, and
- * somebody holds one of them.
+ * another session may hold a lock on one of them.
  */
 static bool
 publication_is_nvm(Oid relid)
@@ -83,7 +84,8 @@ publication_check_named(const char *pubname, Oid pubid)
 }
 
 /*
- * The nvm tables that it has by their schema or because it has all.
+ * The nvm tables that the publication has by their schema, or because it has
+ * all tables.
  */
 static List *
 publication_others(Oid pubid)
@@ -134,8 +136,8 @@ publication_warn(const char *pubname, List *relids)
 
 /*
  * Add to *others the publications that nvm table relid comes under, as itself
- * or as a partition, by schema or because they have all.  One that has it by
- * name is an error.
+ * or as a partition, by schema or because they have all.  A publication that
+ * has it by name is an error.
  */
 static void
 publication_check_table(Oid relid, List **others)
@@ -158,8 +160,7 @@ publication_check_table(Oid relid, List **others)
 }
 
 /*
- * A relation that the command has made, changed or moved, and what is below
- * it.
+ * A relation that the command has made, changed or moved, and its children.
  */
 static void
 publication_check_relation(Oid relid)
@@ -200,7 +201,7 @@ publication_created(RangeVar *relation)
 }
 
 /*
- * What an ALTER TABLE may have brought under a publication.
+ * Check the tables that an ALTER TABLE may have brought under a publication.
  */
 static void
 publication_check_alter(AlterTableStmt *stmt)

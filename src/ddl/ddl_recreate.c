@@ -3,20 +3,20 @@
  * ddl_recreate.c
  *	  ALTER COLUMN TYPE makes indexes anew from their definitions.
  *
- * It has the definitions of the column's indexes printed, drops the indexes, and
- * parses what was printed, all by itself.  Three things of an index of ours get
- * lost, or stand in its way:
+ * It has the definitions of the column's indexes printed, drops the indexes,
+ * and parses the printed definitions, all by itself.  Three things of an index
+ * of ours get lost, or stand in its way:
  *
  * - A constraint's definition names no access method: its index is made as
  *	 btree's, and becomes ours before it is built (nvm_ddl_recreated_index).
- * - Index parameter persistence is an error for btree.  So it is taken from the
- *	 index of a constraint before the command, and given to the one that takes
- *	 its place.
- * - An operator class is printed as btree's, since that is what indclass says, and
- *	 looked up among ours, where it may have another name, or another schema.  So
- *	 indclass names ours meanwhile.  What prints it reads the catalogs, so they
- *	 alone change: a relcache entry of an index of the same transaction would
- *	 keep ours when the command fails, and a subtransaction ends.
+ * - Index parameter persistence is an error for btree.  So it is taken from
+ * the index of a constraint before the command, and given to the index that
+ * takes its place. - An operator class is printed as btree's, since indclass
+ * says so.  Then it is looked up among ours, where it may have another name,
+ * or another schema.  So indclass names ours meanwhile.  Only the catalogs
+ * change, since the printing reads them: a relcache entry of an index of the
+ * same transaction would keep ours when the command fails and a subtransaction
+ * ends.
  *
  * Indexes that the command leaves alone get everything back.
  *
@@ -99,7 +99,7 @@ nvm_ddl_set_persistence(Oid indexid, const char *value)
 }
 
 /*
- * What parameter persistence of an index is set to, or NULL.
+ * The value of parameter persistence of an index, or NULL.
  */
 char *
 nvm_ddl_get_persistence(Oid indexid)
@@ -163,7 +163,7 @@ has_altered_column(AlterTableStmt *stmt, Relation index)
 
 /*
  * The operator classes of an index as ours, if some of them have to be named
- * so; else NULL.  *theirs: what they are now.
+ * so; else NULL.  *theirs: the present ones.
  */
 static oidvector *
 our_classes(Relation index, oidvector **theirs)
@@ -188,8 +188,9 @@ our_classes(Relation index, oidvector **theirs)
 }
 
 /*
- * ERROR if this session uses the table, as ALTER TABLE would say a moment later:
- * entries that are open would not be read anew when the catalogs are as before.
+ * ERROR if this session uses the table.  ALTER TABLE would raise the same a
+ * moment later, but entries that are open would not be read anew when the
+ * catalogs are as before.
  */
 static void
 lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w, Relation table, Relation index)
@@ -284,9 +285,9 @@ lay_aside_of_tables(AlterTableStmt *stmt, NvmIndexWatch *w, List *tables)
 }
 
 /*
- * ALTER TABLE begins: lay aside what its ALTER COLUMN TYPE cannot do with.
- * Whether it may alter the table is not decided yet; if not, it raises an
- * ERROR, and this is undone.
+ * ALTER TABLE begins: lay aside the parts of indexes that its ALTER COLUMN
+ * TYPE cannot handle.  Whether the user may alter the table is not decided
+ * yet; if not, the command raises an ERROR, and this is undone.
  */
 void
 nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w)
@@ -316,8 +317,8 @@ nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w)
 }
 
 /*
- * It has ended, or has made all indexes anew: those that are still there get
- * back what they had.
+ * The command has ended, or has made all indexes anew.  Give the indexes that
+ * are still there their parts back.
  */
 void
 nvm_ddl_put_back(NvmIndexWatch *w)

@@ -77,14 +77,21 @@ extern NvmIndexWatch *nvm_ddl_current_watch(void);
 extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
-extern void nvm_ddl_lock_tables(Node *stmt);
-extern void nvm_ddl_convert_index(Oid indexid);
 extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
 extern void nvm_ddl_created_btree(Oid indexid);
 extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
-extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
 extern void nvm_ddl_register_index_callbacks(void);
+
+/* ---- ddl_index_change.c ---- */
+
+extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
+extern void nvm_ddl_convert_index(Oid indexid);
+extern void nvm_ddl_register_index_change(void);
+
+/* ---- ddl_index_lock.c ---- */
+
+extern void nvm_ddl_lock_tables(Node *stmt);
 
 /* ---- ddl_access_method.c ---- */
 

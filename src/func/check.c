@@ -3,10 +3,10 @@
  * check.c
  *	  nvm.check(): is a table's storage sound?  And its indexes (btree_check.c)?
  *
- * Each block is read without locks first.  Only if something looks wrong it
- * is read again under the block's row lock and allocation lock, so that a
- * change in progress is not reported and a busy table is not held up.  What
- * is looked for in a block is in verify_block.c.
+ * Each block is read without locks first.  Only if something looks wrong it is
+ * read again under the block's row lock and allocation lock.  So a change in
+ * progress is not reported, and a busy table is not held up.  The rules for a
+ * block are in verify_block.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -40,10 +40,11 @@
 PG_FUNCTION_INFO_V1(nvm_check);
 
 /*
- * Index-only scans do not look at rows of a block that is noted as visible to
- * all, sequential scans at none of a barren one.  Caller may hold its locks.
- * What was found damaged is not looked at again: a stamp that nobody had is an
- * error to a process that asks for its fate.
+ * Check the two bits of a block.  Index-only scans do not look at rows of a
+ * block that is noted as visible to all; sequential scans look at no row of a
+ * barren one.  Caller may hold the block's locks.  Damaged parts are not
+ * looked at again: a stamp that nobody had is an error to a process that asks
+ * for its fate.
  */
 static void
 check_allvisible(NvmCheck *check, uint32 blk)
@@ -109,7 +110,7 @@ check_put(ReturnSetInfo *rsinfo, bool has_blk, uint32 blk, uint32 off,
 }
 
 /*
- * Move what was found to the result.
+ * Move the findings to the result.
  */
 static void
 check_flush(NvmCheck *check, ReturnSetInfo *rsinfo)
@@ -188,9 +189,9 @@ check_brin_emit(void *arg, BlockNumber range, const char *problem)
 }
 
 /*
- * A valid index of another method, whose entries are to be held against the rows:
- * only BRIN's can be.  So that nobody takes silence for an answer, the others are
- * named.
+ * Check the entries of a valid index of another method against the rows.  Only
+ * BRIN's can be checked.  The others are named, so that nobody takes silence
+ * for an answer.
  */
 static void
 check_others_index(Relation index, Relation heap, CheckIndexArg *arg)
@@ -204,8 +205,8 @@ check_others_index(Relation index, Relation heap, CheckIndexArg *arg)
 }
 
 /*
- * ERROR: the index that was asked about is one that is not looked into.  That its
- * table can be checked is said where it can.
+ * ERROR: the user asked about an index of a method that cannot be checked.  If
+ * its table can be, the hint says so.
  */
 static void
 check_wrong_index(Relation index, Relation heap)
@@ -223,8 +224,8 @@ check_wrong_index(Relation index, Relation heap)
 }
 
 /*
- * One index that was asked about: one of ours, or with heapallindexed one of BRIN's, of
- * which nothing else is looked at.
+ * Check one index that the user asked about: one of ours, or with
+ * heapallindexed one of BRIN's.  Of a BRIN index nothing else is checked.
  */
 static void
 check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)

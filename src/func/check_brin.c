@@ -3,14 +3,14 @@
  * check_brin.c
  *	  nvm.check(heapallindexed => true): rows held against summaries of BRIN.
  *
- * A row that its range's summary does not cover is a row that no query finds
- * through the index.  Whether it does is asked as brininsert asks: the operator
- * class adds the value to a copy of the summary, and says whether that made a
+ * If the summary of a row's range does not cover the row, no query finds it
+ * through the index.  The check asks as brininsert does: the operator class
+ * adds the value to a copy of the summary, and says whether that made a
  * difference.  So this holds for every operator class.
  *
  * The snapshot is taken before any summary is read.  A row that it sees has
- * been through brininsert, and a range that is summarized anew in between has
- * all rows that a running snapshot sees.  A range without a summary, or with a
+ * been through brininsert.  A range that is summarized anew in between has all
+ * rows that a running snapshot sees.  A range without a summary, or with a
  * placeholder, is returned by every query.
  *
  * Copyright (c) 2026, pg_nvm contributors

@@ -21,9 +21,9 @@
 PG_FUNCTION_INFO_V1(nvm_size);
 
 /*
- * Bytes of the extents of a relation's storage and of its large values.  0 if
+ * Bytes of the extents of a relation's storage and of its large values. 0 if
  * the pool has no storage for it: its rows are lost.  Takes storage_lock, so
- * that the storage stays what it is meanwhile.  ERROR if the pool is not
+ * that nobody frees the storage meanwhile.  ERROR if the pool is not
  * available.
  */
 static uint64

@@ -184,7 +184,7 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 
 	CHECK_FOR_INTERRUPTS();
 
-	/* it stays what it is while we look at its blocks */
+	/* nobody takes extents away while we look at its blocks */
 	LWLockAcquire(NvmWbl->storage_lock, LW_SHARED);
 	if (entry->begin == 0 || nvm_stamp_in_gap(entry->begin))
 	{

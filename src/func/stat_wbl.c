@@ -28,8 +28,8 @@ PG_FUNCTION_INFO_V1(nvm_stat_wbl_info);
 
 /*
  * The state of the transaction open in a slot, or NULL if there is none.  A
- * slot is not locked; what is read between two equal looks at its counter
- * belongs together.
+ * slot is not locked; values that are read between two equal looks at its
+ * counter belong together.
  */
 static const char *
 transaction_state(uint32 slot, uint64 *counter, uint32 *owner, uint64 *xid)

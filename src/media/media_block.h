@@ -10,8 +10,8 @@
  *
  * Chains.  All versions of a row form a chain from the root, the row's first
  * version, to the newest.  Index entries hold the root's TID.  When the
- * versions at the old end are dead to everybody they are unlinked, and the
- * root, to which index entries still lead, remains as a stub.
+ * versions at the old end are dead to everybody they are unlinked.  The root
+ * remains as a stub, since index entries still lead to it.
  *
  *	 index -> root --next--> version --next--> newest version
  *			   ^---link------/  ^-----link-----/
@@ -29,10 +29,9 @@
  *
  * Invariant of free cells: within one incarnation (the block's alloc_inc) the
  * word where a version's begin would lie is durably zero in each cell that
- * belongs to no area, so
- * that a starts bit that reaches the media before its version shows "free".
- * The first allocation in a block in a later incarnation re-establishes this
- * ("sanitize", row/README.md).
+ * belongs to no area.  So a starts bit that reaches the media before its
+ * version shows "free".  The first allocation in a block in a later
+ * incarnation re-establishes this ("sanitize", row/README.md).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -52,10 +51,10 @@
 /*
  * NvmBlock.flags
  *
- * SUSPECT: a crashed incarnation may have handed out cells of this block of
- * which nothing durable remains, while a WAL-logged index kept entries that
- * lead to them.  Free cells are not used for roots until VACUUM has removed
- * such entries from every index.
+ * SUSPECT: a crashed incarnation may have handed out cells of this block.
+ * Nothing durable remains of them, but a WAL-logged index may have kept
+ * entries that lead to them.  Free cells are not used for roots until VACUUM
+ * has removed such entries from every index.
  */
 #define NVM_BLOCK_SUSPECT		0x0001
 
@@ -128,9 +127,9 @@ typedef struct NvmBlock
 										 * locker, or the strongest of a multi */
 
 /*
- * The tuple as PostgreSQL's heap_form_tuple makes it, whose header fields of
- * transaction ids are used thus.  xmin, xmax and cid mean something only in
- * the incarnation that wrote them (which the stamps tell).  Its layout is
+ * The tuple as PostgreSQL's heap_form_tuple makes it.  The fields for
+ * transaction ids are used as follows: xmin, xmax and cid mean something only
+ * in the incarnation that wrote them (the stamps tell which).  Its layout is
  * HeapTupleHeaderData's; row/ asserts that.
  */
 typedef struct NvmTupleHeader

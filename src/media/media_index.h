@@ -8,11 +8,11 @@
  *
  *	header | base[nbase] | order[] | free | tail entries, newest first | base
  *
- * An entry exists if it is named by base[], or if the commit word covers it:
- * it says where the lowest tail entry begins and how many there are.  It says so
- * twice: once of the entries that outlive a crash, all of which are durable
- * before it is stored, and once of those that there are in this incarnation.
- * btree/README.md has the protocol.
+ * An entry exists if base[] names it, or if the commit word covers it.  The
+ * commit word says where the lowest tail entry begins and how many there are.
+ * It says so twice: once for the entries that outlive a crash, and once for
+ * those of this incarnation.  The former are all durable before the word is
+ * stored.  btree/README.md has the protocol.
  *
  * Offsets of entries are in units of 8 bytes from the start of the block, so
  * that 10 bits suffice; the high bits of an order word are hints.

@@ -215,9 +215,9 @@ typedef struct NvmPlaceRecord
  * made.  crc covers the fields marked (i), which never change.
  *
  * counted says how many extents of blocks the storage has at least, in its low
- * half, with a check of that in the high one; 0: nothing is known.  It is
- * raised when an extent's map word is durable, and durably 0 before the first
- * of them is released.
+ * half, with a check of that in the high one; 0: nothing is known.  The count
+ * is raised when an extent's map word is durable.  It is durably 0 before the
+ * first extent is released.
  */
 #define NVM_DIR_KIND_TABLE		1
 #define NVM_DIR_KIND_INDEX		2	/* media_index.h */
@@ -236,9 +236,8 @@ typedef struct NvmDirEntry
 	uint64_t	creation_id;	/* (i) distinguishes uses of one relnumber */
 	uint32_t	kind;			/* (i) */
 	uint32_t	flags;			/* (i) NVM_DIR_* */
-	uint32_t	relaxed;		/* of an index: not 0 if what it holds may not
-								 * be durable, so that the next start empties
-								 * it */
+	uint32_t	relaxed;		/* of an index: not 0 if its contents may not
+								 * be durable: the next start empties it */
 	uint32_t	crc;			/* CRC-32C over the (i) fields, id and uuid */
 	uint32_t	temp_owner;		/* (i) backend id of a temporary table */
 	uint32_t	all_visible;	/* blocks in which VACUUM last found nothing
@@ -261,11 +260,11 @@ typedef struct NvmDirEntry
 
 /*
  * A redo lane: NVM_REDO_LANE_UNITS units of the extent of kind NVM_EXT_REDO.
- * It says what is to be stored where: `npieces` pieces, whose bytes follow the
- * header, each from a multiple of 8 bytes on.  It counts while `word` is not
- * 0; word is stored when the rest is durable, and is then NVM_REDO_MAGIC in
- * its high half and in the low one CRC-32C over what follows it, to the last
- * byte of the last piece.
+ * It has `npieces` pieces, each with the place where its bytes are to be
+ * stored.  The pieces follow the header, each from a multiple of 8 bytes on.
+ * The lane counts while `word` is not 0.  `word` is stored when the rest is
+ * durable.  Its high half is then NVM_REDO_MAGIC, its low half CRC-32C over
+ * everything behind `word`, to the last byte of the last piece.
  */
 #define NVM_REDO_MAGIC			0x4F444552u /* "REDO" */
 #define NVM_REDO_LANES			16

@@ -13,9 +13,9 @@
  *					and fences
  *
  * A word of pool.lines is the counter of the capture that was last published
- * to this line (0: none), or, while some process copies it, NVM_SIM_LOCK and
- * the place of the capture that is being copied.  A process that finds such a
- * word whose writer is dead completes the copy.
+ * to this line (0: none).  While a process copies a capture it is NVM_SIM_LOCK
+ * and the place of that capture.  A process that finds such a word whose
+ * writer is dead completes the copy.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

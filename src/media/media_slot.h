@@ -5,13 +5,12 @@
  *
  * The paper's gap record says which timestamps may not be believed after a
  * crash, as one range (cp, cd) for the whole system.  Here each backend that
- * writes owns a commit slot, runs one transaction at a time in it, and
- * numbers them with a counter that never goes back.  A stamp is (slot,
- * counter), so "everything up to cp is decided, nothing above cd has been
- * handed out" holds slot by slot with cp = the slot's word and cd = cp + 1:
- * a crash leaves at most one undecided stamp in each slot, no range has to
- * be promised in advance, and commit is one 8-byte store that no other
- * backend contends for.
+ * writes owns a commit slot, runs one transaction at a time in it, and numbers
+ * them with a counter that never goes back.  A stamp is (slot, counter).  So
+ * "everything up to cp is decided, nothing above cd has been handed out" holds
+ * slot by slot, with cp = the slot's word and cd = cp + 1.  A crash leaves at
+ * most one undecided stamp in each slot.  No range has to be promised in
+ * advance.  A commit is one 8-byte store that no other backend contends for.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -23,10 +22,10 @@
 #include <stdint.h>
 
 /*
- * Stamps: slot in the high 16 bits, counter in the low 48.  0 is no stamp.
- * Slot numbers from NVM_STAMP_SPECIAL up are no slots; the low 48 bits then
- * hold the next full transaction id at the moment of the change, below which
- * a reader may still be standing on the version.
+ * Stamps: slot in the high 16 bits, counter in the low 48. 0 is no stamp.
+ * Slot numbers from NVM_STAMP_SPECIAL up are no slots.  The low 48 bits then
+ * hold the next full transaction id at the moment of the change: a reader
+ * below it may still be standing on the version.
  */
 #define NVM_STAMP_NONE			UINT64_C(0)
 #define NVM_STAMP_COUNTER_BITS	48
@@ -79,10 +78,10 @@
 #define NVM_SLOT_GAPS			4
 
 /*
- * One copy of a slot is one cache line; the slot is two of them, written
- * together and flushed together, so that a damaged line is served by the
- * other.  gap[] lists counters of this slot that crashes left undecided and
- * whose traces the gap collector has not yet removed everywhere; a slot whose
+ * One copy of a slot is one cache line.  The slot has two copies, written
+ * together and flushed together: if one line is damaged the other serves.
+ * gap[] lists counters of this slot that crashes left undecided, as long as
+ * the gap collector has not removed their traces everywhere.  A slot whose
  * list is full is not given to a backend.
  */
 typedef struct NvmSlotCopy
@@ -100,8 +99,8 @@ typedef struct NvmSlotCopy
 /*
  * The row locks of a transaction under PREPARE TRANSACTION: extents of kind
  * NVM_EXT_LOCKS, each with this header and `count` items, chained from the
- * slot's `locks`.  They are durable before the slot's word says PREPARED, and
- * mean nothing if the word does not name the header's stamp.
+ * slot's `locks`.  They are durable before the slot's word says PREPARED.
+ * They mean nothing if the word does not name the header's stamp.
  */
 typedef struct NvmLockList
 {

@@ -4,12 +4,13 @@
  *	  What is known of whole blocks of a table: that an index's TID need not be
  *	  followed, that a scan need not go there.  A bit for each, in DRAM.
  *
- * "Visible to all": whatever TID an index entry has led any scan to in this
- * block, the row that it is the root of is visible to every snapshot.  What
- * makes that so, and who may set a bit, is storage/allvisible.c's; indexes look.
+ * "Visible to all": the bit is about each TID of this block that an index
+ * entry has led any scan to.  Every snapshot sees the row whose root is there.
+ * Why that holds, and which processes may set a bit, is in
+ * storage/allvisible.c; indexes look.
  *
  * "Barren": no version in this block is visible to any MVCC snapshot.  VACUUM
- * finds that out (storage/README.md, "Barren blocks"), sequential scans look.
+ * finds that out (storage/README.md, "Barren blocks"); sequential scans look.
  *
  * Segments are made when the first bit in them is to be set, and go with the
  * storage.  All bits are 0 after a start.
@@ -44,8 +45,8 @@ nvm_allvisible_segment(NvmRelState *rel, uint32 k)
 }
 
 /*
- * Is the bit set?  The TID must have been read before, and the caller's
- * snapshot be one that was taken as PostgreSQL takes MVCC snapshots.
+ * Is the bit set?  The TID must have been read before.  The caller's snapshot
+ * must be one that was taken as PostgreSQL takes MVCC snapshots.
  */
 static inline bool
 nvm_allvisible(NvmRelState *rel, uint32 blk)

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_poison.h
- *	  What is free is filled with a pattern, in builds with assertions.
+ *	  Fills free space with a pattern, in builds with assertions.
  *
- * A reader that comes to a version, or a large value, asserts that it is not
- * filled so; a process that hands cells out asserts that the pattern is as it
- * was left, which means that nobody has written there since.  Other builds
- * have nothing of this.
+ * A reader that comes to a version, or a large value, asserts that it does not
+ * have the pattern.  A process that hands cells out asserts that the pattern
+ * is as it was left: then nobody has written there since.  Other builds have
+ * nothing of this.
  *
  * Of each free cell three words are poisoned or guarded:
  *
@@ -17,9 +17,10 @@
  *			 leads nowhere
  *	 begin   0, as the invariant of free cells wants it (media_block.h)
  *
- * A crash may leave any of it, or not: cells are poisoned when it is durable
- * that no area has them and that their begin words are 0, a large value when it is
- * durable that its units belong to nobody.  Contents of such bytes mean nothing.
+ * A crash may leave any part of the pattern, or none.  That does no harm: the
+ * contents of such bytes mean nothing.  Cells are poisoned when it is durable
+ * that no area has them and that their begin words are 0.  A large value is
+ * poisoned when it is durable that its units belong to nobody.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -80,8 +81,8 @@ nvm_poison_cells(NvmBlock *block, uint32 from, uint32 to)
 }
 
 /*
- * Nobody has written to the free cells [from, to) since.  What was never in use is
- * zero.  Caller holds the block's allocation lock.
+ * Nobody has written to the free cells [from, to) since.  Cells that were
+ * never in use are zero.  Caller holds the block's allocation lock.
  */
 static inline void
 nvm_poison_check_cells(NvmBlock *block, uint32 from, uint32 to)

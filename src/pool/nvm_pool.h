@@ -93,38 +93,40 @@ extern void nvm_pool_close_clean(void); /* at the postmaster's exit, which the
 										 * pool arranges itself: see README */
 
 /*
- * In the postmaster, before anybody uses the pool: may there be run-time marks
- * in it that earlier incarnations with the same low 16 bits have left?  The
- * caller that has removed them, durably, says so.  README.md, "Marks of a
- * run".
+ * In the postmaster, before anybody uses the pool: may earlier incarnations
+ * with the same low 16 bits have left run-time marks in it?  A caller that has
+ * removed them, durably, says so.  README.md, "Marks of a run".
  */
 extern bool nvm_pool_has_old_marks(void);
 extern void nvm_pool_old_marks_gone(void);
 
 /*
- * Refuse the pool from now on, in the postmaster or before anybody else can
- * have used it: for layers above that find their part of it damaged.  Logs;
- * msg and hint are copied.
+ * Refuse the pool from now on.  For layers above that find their part of it
+ * damaged.  In the postmaster, or before another process can have used the
+ * pool.  Logs; msg and hint are copied.
  */
 extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
 
 /*
- * Ask for a new, empty pool at the next start: at once durable, whatever
- * becomes of the transaction.  Unless forced, ERROR if the pool is open or
- * could be opened once a setting or a permission is corrected, and given up
- * only if it cannot be opened at that start.
+ * Ask for a new, empty pool at the next start.  The request is durable at
+ * once, whatever becomes of the transaction.  Without force there are two
+ * conditions: it is an ERROR if the pool is open, or could be opened once a
+ * setting or a permission is corrected; and the pool is given up only if it
+ * cannot be opened at that start.
  */
 extern void nvm_pool_request_reset(bool force);
 
 /*
- * In the postmaster, after all layers have looked at the pool: carries out or
+ * In the postmaster, after all layers have looked at the pool.  Carries out or
  * forgets a request, and notes whether the server runs without its pool.  True
- * if there is a new pool, which they have not seen.
+ * if there is a new pool, which the layers have not seen.
  */
 extern bool nvm_pool_settle_reset(void);
 
-/* note, or take back, that the server runs without its pool; false if that cannot be
- * written, which the log says */
+/*
+ * Note, or take back, that the server runs without its pool.  False, with a
+ * line in the log, if that cannot be written.
+ */
 extern bool nvm_incarnation_note_bypass(bool on);
 
 /* sizes of the pool's region in units; lock-free, approximate */
@@ -172,8 +174,8 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 #define NVM_DIRSTATE_RECLAIM	1	/* nvm_dir_reclaim is at work */
 
 /*
- * Bytes in which row/ (nvm_row_state.h) and btree/ (nvm_btree_state.h) keep what
- * they know of a storage of their kind.  Theirs alone; 0 when the storage is made.
+ * Bytes for the state of a storage that row/ (nvm_row_state.h) and btree/
+ * (nvm_btree_state.h) keep.  Theirs alone; 0 when the storage is made.
  */
 #define NVM_REL_ROW_SIZE		240
 #define NVM_REL_INDEX_SIZE		56
@@ -211,8 +213,9 @@ struct NvmRelState
 };
 
 /*
- * What row/ and btree/ do about their part of NvmRelState, registered by kind in
- * _PG_init.  A callback is NULL where there is nothing to do; none may ERROR.
+ * Callbacks of row/ and btree/ for their part of NvmRelState, registered by
+ * kind in _PG_init.  A callback is NULL where there is nothing to do; none may
+ * ERROR.
  */
 typedef struct NvmRelUser
 {
@@ -226,8 +229,8 @@ typedef struct NvmRelUser
 	void		(*opened) (NvmRelState *rel, uint32 nblocks);
 
 	/*
-	 * The start is going to empty it, though it is needed: it is to be
-	 * rebuilt, since that is its kind, or since it was relaxed.
+	 * The start is going to empty the storage, though it is needed.  It has
+	 * to be rebuilt, because that is its kind, or because it was relaxed.
 	 */
 	void		(*lost_by_start) (NvmRelState *rel, bool relaxed);
 } NvmRelUser;
@@ -276,9 +279,9 @@ extern void nvm_rel_add_extent(NvmRelState *rel);
 extern LWLock *nvm_rel_extend_lock(NvmRelState *rel);
 
 /*
- * Makes blocks blk .. blk + n - 1 of a storage ready, durably if the storage is: they
- * are nobody's yet, and their contents are as nvm_storage_extend says.  May be
- * called in a critical section.
+ * Makes blocks blk .. blk + n - 1 of a storage ready, durably if the storage
+ * is durable.  The blocks are nobody's yet, and their contents are as
+ * nvm_storage_extend says.  May be called in a critical section.
  */
 typedef void (*NvmReadyCallback) (NvmRelState *rel, uint32 blk, uint32 n, void *arg);
 
@@ -288,18 +291,19 @@ typedef void (*NvmReadyCallback) (NvmRelState *rel, uint32 blk, uint32 n, void *
 
 /*
  * One block more for a storage: adds an extent if need be, raises nblocks.
- * Returns its number.  With `ready` it was made ready by that, mostly among
- * others by an earlier call.  Without, its contents are zero, or what was made
- * ready, or what a block that a crash cut off had there: to be written as a
- * whole.  A crash forgets the blocks behind the last one whose magic number is
- * durable, and leaves such before it as they are.  Takes the extend lock, under
- * which it calls `ready`.  May ERROR.
+ * Returns its number.  With `ready`, that callback has made the block ready,
+ * mostly along with others in an earlier call.  Without, its contents may be
+ * zero, those of a block that was made ready, or those of a block that a crash
+ * cut off: the caller writes it as a whole.  A crash forgets the blocks behind
+ * the last one whose magic number is durable.  It leaves blocks before that
+ * one as they are.  Takes the extend lock, under which it calls `ready`.  May
+ * ERROR.
  */
 extern uint32 nvm_storage_extend(NvmRelState *rel, NvmReadyCallback ready, void *arg);
 
 /*
- * Error context callback for a caller that has one of these called: says which
- * relation there was no room for.  arg is the Relation.
+ * Error context callback for callers of these functions: says which relation
+ * there was no room for.  arg is the Relation.
  */
 extern void nvm_extend_context(void *arg);
 
@@ -350,7 +354,7 @@ typedef struct NvmStorageKey
 
 extern NvmDirEntry *nvm_dir_entry(uint32 id);	/* address, id in 1..ndirs */
 
-/* what a storage is made as: constant for its life */
+/* the form in which a storage is made: constant for its life */
 typedef struct NvmStorageForm
 {
 	uint32		kind;			/* NVM_DIR_KIND_* */
@@ -361,15 +365,15 @@ typedef struct NvmStorageForm
 
 /*
  * Make an entry with begin stamp `stamp`; durable on return.  An older entry
- * of the same key that is ended, or a loser, does not disturb.  Sets up the
- * NvmRelState.  Returns the id.
+ * of the same key that is ended, or that a lost transaction made, does not
+ * disturb.  Sets up the NvmRelState.  Returns the id.
  */
 extern uint32 nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form,
 							 uint64 stamp);
 
 /*
- * The newest entry of key that nobody has reclaimed, or 0.  That it may be
- * ended, or made, by a transaction that is undecided is the caller's to judge.
+ * The newest entry of key that nobody has reclaimed, or 0.  An undecided
+ * transaction may have made or ended it; the caller judges that.
  */
 extern uint32 nvm_dir_lookup(const NvmStorageKey *key);
 
@@ -404,10 +408,10 @@ extern void nvm_dir_empty(uint32 id);
 extern NvmRelState *nvm_rel_open(uint32 dir);
 
 /*
- * From here on a recovery, with or without the pool, will leave a trace, and the
- * next open knows that there was nothing before it.  Once in a run, after what was
- * in doubt is settled and before anybody writes nvm data; the caller holds wbl_lock
- * exclusively.  Logs what goes wrong.
+ * From here on a recovery, with or without the pool, will leave a trace, and
+ * the next open knows that there was nothing before it.  Called once in a run,
+ * after everything in doubt is settled and before anybody writes nvm data.
+ * The caller holds wbl_lock exclusively.  Logs what goes wrong.
  */
 extern void nvm_witness_arm(void);
 

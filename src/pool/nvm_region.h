@@ -108,15 +108,15 @@ nvm_unit_is_mapped(uint64 unit)
 /* ---- how it is flushed ---- */
 
 /*
- * By nvm_flush, whatever the region: a flush of what is not in the pool does
+ * By nvm_flush, whatever the region: a flush of memory outside the pool does
  * nothing.
  */
 
 /* ---- which slots it is stamped from ---- */
 
 /*
- * The commit slots that decide what is stamped: those of the pool, for both
- * regions.
+ * The commit slots that decide the stamps in a region: those of the pool, for
+ * both regions.
  */
 static inline NvmSlot *
 nvm_region_slot(uint32 slot)

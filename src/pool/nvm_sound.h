@@ -4,13 +4,13 @@
  *	  Blocks whose bytes need not be verified any more: a bit for each unit of
  *	  a region, in DRAM.
  *
- * What the medium holds is verified by the process that comes to a block first
- * after a start, and not again: row/sound.c for blocks of tables,
- * btree/btree_prove.c for index pages, row/large.c for large values, whose bit
- * is that of a run's first unit.  A set bit means that this has been done, or
- * that this run of the server has made the block.  All bits are 0 after a
- * start, and those of an extent that is allocated, or of a block that is
- * added, are set.
+ * The process that comes to a block first after a start verifies what the
+ * medium holds; later ones do not.  The code is row/sound.c for blocks of
+ * tables, btree/btree_prove.c for index pages, and row/large.c for large
+ * values.  A large value has the bit of its run's first unit.  A set bit means
+ * that this has been done, or that this run of the server has made the block.
+ * All bits are 0 after a start.  An allocation sets the bits of its extent,
+ * and adding a block sets the block's.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

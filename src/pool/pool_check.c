@@ -3,10 +3,10 @@
  * pool_check.c
  *	  Structural check of the pool, for nvm.check_pool().
  *
- * Looks at all that an open looks at and at what it passes over: both copies
- * of the header, the words inside extents, reserved areas, free entries; and
- * compares the media with what DRAM believes.  What can be said of the media
- * alone is verify/'s, which nvm_poolcheck has too.
+ * Looks at everything that an open looks at, and at the parts that an open
+ * passes over: both copies of the header, the words inside extents, reserved
+ * areas, free entries.  It also compares the media with DRAM.  Checks of the
+ * media alone are verify/'s, which nvm_poolcheck has too.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -61,7 +61,8 @@ check_emit(void *arg, const char *place, const char *problem)
 }
 
 /*
- * One extent: does its owner know it, are its units marked used?
+ * One extent: does its owner know it, are its units marked used?  dir_lock and
+ * extent_lock are held.
  */
 static void
 check_extent(void *to, uint64 unit, uint64 word, const char *place)
@@ -92,7 +93,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 	{
 		uint32		known = pg_atomic_read_u32(&nvm_region_of_unit(unit)->redo_unit);
 
-		/* that of a new one is set last, under dir_lock */
+		/* the unit of a new directory extent is set last, under dir_lock */
 		if (known != unit)
 			state->emit(state->arg, place, "redo lanes are not known in memory");
 		return;
@@ -110,8 +111,8 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 }
 
 /*
- * Are there as many extents as the entry counts?  That is raised last, and
- * lowered first, under extent_lock.
+ * Are there as many extents as the entry counts?  The count is raised last,
+ * and lowered first, under extent_lock, which is held.
  */
 static void
 check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
@@ -124,6 +125,9 @@ check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
 		state->emit(state->arg, "extent map", nvm_extent_missing(buf, nextents, id, entry));
 }
 
+/*
+ * All entries of the directory.  dir_lock and extent_lock are held.
+ */
 static void
 check_directory(CheckState *state)
 {
@@ -152,7 +156,8 @@ check_directory(CheckState *state)
 }
 
 /*
- * One region's extents, and the free-space map of it.
+ * One region's extents, and the free-space map of it.  dir_lock and
+ * extent_lock are held.
  */
 static void
 check_region(CheckState *state, const NvmRegion *region)

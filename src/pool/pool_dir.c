@@ -15,15 +15,10 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "media/media_index.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
-#include "storage/block.h"
 #include "verify/nvm_verify.h"
-
-#define RESTORE_HINT \
-	"Restore the pool and the data directory together from a backup taken while the server was stopped."
 
 /*
  * Address of entry id, which must be one that was handed out.
@@ -55,8 +50,8 @@ entry_bucket(uint32 id)
 	return dir_bucket(entry->database, entry->tablespace, entry->relnumber);
 }
 
-static void
-hash_insert(uint32 id)
+void
+nvm_dir_hash_insert(uint32 id)
 {
 	uint32	   *head = entry_bucket(id);
 
@@ -64,8 +59,8 @@ hash_insert(uint32 id)
 	*head = id;
 }
 
-static void
-hash_remove(uint32 id)
+void
+nvm_dir_hash_remove(uint32 id)
 {
 	uint32	   *link = entry_bucket(id);
 
@@ -103,8 +98,9 @@ nvm_dir_lookup(const NvmStorageKey *key)
 /* ---- creation ---- */
 
 /*
- * Is the id in use?  Also one that nobody has, but under which damage has left
- * extents: with others beside them the next open would find some twice.
+ * Is the id in use?  An id that nobody has counts as in use, too, if damage
+ * has left extents under it: with others beside them the next open would find
+ * some twice.  Caller holds dir_lock.
  */
 static bool
 id_is_taken(uint32 id)
@@ -193,7 +189,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	new.relation = form->relation;
 	new.crc = nvm_dir_entry_crc(id, &new);
 
-	/* before begin, by which those know it who do not ask for rel->dir */
+	/* before begin: some processes look at begin and not at rel->dir */
 	memset(rel, 0, sizeof(*rel));
 	pg_atomic_init_u32(&rel->opened, 1);
 
@@ -207,7 +203,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	nvm_drain("pool-dir-begin");
 
 	rel->dir = id;
-	hash_insert(id);
+	nvm_dir_hash_insert(id);
 	NvmPool->ndirs = Max(NvmPool->ndirs, id);
 	nvm_dram->dir_search = id + 1;
 	END_CRIT_SECTION();
@@ -263,8 +259,9 @@ nvm_dir_walk(NvmDirCallback fn, void *arg)
 }
 
 /*
- * Say of an index that the next start is to empty it, or not any more; flushed,
- * not fenced.  The caller sees to it that the storage stays what it is.
+ * Note of an index that the next start has to empty it, or not any more;
+ * flushed, not fenced.  The caller sees to it that nobody frees the storage
+ * meanwhile.
  */
 void
 nvm_dir_set_relaxed(uint32 id, bool relaxed)
@@ -282,10 +279,11 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
 /*
- * Entry id counts that many extents; flushed, not fenced.  What no start keeps
- * is not counted.  A caller that raises it holds the extend lock, and the
- * extents are durable and known in DRAM.  One that lowers it holds extent_lock,
- * so that a check does not see fewer extents than are counted.
+ * Have entry id count that many extents; flushed, not fenced.  Storages that
+ * no start keeps have no count.  A caller that raises the count holds the
+ * extend lock, and the extents are durable and known in DRAM.  A caller that
+ * lowers it holds extent_lock, so that a check does not see fewer extents than
+ * are counted.
  */
 void
 nvm_dir_count(uint32 id, uint32 nextents)
@@ -299,9 +297,9 @@ nvm_dir_count(uint32 id, uint32 nextents)
 }
 
 /*
- * Count what the start has found: after a crash, which may have come between
- * an extent and its count, and in a pool of before there were counts. The
- * process that was to flush them is gone.  In the postmaster.
+ * Count the extents that the start has found.  A crash may have come between
+ * an extent and its count, or the pool is from before there were counts.  The
+ * process that was to flush a count is gone.  In the postmaster.
  */
 void
 nvm_dir_count_found(void)
@@ -321,394 +319,4 @@ nvm_dir_count_found(void)
 	}
 	if (any)
 		nvm_drain("pool-open-counted");
-}
-
-/* ---- emptying and reclaiming ---- */
-
-/* what row/ and btree/ registered, by kind */
-static const NvmRelUser no_user = {0};
-static const NvmRelUser *rel_users[NVM_DIR_KIND_INDEX + 1];
-
-void
-nvm_rel_register_user(uint32 kind, const NvmRelUser *user)
-{
-	Assert(kind > 0 && kind < lengthof(rel_users));
-	rel_users[kind] = user;
-}
-
-static inline const NvmRelUser *
-rel_user(uint32 id)
-{
-	uint32		kind = nvm_dir_entry(id)->kind;
-
-	if (kind >= lengthof(rel_users) || rel_users[kind] == NULL)
-		return &no_user;
-	return rel_users[kind];
-}
-
-static void
-empty_large(uint64 unit, uint64 word, void *arg)
-{
-	nvm_large_free(unit * NVM_UNIT_SIZE);
-}
-
-/*
- * See nvm_pool.h.  Nobody else may use the storage.  From the first extent that
- * goes none is counted.  Table extents go from the last to the first, each
- * durably before the next: what a crash leaves is a shorter storage, never one
- * with a hole.
- */
-void
-nvm_dir_empty(uint32 id)
-{
-	NvmRelState *rel = &nvm_relstates[id];
-	const NvmRelUser *user = rel_user(id);
-	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
-
-	pg_atomic_write_u32(&rel->nblocks, 0);
-	rel->nready = 0;
-	if (user->emptied != NULL)
-		user->emptied(rel);
-	pg_write_barrier();
-	if (pg_atomic_read_u32(&rel->nlarge) > 0)
-		nvm_extents_walk(NVM_EXT_LARGE, id, empty_large, NULL);
-	if (nvm_dir_entry(id)->counted != 0)
-	{
-		LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-		nvm_dir_count(id, 0);
-		LWLockRelease(NvmPool->extent_lock);
-		nvm_drain("pool-empty-uncounted");
-	}
-	while (nextents > 0)
-	{
-		uint32		index = --nextents;
-
-		NVM_FAILPOINT("pool-empty-extent");
-		pg_atomic_write_u32(&rel->nextents, index);
-		nvm_extent_release(nvm_relmap_get(rel, index), nvm_extent_units(index),
-						   "table extent");
-	}
-	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
-	{
-		if (rel->allvisible[k] != NULL)
-			memset(rel->allvisible[k], 0, NVM_ALLVISIBLE_SIZE(k));
-	}
-	pg_atomic_write_u32(&rel->opened, 1);
-}
-
-/*
- * See nvm_pool.h.
- */
-void
-nvm_dir_reclaim(uint32 id)
-{
-	NvmRelState *rel = &nvm_relstates[id];
-	NvmDirEntry *entry;
-
-	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	if (rel->dir != id || rel->dir_state == NVM_DIRSTATE_RECLAIM)
-	{
-		LWLockRelease(NvmPool->dir_lock);
-		return;
-	}
-	rel->dir_state = NVM_DIRSTATE_RECLAIM;
-	LWLockRelease(NvmPool->dir_lock);
-
-	entry = nvm_dir_entry(id);
-	nvm_dir_empty(id);
-
-	/* an error must not leave it half reclaimed for the rest of this run */
-	START_CRIT_SECTION();
-	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
-	for (int k = 0; k < NVM_RELMAP_SEGS; k++)
-	{
-		if (rel->map[k] != NULL)
-			nvm_dram_free_locked(rel->map[k], sizeof(uint32) * (Size) 64 << k);
-	}
-	if (rel_user(id)->forgotten != NULL)
-		rel_user(id)->forgotten(rel);
-	for (int k = 0; k < NVM_ALLVISIBLE_SEGS; k++)
-	{
-		if (rel->allvisible[k] != NULL)
-			nvm_dram_free_locked(rel->allvisible[k], NVM_ALLVISIBLE_SIZE(k));
-	}
-	LWLockRelease(NvmPool->extent_lock);
-
-	LWLockAcquire(NvmPool->dir_lock, LW_EXCLUSIVE);
-	hash_remove(id);
-	nvm_store(&entry->begin, 0);
-	nvm_flush(&entry->begin, sizeof(entry->begin));
-	nvm_drain("pool-dir-free");
-	memset(rel, 0, sizeof(*rel));
-	nvm_dram->dir_search = Min(nvm_dram->dir_search, id);
-	LWLockRelease(NvmPool->dir_lock);
-	END_CRIT_SECTION();
-}
-
-/* ---- use of a storage ---- */
-
-static bool
-is_zero(const char *from, const char *to)
-{
-	return from == to || (*from == 0 && memcmp(from, from + 1, to - from - 1) == 0);
-}
-
-/*
- * Was the block made ready and never used?  All behind its header is zero then, so
- * that damage does not look like it.  Not in a table if the incarnation that
- * made it ready crashed: a cell may have been handed out, and of that nothing be
- * left but the entry of an index that has WAL.
- */
-static bool
-block_is_spare(uint32 kind, const char *unit)
-{
-	if (kind == NVM_DIR_KIND_TABLE)
-	{
-		const NvmBlock *block = (const NvmBlock *) unit;
-
-		return block->magic == NVM_BLOCK_MAGIC && block->flags == 0 &&
-			block->alloc_inc != 0 && !nvm_incarnation_crashed(block->alloc_inc) &&
-			is_zero((const char *) block->retired, (const char *) block->used) &&
-			block->used[0] == (1 << NVM_FIRST_CELL) - 1 &&
-			is_zero((const char *) &block->used[1], unit + NVM_UNIT_SIZE);
-	}
-	else
-	{
-		const NvmIndexPage *page = (const NvmIndexPage *) unit;
-
-		return page->magic == NVM_INDEX_MAGIC && page->safexid != 0 &&
-			page->left == NVM_INDEX_NONE && page->right == NVM_INDEX_NONE &&
-			page->level == 0 && page->flags == 0 && page->nbase == 0 &&
-			is_zero(unit + NVM_INDEX_HEADER_SIZE, unit + NVM_UNIT_SIZE);
-	}
-}
-
-/*
- * See nvm_pool.h.  Takes the relation's extend lock the first time.
- */
-NvmRelState *
-nvm_rel_open(uint32 dir)
-{
-	NvmRelState *rel = &nvm_relstates[dir];
-
-	if (pg_atomic_read_u32(&rel->opened) != 0)
-		return rel;
-
-	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&rel->opened) == 0)
-	{
-		uint32		nextents = pg_atomic_read_u32(&rel->nextents);
-		uint64		nblocks = nvm_rel_units(rel);
-		uint32		kind = nvm_dir_entry(dir)->kind;
-
-		while (nextents > 0)
-		{
-			uint32		units = nvm_extent_units(nextents - 1);
-			char	   *start = nvm_unit_address(nvm_relmap_get(rel, nextents - 1));
-			uint32		n = units;
-
-			while (n > 0)
-			{
-				const char *unit = start + (Size) (n - 1) * NVM_UNIT_SIZE;
-
-				if (nvm_block_was_used(kind, unit) && !block_is_spare(kind, unit))
-					break;
-				n--;
-			}
-			nblocks -= units - n;
-			if (n > 0)
-				break;
-			nextents--;
-		}
-		/* the last extent may go beyond the last block that there can be */
-		nblocks = Min(nblocks, MaxBlockNumber);
-		if (nblocks > 0 && rel_user(dir)->opened != NULL)
-			rel_user(dir)->opened(rel, (uint32) nblocks);
-		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
-		pg_write_barrier();
-		pg_atomic_write_u32(&rel->opened, 1);
-	}
-	LWLockRelease(nvm_rel_extend_lock(rel));
-	return rel;
-}
-
-/* ---- start ---- */
-
-typedef struct OrphanSearch
-{
-	uint64		unit;
-	uint32		owner;
-} OrphanSearch;
-
-static void
-find_orphan(uint64 unit, uint64 word, void *arg)
-{
-	OrphanSearch *search = arg;
-
-	if (search->unit == 0 && nvm_extent_of_storage(word) &&
-		nvm_relstates[NVM_EXT_OWNER(word)].dir == 0)
-	{
-		search->unit = unit;
-		search->owner = NVM_EXT_OWNER(word);
-	}
-}
-
-/*
- * Is an extent of a storage in another region than the storage's own?
- */
-static bool
-is_in_other_region(const NvmRelState *rel, const NvmDirEntry *entry, uint32 nextents)
-{
-	for (uint32 i = 0; i < nextents; i++)
-	{
-		if (nvm_region_of_unit(nvm_relmap_get((NvmRelState *) rel, i)) != nvm_region_of_dir(entry))
-			return true;
-	}
-	return false;
-}
-
-/*
- * Take entry id, which is in use, into DRAM.  *owned counts its extents.
- */
-static bool
-scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
-{
-	NvmRelState *rel = &nvm_relstates[id];
-	const char *problem = nvm_dir_entry_problem(id, entry);
-	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
-	char		buf[NVM_PROBLEM_SIZE];
-
-	if (problem)
-		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-						  "directory entry %u of NVM pool \"%s\" is damaged: %s",
-						  id, nvm_pool_path, problem);
-
-	/*
-	 * as many as there are must be the first ones, and those that are counted
-	 * among them
-	 */
-	for (uint32 i = 0; i < Max(nextents, NVM_DIR_COUNT(entry->counted)); i++)
-	{
-		uint32		k = 31 - __builtin_clz(i / 64 + 1);
-
-		if (rel->map[k] == NULL || nvm_relmap_get(rel, i) == 0)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-							  "extent map of NVM pool \"%s\" is damaged: %s",
-							  nvm_pool_path, nvm_extent_missing(buf, i, id, entry));
-	}
-	if (is_in_other_region(rel, entry, nextents))
-		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-						  "extent map of NVM pool \"%s\" is damaged: an extent of storage %u is in the wrong region",
-						  nvm_pool_path, id);
-	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
-	rel->dir = id;
-	hash_insert(id);
-	NvmPool->ndirs = id;
-	nvm_dram->next_creation = Max(nvm_dram->next_creation, entry->creation_id + 1);
-	return true;
-}
-
-/*
- * Read the directory; nvm_extent_scan has found its extents and the
- * `nowned` extents of storages.  Returns false after refusing the pool.
- */
-bool
-nvm_dir_scan(uint64 nowned)
-{
-	OrphanSearch orphan = {0, 0};
-	uint64		owned = 0;
-	char		buf[NVM_PROBLEM_SIZE];
-
-	nvm_dram->next_creation = 1;
-	nvm_dram->dir_search = 1;
-	for (uint32 i = 0; i < nvm_dram->ndir_extents; i++)
-	{
-		if (nvm_dir_units[i] == 0)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
-							  "extent map of NVM pool \"%s\" is damaged: %s",
-							  nvm_pool_path, nvm_extent_missing(buf, i, 0, NULL));
-		for (uint32 j = i == 0 ? 1 : 0; j < NVM_DIRS_PER_EXTENT; j++)
-		{
-			uint32		id = i * NVM_DIRS_PER_EXTENT + j;
-			NvmDirEntry *entry = nvm_dir_entry(id);
-
-			if (entry->begin != 0 && !scan_entry(id, entry, &owned))
-				return false;
-		}
-	}
-
-	if (nowned == owned)
-		return true;
-
-	/*
-	 * No table misses them, so all tables stay usable; nor are they free, in
-	 * case somebody wants to look.
-	 */
-	nvm_extents_walk(0, 0, find_orphan, &orphan);
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("an extent of NVM pool \"%s\" at chunk %llu, unit %llu belongs to storage %u, which does not exist",
-					nvm_pool_path,
-					(unsigned long long) (orphan.unit / NVM_UNITS_PER_CHUNK),
-					(unsigned long long) (orphan.unit % NVM_UNITS_PER_CHUNK), orphan.owner),
-			 errdetail("%llu extents are owned, %llu of them by storages that exist.",
-					   (unsigned long long) nowned, (unsigned long long) owned),
-			 errhint("nvm.check_pool() lists them. Their space is not used until the pool is made anew.")));
-	return true;
-}
-
-/*
- * Empty an index that is to be rebuilt from its table, and any storage that is to
- * be empty.
- */
-static void
-empty_after_start(uint32 id, bool always)
-{
-	NvmDirEntry *entry = nvm_dir_entry(id);
-	bool		relaxed = NvmDirIsRelaxed(entry);
-
-	if ((entry->flags & NVM_DIR_REBUILT) != 0 || relaxed)
-	{
-		if (rel_user(id)->lost_by_start != NULL)
-			rel_user(id)->lost_by_start(&nvm_relstates[id], relaxed);
-	}
-	else if (!always)
-		return;
-	nvm_dir_empty(id);
-}
-
-/*
- * What no restart keeps: temporary tables, whose sessions are gone, and after
- * a crash the contents of UNLOGGED tables, as PostgreSQL empties their
- * indexes.  If it is doubtful whether PostgreSQL did that, their storage goes
- * too: rows without index entries would be a wrong answer, and so would index
- * entries that lead to other rows; without a storage each access says that the
- * rows are lost.  One that has none is left: nothing was in it since it was
- * made or emptied, and then so were the indexes.  An nvm_btree index is emptied:
- * its table is lost, and says so before, or empty.  Where not even that
- * holds, all of them go.  Indexes that are rebuilt from their tables are emptied at
- * each start.  Repeats itself if interrupted.  In the postmaster.
- */
-void
-nvm_dir_reset_after_start(NvmDirReset reset)
-{
-	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
-	{
-		uint32		flags;
-		NvmDirReset what = NVM_DIR_RESET_NONE;
-
-		if (nvm_relstates[id].dir != id)
-			continue;
-		flags = nvm_dir_entry(id)->flags;
-		if (flags & NVM_DIR_UNLOGGED)
-			what = reset;
-		if (what == NVM_DIR_RESET_DOUBTFUL &&
-			(nvm_dir_entry(id)->kind == NVM_DIR_KIND_INDEX ||
-			 pg_atomic_read_u32(&nvm_relstates[id].nextents) == 0))
-			what = NVM_DIR_RESET_EMPTY;
-		if ((flags & NVM_DIR_TEMP) || what > NVM_DIR_RESET_EMPTY)
-			nvm_dir_reclaim(id);
-		else
-			empty_after_start(id, what == NVM_DIR_RESET_EMPTY);
-	}
 }

@@ -4,15 +4,15 @@
  *	  The DRAM region: what is rebuilt at each start, shared by all backends.
  *
  * A memfd that the postmaster maps before it forks.  Its address space is
- * generous and its memory is taken page by page, so that nothing has to be
- * sized by a setting:
+ * generous and its memory is taken page by page, so no setting has to give a
+ * size:
  *
  *		control block | used bits | zero bits | sound bits |
  *		directory extents | hash buckets | NvmRelState[NVM_MAX_DIRS] | heap
  *
- * Memory is reserved with fallocate before it is touched, because a page that
- * the kernel cannot find at the first access is a SIGBUS, while a failing
- * fallocate is an ordinary error.
+ * Memory is reserved with fallocate before it is touched.  If the kernel has
+ * no page at the first access the process gets a SIGBUS; a failing fallocate
+ * is an ordinary error.
  *
  * The heap is a bump allocator with a free list for each power of two.
  *
@@ -77,6 +77,70 @@ carve(uint64 *position, uint64 size)
 }
 
 /*
+ * Sizes of the parts of the region that have their size from the start.
+ */
+typedef struct DramSizes
+{
+	uint64		bits;			/* of a bit for each unit */
+	uint64		relstates;
+	uint64		fixed;			/* all parts before the heap */
+} DramSizes;
+
+static void
+dram_sizes(DramSizes *sizes)
+{
+	sizes->bits = TYPEALIGN64(DRAM_PAGE, nvm_region_address_space() / NVM_UNIT_SIZE / 8);
+	sizes->relstates = TYPEALIGN64(DRAM_PAGE, (uint64) NVM_MAX_DIRS * sizeof(NvmRelState));
+	sizes->fixed = TYPEALIGN64(DRAM_PAGE, sizeof(NvmDramControl)) + 3 * sizes->bits +
+		TYPEALIGN64(DRAM_PAGE, NVM_DIR_EXTENTS * sizeof(uint32)) +
+		TYPEALIGN64(DRAM_PAGE, NVM_DIR_BUCKETS * sizeof(uint32)) + sizes->relstates;
+}
+
+/*
+ * Make the region and map it.  Returns false after refusing the pool.
+ */
+static bool
+dram_create(uint64 size)
+{
+	void	   *map;
+
+	dram_size = size;
+	dram_fd = memfd_create("pg_nvm", MFD_CLOEXEC);
+	if (dram_fd < 0 || ftruncate(dram_fd, (off_t) dram_size) != 0)
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
+						  "Free memory or raise the limits of the server's processes.",
+						  "could not create the DRAM region of the NVM pool: %m");
+	map = mmap(NULL, dram_size, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_NORESERVE, dram_fd, 0);
+	if (map == MAP_FAILED)
+	{
+		int			save_errno = errno;
+
+		close(dram_fd);
+		dram_fd = -1;
+		errno = save_errno;
+		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
+						  "Reduce nvm.pool_max_size or raise the limit of address space (ulimit -v).",
+						  "could not map the DRAM region of the NVM pool: %m");
+	}
+	dram_base = map;
+	return true;
+}
+
+/*
+ * Empty the region that the last run had.  Returns false after refusing the pool.
+ */
+static bool
+dram_clear(void)
+{
+	if (ftruncate(dram_fd, 0) == 0 && ftruncate(dram_fd, (off_t) dram_size) == 0)
+		return true;
+	return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
+					  "Restart the server.",
+					  "could not clear the DRAM region of the NVM pool: %m");
+}
+
+/*
  * Make the region, or empty it when it exists (the postmaster reinitialises
  * after a backend's death), for all units that the regions may have.  Postmaster
  * only.
@@ -85,60 +149,24 @@ carve(uint64 *position, uint64 size)
 bool
 nvm_dram_setup(void)
 {
-	uint64		max_units = nvm_region_address_space() / NVM_UNIT_SIZE;
 	uint64		may_use = 0;
-	uint64		bits = TYPEALIGN64(DRAM_PAGE, max_units / 8);
-	uint64		relstates = TYPEALIGN64(DRAM_PAGE, (uint64) NVM_MAX_DIRS * sizeof(NvmRelState));
-	uint64		heap;
-	uint64		fixed;
+	DramSizes	sizes;
 	uint64		position = 0;
 
 	for (int i = 0; i < NVM_NUM_REGIONS; i++)
 		may_use += nvm_regions[i].max_chunks * NVM_UNITS_PER_CHUNK;
-	heap = DRAM_HEAP_BASE + may_use * 16;
-	fixed = TYPEALIGN64(DRAM_PAGE, sizeof(NvmDramControl)) + 3 * bits +
-		TYPEALIGN64(DRAM_PAGE, NVM_DIR_EXTENTS * sizeof(uint32)) +
-		TYPEALIGN64(DRAM_PAGE, NVM_DIR_BUCKETS * sizeof(uint32)) + relstates;
-
-	if (dram_fd < 0)
-	{
-		void	   *map;
-
-		dram_size = fixed + heap;
-		dram_fd = memfd_create("pg_nvm", MFD_CLOEXEC);
-		if (dram_fd < 0 || ftruncate(dram_fd, (off_t) dram_size) != 0)
-			return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-							  "Free memory or raise the limits of the server's processes.",
-							  "could not create the DRAM region of the NVM pool: %m");
-		map = mmap(NULL, dram_size, PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_NORESERVE, dram_fd, 0);
-		if (map == MAP_FAILED)
-		{
-			int			save_errno = errno;
-
-			close(dram_fd);
-			dram_fd = -1;
-			errno = save_errno;
-			return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-							  "Reduce nvm.pool_max_size or raise the limit of address space (ulimit -v).",
-							  "could not map the DRAM region of the NVM pool: %m");
-		}
-		dram_base = map;
-	}
-	else if (ftruncate(dram_fd, 0) != 0 ||
-			 ftruncate(dram_fd, (off_t) dram_size) != 0)
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-						  "Restart the server.",
-						  "could not clear the DRAM region of the NVM pool: %m");
+	dram_sizes(&sizes);
+	if (!(dram_fd < 0 ? dram_create(sizes.fixed + DRAM_HEAP_BASE + may_use * 16) : dram_clear()))
+		return false;
 
 	nvm_dram = (NvmDramControl *) carve(&position, sizeof(NvmDramControl));
-	nvm_used_bits = (uint64 *) carve(&position, bits);
-	nvm_zero_bits = (uint64 *) carve(&position, bits);
-	nvm_sound_bits = (uint64 *) carve(&position, bits);
+	nvm_used_bits = (uint64 *) carve(&position, sizes.bits);
+	nvm_zero_bits = (uint64 *) carve(&position, sizes.bits);
+	nvm_sound_bits = (uint64 *) carve(&position, sizes.bits);
 	nvm_dir_units = (uint32 *) carve(&position, NVM_DIR_EXTENTS * sizeof(uint32));
 	nvm_dir_buckets = (uint32 *) carve(&position, NVM_DIR_BUCKETS * sizeof(uint32));
-	nvm_relstates = (NvmRelState *) carve(&position, relstates);
-	Assert(position == fixed);
+	nvm_relstates = (NvmRelState *) carve(&position, sizes.relstates);
+	Assert(position == sizes.fixed);
 
 	if (!nvm_dram_reserve(nvm_dram, sizeof(NvmDramControl)) ||
 		!nvm_dram_reserve(nvm_dir_units, NVM_DIR_EXTENTS * sizeof(uint32)))

@@ -5,10 +5,10 @@
  *
  * On media an extent is one word (media_pool.h); in DRAM there is a bit for
  * each unit.  An allocation marks the units in DRAM, prepares their contents,
- * stores the word, and waits until it is durable: a crash finds the word, and
- * the extent belongs to its owner, or does not, and the units are free.  A
- * release is the same in reverse.  The word of a unit that does not begin an
- * extent is zero at all times, so a process that walks the map without a lock
+ * stores the word, and waits until it is durable.  If a start after a crash
+ * finds the word, the extent belongs to its owner; if not, the units are free.
+ * A release is the same in reverse.  The word of a unit that does not begin an
+ * extent is zero at all times.  So a process that walks the map without a lock
  * always stands on the first unit of an extent or on a zero.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -27,8 +27,8 @@
 #include "verify/nvm_verify.h"
 
 /*
- * Where a fence is a sync: so many times what is wanted is zeroed at once, but
- * more than is wanted only up to this many units.
+ * Where a fence is a sync, an allocation zeroes so many times the units that
+ * are wanted.  It zeroes more than are wanted only up to this many units.
  */
 #define ZERO_AHEAD		4
 #define ZERO_AHEAD_MAX	256
@@ -150,9 +150,9 @@ find_run(NvmRegion *region, uint32 n)
 /* ---- allocation and release ---- */
 
 /*
- * How many units from `unit` on are the caller's, which are nunits, or free and
- * worth zeroing: as far as the first that is not, up to `most`.  Caller holds
- * extent_lock.
+ * How many units from `unit` on to zero: the caller's nunits, and behind them
+ * those that are free and not known to be zero, as far as the first that is
+ * not so, up to `most`.  Caller holds extent_lock.
  */
 static uint32
 dirty_run(uint64 unit, uint32 nunits, uint32 most)
@@ -183,14 +183,15 @@ typedef struct NewUnits
 } NewUnits;
 
 /*
- * Find nunits free units of new->region in a row, and mark them used, and some more where it
- * pays to zero them together.  What the extent is to hold is zero, flushed and not
- * fenced.  Returns in a critical section: an error from here on would lose the
- * units, or leave them with a storage that does not know of them.  May ERROR
- * before that.
+ * Find nunits free units of new->region in a row, and mark them used.  Mark
+ * some more where it pays to zero them together.  The contents of the extent
+ * are zero, flushed and not fenced.  Returns in a critical section: an error
+ * from here on would lose the units, or leave them with a storage that does
+ * not know of them.  May ERROR before that.  Takes extent_lock.
  *
- * With pmem a fence costs nothing beside the zeroing, and nothing is zeroed before it is
- * wanted.  What follows an extent is as a rule the next one of the same storage.
+ * With pmem a fence costs nothing beside the zeroing, so nothing is zeroed
+ * before it is wanted.  Behind an extent there is as a rule the next one of
+ * the same storage.
  */
 static void
 take_units(uint32 kind, uint32 nunits, NewUnits *new)
@@ -202,9 +203,9 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 
 	/*
-	 * Some of what is being zeroed will be free again.  Wait for as many as
-	 * are at it now, not for those that come after them: there may always be
-	 * one.
+	 * Some of the units that are being zeroed will be free again.  Wait for
+	 * as many processes as are at it now, not for later ones: there may
+	 * always be one.
 	 */
 	wait_for = region->nzeroed + region->nzeroing;
 	while ((new->unit = find_run(region, nunits)) == 0)
@@ -232,7 +233,7 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	region->reserved_units += new->ntaken;
 	LWLockRelease(NvmPool->extent_lock);
 
-	/* whatever will be there is written by this run */
+	/* this run writes whatever will be there */
 	for (uint32 i = 0; i < (kind == NVM_EXT_TABLE ? nunits : 1); i++)
 		nvm_unit_set_sound(nvm_unit_address(new->unit + i));
 
@@ -246,7 +247,8 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 }
 
 /*
- * Give back what was zeroed besides, durably by now.  Caller holds extent_lock.
+ * Give back the units that were zeroed besides, durably by now.  Caller holds
+ * extent_lock.
  */
 static void
 give_back_zero(const NewUnits *new)
@@ -267,8 +269,9 @@ give_back_zero(const NewUnits *new)
 }
 
 /*
- * Wait until the contents are durable, and store and flush the map word, for
- * which extent_fence waits.
+ * Wait until the contents are durable.  Then store and flush the map word;
+ * extent_fence waits for it.  In the critical section of take_units; takes
+ * extent_lock.
  */
 static void
 own_units(const NewUnits *new, uint32 kind, uint32 owner, uint32 arg)
@@ -296,10 +299,9 @@ extent_fence(void)
 }
 
 /*
- * Make an extent of a region: durably owned when this returns its first unit.  Its
- * contents are durably zero, except that of a large value or a list of locks
- * only the first line is.
- * May ERROR before anything is done.
+ * Make an extent of a region: durably owned when this returns its first unit.
+ * Its contents are durably zero; of a large value or a list of locks only the
+ * first line is.  May ERROR before anything is done.
  */
 uint64
 nvm_extent_alloc(NvmRegion *region, uint32 kind, uint32 owner, uint32 arg, uint32 nunits)
@@ -409,9 +411,10 @@ require_storage(uint32 dir)
 }
 
 /*
- * Make ready block blk of its extent, which ends before `end`, and what comes
- * behind it: as many as the storage has, so that a small one has few that it does
- * not use; and where a fence is a sync a quarter of that at least.
+ * Make ready block blk of its extent, which ends before `end`, and blocks
+ * behind it.  As many as the storage has, so that a small storage has few that
+ * it does not use; where a fence is a sync, a quarter of that at least.
+ * Caller holds the relation's extend lock.
  */
 static void
 make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, void *arg)
@@ -428,7 +431,7 @@ make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, voi
 }
 
 /*
- * Append the next extent, and with `ready` make its first blocks, from blk on,
+ * Append the next extent.  With `ready`, make its first blocks, from blk on,
  * ready.  README.md, "A new extent".  Caller holds the relation's extend lock.
  */
 static void
@@ -463,8 +466,8 @@ add_extent(NvmRelState *rel, uint32 blk, NvmReadyCallback ready, void *arg)
 	pg_atomic_write_u32(&rel->nextents, index + 1);
 
 	/*
-	 * fenced along with what will be in it; the next start counts it if it
-	 * has to
+	 * fenced along with the rows that will be in it; the next start counts it
+	 * if it has to
 	 */
 	NVM_FAILPOINT("pool-extent-count");
 	nvm_dir_count(rel->dir, index + 1);
@@ -644,172 +647,4 @@ nvm_extents_walk(uint32 kind, uint32 dir, NvmExtentCallback fn, void *arg)
 {
 	for (int i = 0; i < NVM_NUM_REGIONS; i++)
 		walk_region(&nvm_regions[i], kind, dir, fn, arg);
-}
-
-/* ---- start ---- */
-
-/*
- * Refuse the pool: the extent with this word is known already.
- */
-static bool
-refuse_twice(uint64 word, uint32 other, uint64 unit)
-{
-	char		buf[NVM_PROBLEM_SIZE];
-
-	return nvm_refuse(ERRCODE_DATA_CORRUPTED,
-					  nvm_region_restore_hint(nvm_region_of_unit(unit)),
-					  "extent map of NVM pool \"%s\" is damaged: %s",
-					  nvm_pool_path, nvm_extent_twice(buf, word, other, unit));
-}
-
-/*
- * Enter an extent found at start in DRAM.
- */
-static bool
-scan_extent(uint64 unit, uint64 word)
-{
-	uint32		arg = NVM_EXT_ARG(word);
-	NvmRelState *rel;
-	uint32		k;
-
-	if (NVM_EXT_KIND(word) == NVM_EXT_DIR)
-	{
-		if (nvm_dir_units[arg] != 0)
-			return refuse_twice(word, nvm_dir_units[arg], unit);
-		nvm_dir_units[arg] = (uint32) unit;
-		nvm_dram->ndir_extents++;
-		return true;
-	}
-
-	if (NVM_EXT_KIND(word) == NVM_EXT_LOCKS)
-	{
-		NvmPool->nlock_lists++;
-		return true;
-	}
-	if (NVM_EXT_KIND(word) == NVM_EXT_REDO)
-	{
-		NvmRegion  *region = nvm_region_of_unit(unit);
-		uint32		other = pg_atomic_read_u32(&region->redo_unit);
-
-		if (other != 0)
-			return refuse_twice(word, other, unit);
-		pg_atomic_write_u32(&region->redo_unit, (uint32) unit);
-		return true;
-	}
-
-	rel = &nvm_relstates[NVM_EXT_OWNER(word)];
-	if (NVM_EXT_KIND(word) == NVM_EXT_LARGE)
-	{
-		pg_atomic_write_u32(&rel->nlarge, pg_atomic_read_u32(&rel->nlarge) + 1);
-		pg_atomic_write_u64(&rel->large_units, pg_atomic_read_u64(&rel->large_units) + arg);
-		return true;
-	}
-	if (!nvm_relmap_make(rel, arg))
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
-						  "could not rebuild the extent map of storage %u of NVM pool \"%s\"",
-						  NVM_EXT_OWNER(word), nvm_pool_path);
-	k = 31 - __builtin_clz(arg / 64 + 1);
-	if (rel->map[k][arg - 64 * ((1u << k) - 1)] != 0)
-		return refuse_twice(word, nvm_relmap_get(rel, arg), unit);
-	nvm_relmap_put(rel, arg, (uint32) unit);
-	pg_atomic_write_u32(&rel->nextents, pg_atomic_read_u32(&rel->nextents) + 1);
-	return true;
-}
-
-/*
- * What keeps the word of a unit from being this region's, or NULL.  The directory,
- * and the locks of prepared transactions, are the pool's.
- */
-static const char *
-region_extent_problem(const NvmRegion *region, uint64 word, uint64 unit)
-{
-	if (!region->durable &&
-		(NVM_EXT_KIND(word) == NVM_EXT_DIR || NVM_EXT_KIND(word) == NVM_EXT_LOCKS))
-		return "impossible kind of extent";
-	return nvm_extent_problem(word, unit);
-}
-
-/*
- * Enter the extents of one chunk.  *used and *nowned are raised by its units that
- * are not free and by its extents that storages own.
- */
-static bool
-scan_chunk(const NvmRegion *region, uint64 chunk, uint64 *used, uint64 *nowned)
-{
-	uint64		base = chunk * NVM_UNITS_PER_CHUNK;
-	uint64	   *map = nvm_map_word(base);
-	uint32		i = nvm_chunk_first_unit(chunk);
-
-	nvm_bits_set(nvm_used_bits, base, i);
-	*used += i;
-	while (i < NVM_UNITS_PER_CHUNK)
-	{
-		uint64		word = map[i];
-		const char *problem;
-		uint32		units;
-
-		if (word == 0)
-		{
-			i++;
-			continue;
-		}
-		problem = region_extent_problem(region, word, base + i);
-		if (problem)
-			return nvm_refuse(ERRCODE_DATA_CORRUPTED, nvm_region_restore_hint(region),
-							  "extent map of NVM pool \"%s\" is damaged at chunk %llu, unit %u: %s (word %016llx)",
-							  nvm_pool_path, (unsigned long long) chunk, i, problem,
-							  (unsigned long long) word);
-		if (!scan_extent(base + i, word))
-			return false;
-		if (nvm_extent_of_storage(word))
-			++* nowned;
-		units = nvm_extent_word_units(word);
-		nvm_bits_set(nvm_used_bits, base + i, units);
-		*used += units;
-		i += units;
-	}
-	return true;
-}
-
-static bool
-scan_region(NvmRegion *region, uint64 *nowned)
-{
-	uint64		first = region->first_unit / NVM_UNITS_PER_CHUNK;
-	uint64		word = region->first_unit / 64;
-	Size		bytes = region->nchunks * (NVM_UNITS_PER_CHUNK / 8);
-	uint64		used = 0;
-
-	region->search_unit = region->first_unit + nvm_chunk_first_unit(first);
-	if (bytes == 0)
-		return true;
-	if (!nvm_dram_reserve(nvm_used_bits + word, bytes) ||
-		!nvm_dram_reserve(nvm_zero_bits + word, bytes) ||
-		!nvm_dram_reserve(nvm_sound_bits + word, bytes))
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Free memory and restart the server.",
-						  "could not reserve memory for the free-space map of NVM pool \"%s\": %m",
-						  nvm_pool_path);
-	for (uint64 chunk = first; chunk < first + region->nchunks; chunk++)
-	{
-		if (!scan_chunk(region, chunk, &used, nowned))
-			return false;
-	}
-	region->free_units = region->nchunks * NVM_UNITS_PER_CHUNK - used;
-	return true;
-}
-
-/*
- * Rebuild bitmap and relation maps from the extent maps: extent to extent, and
- * word by word where nothing is allocated.  *nowned becomes the number of
- * extents that storages own.  Returns false after refusing the pool.
- */
-bool
-nvm_extent_scan(uint64 *nowned)
-{
-	*nowned = 0;
-	for (int i = 0; i < NVM_NUM_REGIONS; i++)
-	{
-		if (!scan_region(&nvm_regions[i], nowned))
-			return false;
-	}
-	return true;
 }

@@ -4,8 +4,8 @@
  *	  The pool's directory and file: found, checked, created, locked, grown.
  *
  * The lock is flock() on the pool file.  All children of the postmaster share
- * its open file description, so the pool stays locked while any of them lives,
- * however the postmaster died.
+ * its open file description.  So the pool stays locked while any of them
+ * lives, however the postmaster died.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -104,7 +104,7 @@ check_owner_and_mode(const char *what, const char *path, const struct stat *st,
 }
 
 /*
- * What to do about a pool that is not where it should be.
+ * A hint for a pool that is not where it should be.
  */
 static const char *
 missing_hint(void)
@@ -118,7 +118,7 @@ missing_hint(void)
 }
 
 /*
- * Note where the pool is, which has been opened.
+ * Note where the pool is.  It has been opened.
  */
 void
 nvm_file_note_place(void)
@@ -138,8 +138,8 @@ prepare_directory(bool known)
 	Size		tmp = strlen("/" PG_TEMP_FILES_DIR);
 
 	/*
-	 * a start of the server removes what is called like a temporary file
-	 * there
+	 * a start of the server removes files there whose names are those of
+	 * temporary files
 	 */
 	if (len > tmp && strcmp(pool_dir + len - tmp, "/" PG_TEMP_FILES_DIR) == 0)
 		return nvm_refuse(ERRCODE_INVALID_PARAMETER_VALUE, "Correct nvm.pool_directory.",
@@ -182,8 +182,9 @@ prepare_directory(bool known)
 
 /*
  * Take the lock on the pool, or on its directory.  A child of a server that
- * has just ended may hold the former for a moment still.  Returns false after
- * refusing the pool; not because a directory cannot be locked at all.
+ * has just ended may hold the lock on the pool for a moment still.  Returns
+ * false after refusing the pool.  A directory that cannot be locked at all is
+ * no reason to refuse.
  */
 static bool
 lock_file(int fd, bool is_directory)
@@ -200,9 +201,9 @@ lock_file(int fd, bool is_directory)
 }
 
 /*
- * Let nvm_pool_path be the name that the file has, which it may have from an
- * earlier version, or from where its directory was before.  Returns false after
- * refusing the pool: nobody knows which of two files it is.
+ * Let nvm_pool_path be the name that the file has.  It may have that name from
+ * an earlier version, or from where its directory was before.  Returns false
+ * after refusing the pool: nobody knows which of two files it is.
  */
 bool
 nvm_file_find(void)
@@ -222,7 +223,7 @@ nvm_file_find(void)
 }
 
 /*
- * Give the file, which is open, locked and ours, the name that it should have.
+ * Give the file the name that it should have.  It is open, locked and ours.
  * Returns false after refusing the pool.
  */
 bool
@@ -284,7 +285,7 @@ create_file(void)
 		return nvm_refuse(ERRCODE_INTERNAL_ERROR, "Restart the server.",
 						  "could not generate the identifier of a new NVM pool");
 
-	/* what a crash left of this, under either name */
+	/* remains of an earlier attempt that crashed, under either name */
 	unlink(path);
 	unlink(psprintf("%s.new", pool_other_path));
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -327,9 +328,9 @@ create_file(void)
 }
 
 /*
- * Make the file unless another server, which was told of the same directory,
- * is faster, and lock it.  To that one the directory may have another name, and
- * so the file, too.  Returns false after refusing the pool.
+ * Make the file, unless another server that was told of the same directory is
+ * faster.  Lock it.  For that server the directory may have another name, and
+ * the file, too.  Returns false after refusing the pool.
  */
 static bool
 create_and_lock(bool *created)
@@ -409,8 +410,8 @@ nvm_file_unlock(void)
 }
 
 /*
- * What tells a file from a copy of it, and its size.  The birth time is 0
- * where the file system does not have one.
+ * The marks that tell a file from a copy of it, and its size.  The birth time
+ * is 0 where the file system does not have one.
  */
 void
 nvm_file_identity(int fd, uint64 *device, uint64 *inode, uint64 *birth,
@@ -433,11 +434,11 @@ nvm_file_identity(int fd, uint64 *device, uint64 *inode, uint64 *birth,
 }
 
 /*
- * Have the file system allocate all of the first `size` bytes of the file.  The
- * pools that we make are; a copy has holes where nothing was ever written, which
- * cp makes without being asked to, and an access to one of these is a SIGBUS once
- * the device is full.  Returns false after refusing the pool because there is no
- * room for all of it; then nothing is allocated.
+ * Have the file system allocate all of the first `size` bytes of the file.
+ * Pools that we make are allocated.  A copy has holes where nothing was ever
+ * written; cp makes them without being asked to.  An access to a hole is a
+ * SIGBUS once the device is full.  Returns false after refusing the pool
+ * because there is no room for all of it; then nothing is allocated.
  */
 bool
 nvm_file_fill_holes(uint64 size)
@@ -468,10 +469,11 @@ nvm_file_fill_holes(uint64 size)
 }
 
 /*
- * Write zeroes where the file has been allocated and reads as such.  File systems keep
- * note of what was never written, and change that with each sync: of scattered
- * blocks that takes twice as long as writing them.  In single pages, or a store would make
- * dirty as much of the page cache as was written at once (pmem/README.md, "Pages").
+ * Write zeroes where the file has been allocated and reads as zeroes.  File
+ * systems note which blocks were never written, and change that note with each
+ * sync: for scattered blocks that takes twice as long as writing them.  The
+ * zeroes are written in single pages.  Otherwise a store would make dirty as
+ * much of the page cache as was written at once (pmem/README.md, "Pages").
  * Returns false with errno set.
  */
 static bool
@@ -492,10 +494,10 @@ write_zeroes(uint64 from, uint64 to)
 }
 
 /*
- * Make the file newsize bytes long; what is added reads as zeroes.  The file
- * may be longer than oldsize, when an earlier growth did not complete: nobody
- * uses that part, it is cut off first.  Returns false with errno set and
- * *what naming the step; the file is then as long as it was.
+ * Make the file newsize bytes long; the new part reads as zeroes.  The file
+ * may be longer than oldsize, when an earlier growth did not complete.  Nobody
+ * uses that part; it is cut off first.  Returns false with errno set and *what
+ * naming the step; the file is then as long as it was.
  */
 bool
 nvm_file_extend(uint64 oldsize, uint64 newsize, const char **what)

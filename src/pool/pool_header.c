@@ -4,9 +4,9 @@
  *	  The pool's header: checks, reading, writing; checksums of the pool.
  *
  * The header has two copies.  A change writes one copy, waits until it is
- * durable, then the other: a crash damages one of them at most, and outside
- * of that moment both say the same, so that damage to one copy at any later
- * time loses nothing.
+ * durable, then writes the other.  So a crash damages one of them at most.
+ * Outside of that moment both say the same, and damage to one copy loses
+ * nothing.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -80,7 +80,7 @@ nvm_header_read(NvmPoolHeader *h, bool *copy_damaged)
 }
 
 /*
- * Read the header of a file that is to be given up, and may be anything.
+ * Read the header of a file that is to be given up.  The file may be anything.
  * False if no copy is valid; does not refuse the pool.
  */
 bool

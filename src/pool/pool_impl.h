@@ -16,7 +16,7 @@
 #include "catalog/pg_control.h"
 #include "verify/nvm_verify.h"
 
-/* locks of the tranche: header, extent, directory, the extend locks, the lanes */
+/* locks of the tranche: header, extents, directory, extend locks, lanes */
 #define NVM_EXTEND_LOCKS		253
 #define NVM_POOL_LOCK_EXTEND	3
 #define NVM_POOL_LOCK_REDO		(NVM_POOL_LOCK_EXTEND + NVM_EXTEND_LOCKS)
@@ -130,8 +130,10 @@ typedef enum NvmWitness
 extern NvmWitness nvm_witness_asked(const ControlFileData *control);
 extern bool nvm_witness_was_emptied(void);
 
-/* pool_open.c; nvm_refuse returns false, so that callers can "return nvm_refuse(...)" */
+/* pool_open.c */
 extern LWLock *nvm_redo_lane_lock(int lane);
+
+/* pool_refuse.c; returns false, so that callers can "return nvm_refuse(...)" */
 extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg_attribute_printf(3, 4);
 
 /* pool_region.c */
@@ -156,11 +158,13 @@ extern uint64 *nvm_map_word(uint64 unit);
 extern uint64 nvm_extent_alloc(NvmRegion *region, uint32 kind, uint32 owner,
 							   uint32 arg, uint32 nunits);
 extern void nvm_extent_release(uint64 unit, uint32 nunits, const char *what);
-extern bool nvm_extent_scan(uint64 *nowned);
 extern void nvm_relmap_put(NvmRelState *rel, uint32 index, uint32 unit);
 extern bool nvm_relmap_make(NvmRelState *rel, uint32 index);
 extern void nvm_bits_set(uint64 *bits, uint64 first, uint64 n);
 extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
+
+/* pool_extent_scan.c */
+extern bool nvm_extent_scan(uint64 *nowned);
 
 /* pool_redo.c */
 extern bool nvm_redo_scan(void);
@@ -169,6 +173,19 @@ extern void nvm_redo_replay(void);
 extern void nvm_redo_verify(NvmCheckEmit emit, void *arg);
 
 /* pool_dir.c */
+
+/* the hash from key to entry id; dir_lock held exclusively, or at the start */
+extern void nvm_dir_hash_insert(uint32 id);
+extern void nvm_dir_hash_remove(uint32 id);
+extern void nvm_dir_count_found(void);
+extern void nvm_dir_count(uint32 id, uint32 nextents);
+
+/* pool_storage.c */
+
+/* the layer that uses storage id, which must exist; never NULL */
+extern const NvmRelUser *nvm_rel_user(uint32 id);
+
+/* pool_dir_start.c */
 extern bool nvm_dir_scan(uint64 nowned);
 
 /* what a start makes of UNLOGGED storages */
@@ -181,7 +198,5 @@ typedef enum NvmDirReset
 } NvmDirReset;
 
 extern void nvm_dir_reset_after_start(NvmDirReset reset);
-extern void nvm_dir_count_found(void);
-extern void nvm_dir_count(uint32 id, uint32 nextents);
 
 #endif							/* POOL_IMPL_H */

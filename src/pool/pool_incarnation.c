@@ -3,18 +3,19 @@
  * pool_incarnation.c
  *	  The bond between pool and data directory.
  *
- * Pool and data directory are halves of one database: either, replaced by an
- * older or a foreign copy, would make nonsense of the other.  So both note at
- * each open the number of the incarnation and a nonce.  The open is done in
- * three steps, the first two each durable before the next:
+ * Pool and data directory are halves of one database.  If one is replaced by
+ * an older or a foreign copy, it makes nonsense of the other.  So at each open
+ * both note the number of the incarnation and a nonce.  An open has three
+ * steps; the first two are each durable before the next:
  *
  *	1. incarnation file: incarnation n, announces n + 1 with its nonce
  *	2. pool header: incarnation n + 1, its nonce, not clean
  *	3. incarnation file: incarnation n + 1; a clean close makes it durable
  *
- * A crash after 1 leaves both sides at n, after 2 the pool at what the file
- * announces, and so does a power failure that loses 3, which therefore nobody
- * waits for.  Every other difference means that one side was replaced.
+ * A crash after 1 leaves both sides at n.  A crash after 2 leaves the pool at
+ * the incarnation that the file announces.  So does a power failure that loses
+ * 3; therefore nobody waits for 3.  Every other difference means that one side
+ * was replaced.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -77,8 +78,9 @@ nvm_control_read(ControlFileData *control)
 }
 
 /*
- * Make durable what nvm_control_read has read: the process that wrote it may
- * have been killed before it did so.  Returns false after refusing the pool.
+ * Make pg_control durable as nvm_control_read has read it.  The process that
+ * wrote it may have been killed before it did so.  Returns false after
+ * refusing the pool.
  */
 static bool
 control_sync(void)
@@ -151,8 +153,8 @@ nvm_incarnation_read(NvmIncarnationRecord *rec, bool *exists)
 }
 
 /*
- * Make durable what was written to the file, by whomever.  The kernel tells of
- * an error once: a process that hears of it notes it for nvm_incarnation_sync.
+ * Make durable what any process has written to the file.  The kernel reports
+ * an error once: a process that gets it notes it for nvm_incarnation_sync.
  */
 static bool
 file_sync(int fd)
@@ -236,9 +238,10 @@ incarnation_create(NvmIncarnationRecord *rec, const NvmPoolHeader *h)
 
 /*
  * Durably note that no pool goes with the data directory any more.  The file
- * that shows it now is gone at the next start, and by then the data directory
- * may have moved on to where it looks like the pool's again.  Not being able
- * to write is logged only: then the pool is as refused as without.
+ * that shows it now (standby.signal, backup_label) may be gone at the next
+ * start.  By then the data directory may have moved on so far that it looks
+ * like the pool's again.  A failure to write is only logged: the pool is
+ * refused in any case.
  */
 void
 nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
@@ -250,11 +253,11 @@ nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
 }
 
 /*
- * Durably note, or take back, that the server runs without its pool.  Until it
- * is taken back what is in doubt in the pool cannot be decided.  Where no pool
- * is known, or none is accepted any more, there is nothing to note.  Not being
- * able to is logged, and at a start that is all: pg_control still tells, as long as
- * it stops cleanly.
+ * Durably note, or take back, that the server runs without its pool.  While
+ * the note is there, transactions in doubt in the pool cannot be decided.
+ * Where no pool is known, or none is accepted any more, there is nothing to
+ * note.  A failure is logged.  At a start that is all: pg_control still tells,
+ * as long as the server stops cleanly.
  */
 bool
 nvm_incarnation_note_bypass(bool on)
@@ -273,8 +276,8 @@ nvm_incarnation_note_bypass(bool on)
 		rec.bypassed = on ? 1 : 0;
 
 		/*
-		 * what is overwritten is older than the last record only once that is
-		 * durable
+		 * make the last record durable first: only then is the one to be
+		 * overwritten the older one
 		 */
 		ok = file_sync(fd) && record_store(fd, &rec) && file_sync(fd);
 		if (!ok)
@@ -288,9 +291,9 @@ nvm_incarnation_note_bypass(bool on)
 }
 
 /*
- * Durably note that the witness is there, durably, in the incarnation that runs:
- * nothing but a recovery without us can empty it before the next open.  Not being
- * able to is logged only.
+ * Durably note that the witness is there, durably, in the incarnation that
+ * runs.  Only a recovery without us can empty it before the next open.  A
+ * failure is only logged.
  */
 bool
 nvm_incarnation_note_armed(void)
@@ -344,8 +347,9 @@ nvm_incarnation_last_place(char *directory)
 }
 
 /*
- * Note, durably, where the pool is that has just been opened, if that is not what
- * the file says.  One that a crash tears is none.  Not being able to is logged only.
+ * Note, durably, where the pool is that has just been opened, if the file does
+ * not say so.  A note that a crash tears does not count.  A failure is only
+ * logged.
  */
 void
 nvm_incarnation_note_place(const char *directory)
@@ -424,7 +428,7 @@ nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
 {
 	if (!exists)
 	{
-		/* just created, or that was interrupted before its first open */
+		/* just created, or a start was interrupted before its first open */
 		if (h->incarnation == 0)
 			return true;
 		return nvm_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, RESTORE_PAIR_HINT,
@@ -454,7 +458,7 @@ nvm_incarnation_matches(const NvmIncarnationRecord *rec, bool exists,
 }
 
 /*
- * Note what tells the data directory from a copy of it.
+ * Note the marks that tell the data directory from a copy of it.
  */
 static void
 note_data_identity(NvmPoolHeader *h)
@@ -525,8 +529,8 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 
 /*
  * Make the last record durable, before a clean close relies on it.  Returns
- * false if that fails, or anybody's sync has since the open; the pool then counts
- * as not cleanly closed.
+ * false if that fails, or if the sync of any process has failed since the
+ * open.  The pool then counts as not cleanly closed.
  */
 bool
 nvm_incarnation_sync(void)

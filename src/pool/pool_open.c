@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * pool_open.c
- *	  Opening the pool at server start, refusing it, closing it.
+ *	  Opening the pool at server start, and closing it.
  *
  * Runs in the postmaster, in shmem_startup_hook: at server start, and again
  * when the postmaster reinitialises after a backend's death.  A pool that
- * cannot be used is refused with a reason and a remedy, which are logged and
- * shown by each access; PostgreSQL itself starts in any case.  Nothing in the
- * pool is changed before everything is validated, nor in the data directory,
- * but that a refusal is noted in it.
+ * cannot be used is refused with a reason and a remedy.  Both are logged, and
+ * each access shows them; PostgreSQL itself starts in any case.  Nothing in
+ * the pool or in the data directory is changed before everything is validated.
+ * The one exception is that some refusals are noted in the data directory.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -19,15 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/acl.h"
 #include "verify/nvm_verify.h"
 
 NvmPoolShared *NvmPool = NULL;
@@ -36,6 +33,19 @@ char	   *nvm_pool_base = NULL;
 static LWLockPadded *pool_locks = NULL;
 static bool pool_mapped = false;
 
+/*
+ * What a start has read of the pool and of the data directory.
+ */
+typedef struct PoolOpening
+{
+	ControlFileData control;
+	NvmIncarnationRecord rec;
+	bool		known;			/* there is such a record */
+	NvmPoolHeader header;
+	bool		ran_without;	/* the server was used since the pool was
+								 * closed */
+} PoolOpening;
+
 static uint64
 now_usec(void)
 {
@@ -43,93 +53,6 @@ now_usec(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
-
-/*
- * Refuse the pool.  For the postmaster, or for who keeps everybody else from
- * using it; the reason is there before the refusal.
- */
-void
-nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint)
-{
-	NvmPool->refusal_errcode = sqlerrcode;
-	strlcpy(NvmPool->refusal, msg, sizeof(NvmPool->refusal));
-	strlcpy(NvmPool->refusal_hint, hint, sizeof(NvmPool->refusal_hint));
-	pg_write_barrier();
-	NvmPool->status = NVM_POOL_REFUSED;
-
-	/*
-	 * a session that finds out says so by itself, as far as its user may see
-	 * it
-	 */
-	ereport(IsUnderPostmaster ? LOG_SERVER_ONLY : WARNING,
-			(errcode(sqlerrcode),
-			 errmsg("nvm tables are not available: %s", NvmPool->refusal),
-			 errhint("%s", NvmPool->refusal_hint)));
-}
-
-/*
- * The same with a message to be formatted, in which %m means errno as it was
- * at the call.  Returns false.
- */
-bool
-nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...)
-{
-	char		msg[sizeof(NvmPool->refusal)];
-	va_list		args;
-
-	va_start(args, fmt);
-	vsnprintf(msg, sizeof(msg), fmt, args);
-	va_end(args);
-	nvm_pool_refuse(sqlerrcode, msg, hint);
-	return false;
-}
-
-/*
- * May the user see why the pool is refused?  The reason names files of the server,
- * so that is for those who may read the view nvm.pool.  Nobody is asked where no
- * catalog can be read: then the server log alone has the reason.
- */
-static bool
-may_see_refusal(void)
-{
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	return OidIsValid(user) && CritSectionCount == 0 && IsTransactionState() &&
-		has_privs_of_role(user, ROLE_PG_MONITOR);
-}
-
-/*
- * ERROR: the pool is not open, and for those who may know, why and what to do.
- */
-void
-nvm_pool_require_slow(void)
-{
-	if (NvmPool == NULL || NvmPool->status == NVM_POOL_CLOSED)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("nvm tables are not available"),
-				 errdetail("The library pg_nvm was not loaded when the server started."),
-				 errhint("Add pg_nvm to shared_preload_libraries and restart the server.")));
-	if (NvmPool->was_standby && !RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(NvmPool->refusal_errcode),
-				 errmsg("nvm tables are not available"),
-				 errdetail("This server was a standby and has been promoted. The rows of nvm tables are not replicated by physical replication."),
-				 errhint("%s", NVM_SEVERED_HINT)));
-	if (!may_see_refusal())
-		ereport(ERROR,
-				(errcode(NvmPool->refusal_errcode),
-				 errmsg("nvm tables are not available"),
-				 errdetail_log("At server start: %s.", NvmPool->refusal),
-				 errhint("Ask an administrator: the server log says why, and so does the view nvm.pool to members of pg_monitor.")));
-	ereport(ERROR,
-			(errcode(NvmPool->refusal_errcode),
-			 errmsg("nvm tables are not available"),
-			 errdetail("At server start: %s.", NvmPool->refusal),
-			 errhint("%s", NvmPool->refusal_hint)));
 }
 
 Size
@@ -191,9 +114,9 @@ nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 }
 
 /*
- * Let go of the mapping of the last run, if there is one, and make sure that
- * what is read from the file from now on is on the device.  *reread: some of what
- * was written before may be lost.
+ * Let go of the mapping of the last run, if there is one.  Make sure that
+ * everything that is read from the file from now on is on the device.
+ * *reread: some earlier writes may be lost.
  */
 static bool
 believe_file(bool *reread)
@@ -211,11 +134,12 @@ believe_file(bool *reread)
 }
 
 /*
- * Is the data directory in a state in which the pool cannot be its own?  What
- * replays WAL of another server, or of another time, goes a way on which the
- * pool does not come along; that stays so when the files are gone that tell of
- * it.  A base backup copies a pool in the data directory while it changes.
- * Looked at before the pool, which may be missing, or another server's.
+ * Can the pool be this data directory's own?  A server that replays WAL of
+ * another server, or of another time, goes a way on which the pool does not
+ * come along.  That stays so when the files that show it are gone.  And a base
+ * backup copies a pool in the data directory while it changes.  Called before
+ * anything looks at the pool, which may be missing, or another server's.
+ * Returns false after refusing the pool.
  */
 static bool
 check_data_directory(NvmIncarnationRecord *rec, bool known)
@@ -242,9 +166,9 @@ check_data_directory(NvmIncarnationRecord *rec, bool known)
 }
 
 /*
- * The data directory may be a copy of the one that the pool belongs to, which
- * the incarnation file does not show.  After a clean shutdown of both that is
- * harmless as long as neither was used since.
+ * The data directory may be a copy of the one that the pool belongs to.  The
+ * incarnation file does not show that.  After a clean shutdown of both a copy
+ * is harmless as long as neither was used since.
  */
 static bool
 check_data_copy(NvmIncarnationRecord *rec, const NvmPoolHeader *h,
@@ -341,10 +265,11 @@ map_and_scan(const NvmPoolHeader *h, bool reread)
 }
 
 /*
- * A process that died may have stored what it has not flushed.  It is in the
- * processor's caches, and has just been believed; from here on we build on it,
- * so it must not be lost if power fails later.  The commit slots are wbl/'s,
- * blocks the gap collector's.
+ * Flush everything that was read at this start.  A process that died may have
+ * stored words that it has not flushed.  They are in the processor's caches,
+ * and have just been believed.  From here on we build on them, so a later
+ * power failure must not take them.  The commit slots are flushed by wbl/,
+ * blocks by the gap collector.
  */
 static void
 flush_found(void)
@@ -382,7 +307,7 @@ warn_of_medium(void)
 }
 
 /*
- * Say that there is a pool which was not there before.
+ * Say that there is a new pool.
  */
 static void
 tell_of_new_pool(void)
@@ -404,6 +329,121 @@ tell_of_new_pool(void)
 }
 
 /*
+ * Read and check everything, and map the pool.  False after refusing it.
+ */
+static bool
+validate(PoolOpening *o)
+{
+	bool		created;
+	bool		copy_damaged;
+	bool		reread;
+	uint64		size;
+
+	if (!nvm_control_read(&o->control) ||
+		!nvm_incarnation_read(&o->rec, &o->known) ||
+		!check_data_directory(&o->rec, o->known) ||
+		!nvm_file_open(o->known, &created) ||
+		!believe_file(&reread) ||
+		!nvm_header_read(&o->header, &copy_damaged) ||
+		!nvm_header_acceptable(&o->header, &o->control) ||
+		!nvm_incarnation_matches(&o->rec, o->known, &o->header) ||
+		!check_identity(&o->header, &size) ||
+		!check_data_copy(&o->rec, &o->header, &o->control) ||
+		!nvm_file_take_name())
+		return false;
+
+	/* before the first access to the mapping; simulate has one of its own */
+	if (nvm_persist_method != NVM_PERSIST_SIMULATE &&
+		!nvm_file_fill_holes(o->header.nchunks * NVM_CHUNK_SIZE))
+		return false;
+	nvm_pool_set_uuid(o->header.uuid);
+	if (!map_and_scan(&o->header, reread))
+		return false;
+	if (!o->header.clean)
+		flush_found();
+	if (copy_damaged)
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
+						nvm_pool_path)));
+	return true;
+}
+
+/*
+ * Find out how the pool and the server were stopped, and whether the server was
+ * run without the pool since then.  The record in `o` takes note of that.
+ */
+static void
+find_how_it_stopped(PoolOpening *o)
+{
+	NvmPool->was_clean = o->header.clean != 0;
+	NvmPool->data_clean = o->control.state == DB_SHUTDOWNED;
+	o->ran_without = NvmPool->was_clean && o->known && o->header.incarnation != 0 &&
+		o->header.wal_position != o->control.checkPoint;
+	/* noted with the incarnation, or this open would be the last that knows */
+	if (!NvmPool->was_clean && !NvmPool->data_clean && o->rec.armed != 0 &&
+		o->rec.incarnation == o->header.incarnation && nvm_witness_was_emptied())
+	{
+		o->rec.bypassed = 1;
+		ereport(LOG,
+				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
+						nvm_pool_path)));
+	}
+	NvmPool->was_bypassed = o->ran_without || o->rec.bypassed != 0;
+	if (o->ran_without)
+		ereport(LOG,
+				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
+						nvm_pool_path)));
+}
+
+/*
+ * Begin a new incarnation, durably; from then on the pool is open.  False after
+ * refusing it.
+ */
+static bool
+begin_incarnation(PoolOpening *o)
+{
+	NvmPoolHeader *header = &o->header;
+
+	if (!nvm_incarnation_raise(header, &o->rec, &o->control))
+		return false;
+	nvm_dram->header = *header;
+	NvmPool->incarnation = header->incarnation;
+	memcpy(NvmPool->uuid, header->uuid, sizeof(NvmPool->uuid));
+	NvmPool->ncrashed = header->ncrashed;
+	NvmPool->crashed_floor = header->crashed_floor;
+	memcpy(NvmPool->crashed, header->crashed, sizeof(NvmPool->crashed));
+	pg_atomic_write_u64(&NvmPool->xid_promise, header->xid_promise);
+	nvm_region_bind(header);
+	nvm_file_note_place();
+	NvmPool->status = NVM_POOL_OPEN;
+	return true;
+}
+
+/*
+ * How this start has to treat UNLOGGED storages.  The server may have run,
+ * crashed and started again without us.  Then it may have emptied the indexes
+ * of UNLOGGED tables, or not, and the witness does not always know.
+ */
+static NvmDirReset
+reset_of_unlogged(const PoolOpening *o)
+{
+	if (!NvmPool->data_clean)
+		return NVM_DIR_RESET_EMPTY;
+	if (NvmPool->was_clean && !o->ran_without)
+		return NVM_DIR_RESET_NONE;
+	switch (nvm_witness_asked(&o->control))
+	{
+		case NVM_WITNESS_NO_RECOVERY:
+			return NVM_DIR_RESET_NONE;
+		case NVM_WITNESS_UNKNOWN:
+			return NVM_DIR_RESET_DOUBTFUL;
+		default:
+			return NVM_DIR_RESET_ALL;
+	}
+}
+
+/*
  * Validate everything, then begin a new incarnation.  Returns false after
  * refusing the pool.
  */
@@ -412,101 +452,24 @@ open_pool(void)
 {
 	static char last_place[NVM_PLACE_LENGTH];
 	static bool last_place_known = false;
-	ControlFileData control;
-	NvmIncarnationRecord rec;
-	NvmPoolHeader header;
-	bool		known;
-	bool		created;
-	bool		copy_damaged;
-	bool		ran_without;
+	PoolOpening o;
 	bool		header_is_new;
-	bool		reread;
-	NvmDirReset reset = NVM_DIR_RESET_NONE;
-	uint64		size;
 
 	/* a restart after the crash of a process is no start of the server */
 	if (!last_place_known)
 		nvm_incarnation_last_place(last_place);
 	last_place_known = true;
 	strcpy(NvmPool->last_directory, last_place);
-	if (!nvm_control_read(&control) ||
-		!nvm_incarnation_read(&rec, &known) ||
-		!check_data_directory(&rec, known) ||
-		!nvm_file_open(known, &created) ||
-		!believe_file(&reread) ||
-		!nvm_header_read(&header, &copy_damaged) ||
-		!nvm_header_acceptable(&header, &control) ||
-		!nvm_incarnation_matches(&rec, known, &header) ||
-		!check_identity(&header, &size) ||
-		!check_data_copy(&rec, &header, &control) ||
-		!nvm_file_take_name())
-		return false;
 
-	/* before the first access to the mapping; simulate has one of its own */
-	if (nvm_persist_method != NVM_PERSIST_SIMULATE &&
-		!nvm_file_fill_holes(header.nchunks * NVM_CHUNK_SIZE))
+	if (!validate(&o))
 		return false;
-	nvm_pool_set_uuid(header.uuid);
-	header_is_new = header.incarnation == 0;
-	if (!map_and_scan(&header, reread))
-		return false;
-	if (!header.clean)
-		flush_found();
-	if (copy_damaged)
-		ereport(WARNING,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("one copy of the header of NVM pool \"%s\" was incomplete or damaged and is rewritten",
-						nvm_pool_path)));
-
+	header_is_new = o.header.incarnation == 0;
 	warn_of_medium();
-
-	NvmPool->was_clean = header.clean != 0;
-	NvmPool->data_clean = control.state == DB_SHUTDOWNED;
-	ran_without = NvmPool->was_clean && known && header.incarnation != 0 &&
-		header.wal_position != control.checkPoint;
-	/* noted with the incarnation, or this open would be the last that knows */
-	if (!NvmPool->was_clean && !NvmPool->data_clean && rec.armed != 0 &&
-		rec.incarnation == header.incarnation && nvm_witness_was_emptied())
-	{
-		rec.bypassed = 1;
-		ereport(LOG,
-				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
-						nvm_pool_path)));
-	}
-	NvmPool->was_bypassed = ran_without || rec.bypassed != 0;
-	if (ran_without)
-		ereport(LOG,
-				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",
-						nvm_pool_path)));
-	if (!nvm_incarnation_raise(&header, &rec, &control))
+	find_how_it_stopped(&o);
+	if (!begin_incarnation(&o))
 		return false;
-	nvm_dram->header = header;
-	NvmPool->incarnation = header.incarnation;
-	memcpy(NvmPool->uuid, header.uuid, sizeof(NvmPool->uuid));
-	NvmPool->ncrashed = header.ncrashed;
-	NvmPool->crashed_floor = header.crashed_floor;
-	memcpy(NvmPool->crashed, header.crashed, sizeof(NvmPool->crashed));
-	pg_atomic_write_u64(&NvmPool->xid_promise, header.xid_promise);
-	nvm_region_bind(&header);
-	nvm_file_note_place();
-	NvmPool->status = NVM_POOL_OPEN;
 	nvm_redo_replay();
-
-	/*
-	 * Where the server may have run, crashed and started again without us, it
-	 * may have emptied the indexes of UNLOGGED tables, or not, and the
-	 * witness does not always know.
-	 */
-	if (!NvmPool->data_clean)
-		reset = NVM_DIR_RESET_EMPTY;
-	else if (!NvmPool->was_clean || ran_without)
-	{
-		NvmWitness	witness = nvm_witness_asked(&control);
-
-		reset = witness == NVM_WITNESS_NO_RECOVERY ? NVM_DIR_RESET_NONE :
-			witness == NVM_WITNESS_UNKNOWN ? NVM_DIR_RESET_DOUBTFUL : NVM_DIR_RESET_ALL;
-	}
-	nvm_dir_reset_after_start(reset);
+	nvm_dir_reset_after_start(reset_of_unlogged(&o));
 	nvm_dir_count_found();
 	if (header_is_new)
 		tell_of_new_pool();
@@ -628,8 +591,8 @@ nvm_pool_settle_reset(void)
 
 /*
  * Mark the pool clean if this is the end of an orderly shutdown: no backend is
- * left, and pg_control says that the shutdown checkpoint is complete.  All
- * that backends did is durable then, and nothing is undecided.
+ * left, and pg_control says that the shutdown checkpoint is complete.
+ * Everything that backends did is durable then, and nothing is undecided.
  */
 void
 nvm_pool_close_clean(void)

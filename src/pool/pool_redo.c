@@ -167,7 +167,7 @@ nvm_redo_apply(NvmRedo *redo)
 	NvmRedoLane *header = lane_address(redo->region, redo->lane);
 	Size		used = sizeof(NvmRedoLane);
 
-	/* between the two words nothing but a restart can put things right */
+	/* between the two words only a restart can put things right */
 	START_CRIT_SECTION();
 	header->npieces = redo->npieces;
 	header->reserved = 0;
@@ -177,7 +177,7 @@ nvm_redo_apply(NvmRedo *redo)
 	{
 		uint64		length = redo->piece[i].length;
 
-		/* what fills up to the next piece is covered by the checksum too */
+		/* the checksum covers the bytes up to the next piece, too */
 		memset((char *) header + used + NVM_REDO_SPACE(length) - 8, 0, 8);
 		memcpy((char *) header + used, redo->data[i], length);
 		used += NVM_REDO_SPACE(length);
@@ -250,8 +250,9 @@ nvm_redo_scan(void)
 }
 
 /*
- * Flush which of the pool's lanes count, as it was found: one that was cleared, but
- * not durably, must not come back after its place was written by others.
+ * Flush the words of the pool's lanes as they were found.  A lane may have
+ * been cleared, but not durably.  It must not come back after others have
+ * written to its places.
  */
 void
 nvm_redo_flush(void)
@@ -301,8 +302,9 @@ replay_lanes(NvmRegion *region)
 }
 
 /*
- * Do what the last stop left undone or half done; nvm_redo_scan found nothing
- * wrong.  A stop in the middle of it has it done again.  In the postmaster.
+ * Apply the changes that the last stop left undone or half done; nvm_redo_scan
+ * found nothing wrong.  After a stop in the middle the next start repeats it.
+ * In the postmaster.
  */
 void
 nvm_redo_replay(void)

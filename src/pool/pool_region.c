@@ -4,8 +4,9 @@
  *	  Regions: the pool's file and memory that the postmaster holds, and how each
  *	  of them grows.
  *
- * The volatile region is a memfd.  It belongs to the postmaster, which keeps it
- * when it reinitialises after a backend's death: README.md, "Regions".
+ * The volatile region is a memfd.  It belongs to the postmaster.  The
+ * postmaster keeps it when it reinitialises after a backend's death:
+ * README.md, "Regions".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -58,7 +59,7 @@ nvm_region_address_space(void)
 }
 
 /*
- * What is constant of the regions, in shared memory that is zero.
+ * Set the constants of the regions, in shared memory that is zero.
  */
 void
 nvm_region_init(void)
@@ -93,9 +94,10 @@ nvm_region_restore_hint(const NvmRegion *region)
 /* ---- start ---- */
 
 /*
- * Does what is in the volatile region go with the pool that has this header?  Its
- * rows are decided by the pool's slots, and it may have been given up for another,
- * or read anew without what a failed sync had lost.
+ * Do the contents of the volatile region go with the pool that has this
+ * header?  The pool's slots decide the rows there.  But that pool may have
+ * been given up for another one, or read anew without the writes that a failed
+ * sync lost.
  */
 static bool
 is_of_pool(const NvmPoolHeader *h, bool reread)
@@ -105,7 +107,7 @@ is_of_pool(const NvmPoolHeader *h, bool reread)
 }
 
 /*
- * Map the volatile region, if there is to be one, with what is in it or empty.
+ * Map the volatile region, if there is to be one, with its contents or empty.
  * The pool is mapped.  reread: as nvm_pmem_believe says.  Returns false after
  * refusing the pool.  Postmaster only.
  */
@@ -154,7 +156,8 @@ nvm_region_bind(const NvmPoolHeader *h)
 /* ---- growth ---- */
 
 /*
- * Make the pool's file longer, durably.  May ERROR.
+ * Make the pool's file longer, durably.  May ERROR.  Caller holds extent_lock
+ * exclusively; takes header_lock.
  */
 static void
 grow_pool(NvmRegion *region)
@@ -197,8 +200,9 @@ grow_pool(NvmRegion *region)
 }
 
 /*
- * Take memory for another chunk.  May ERROR.  A process that dies behind that
- * leaves a chunk of zeroes, which the next open finds.
+ * Take memory for another chunk.  May ERROR.  A process that dies after that
+ * leaves a chunk of zeroes, which the next open finds.  Caller holds
+ * extent_lock exclusively.
  */
 static void
 grow_volatile(NvmRegion *region)

@@ -3,9 +3,9 @@
  * pool_reset.c
  *	  Giving up a lost pool: nvm.reset_pool() and what the next start does.
  *
- * Only the postmaster can map a pool, before it forks.  So a session does no
- * more than leave a request, a file in the data directory, and the next start
- * carries it out:
+ * Only the postmaster can map a pool, before it forks.  So a session only
+ * leaves a request, a file in the data directory.  The next start carries it
+ * out:
  *
  *	- "lost": the pool is not available, begin with a new one.  The start tries
  *	  the pool all the same; if it can be opened now (somebody has mounted the
@@ -42,8 +42,9 @@
 #define NVM_RESET_FILE			"pg_nvm_reset"
 
 /*
- * The request says what, and which file it is: inode and time of birth of its
- * own.  A copy of it, in a copy of the data directory, was not meant for that.
+ * The request names the kind, and its own file by inode and time of birth.  A
+ * copy of it in a copy of the data directory does not count: the request was
+ * not meant for that directory.
  */
 #define NVM_RESET_FORMAT		"pg_nvm reset 1 %s %llu %llu\n"
 #define NVM_RESET_SCAN			"pg_nvm reset 1 %7s %llu %llu"
@@ -69,7 +70,8 @@ reset_answers(int sqlerrcode)
 }
 
 /*
- * What the data directory asks for.  Removes a request that was copied.
+ * The request in the data directory, if there is one.  Removes a request that
+ * was copied.
  */
 NvmResetRequest
 nvm_reset_requested(void)
@@ -176,9 +178,9 @@ nvm_reset_forget(void)
 }
 
 /*
- * Give the pool file another name.  It is locked, so that no other server
- * that runs loses its pool; one that is down may be the one whose data
- * directory ours is a copy of.  Returns false after refusing the pool.
+ * Give the pool file another name.  It is locked, so no other running server
+ * loses its pool.  But a server that is down may be the owner, if our data
+ * directory is a copy of its own.  Returns false after refusing the pool.
  */
 static bool
 reset_move_pool(NvmResetRequest request)
@@ -267,8 +269,8 @@ nvm_reset_before_open(void)
 }
 
 /*
- * After the pool was refused, by this layer or one above: should it be given
- * up now?  If true, what made it unusable is out of the way.
+ * After this layer or one above has refused the pool: should it be given up
+ * now?  If true, the unusable pool is out of the way.
  */
 bool
 nvm_reset_after_refusal(void)

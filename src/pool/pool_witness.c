@@ -4,13 +4,13 @@
  *	  Has PostgreSQL emptied its UNLOGGED relations?
  *
  * A recovery empties the indexes of UNLOGGED tables, and leaves no note of it.
- * If it ran without the pool, or if our mark of a clean close is missing, the
- * next open could not tell whether the rows that it finds still have their
- * index entries.  So there is a witness: two files like those of an UNLOGGED
- * relation, which a recovery treats as such, in a directory where every
- * recovery looks.  The init fork is empty, the main fork is not.  A recovery
- * replaces the main fork by a copy of the init fork, durably, before pg_control
- * says that it is over.
+ * It may have run without the pool, or our mark of a clean close may be
+ * missing.  Then the next open could not tell whether the rows that it finds
+ * still have their index entries.  So there is a witness: two files like those
+ * of an UNLOGGED relation, which a recovery treats as such, in a directory
+ * where every recovery looks.  The init fork is empty, the main fork is not.
+ * A recovery replaces the main fork by a copy of the init fork, durably,
+ * before pg_control says that it is over.
  *
  *	main fork has contents, init fork is there		no recovery since it was made
  *	anything else									not known
@@ -19,13 +19,13 @@
  * that in the incarnation file.  If the note is of the pool's last incarnation,
  * which ended in a crash, and the main fork is empty, somebody else has recovered.
  *
- * pg_resetwal makes a clean shutdown of a crash, and a data directory in which
- * nothing is what it says.  So where its traces are, not even what is empty is
- * believed.  A start without the pool wipes them; indexes are to be rebuilt after it in any
- * case.
+ * pg_resetwal turns a crash into what looks like a clean shutdown, and nothing
+ * in such a data directory can be believed.  So where there are its traces,
+ * not even an empty witness is believed.  A start without the pool wipes the
+ * traces; indexes have to be rebuilt after pg_resetwal in any case.
  *
- * The relation exists in no catalog.  Its number is of the range that releases
- * of PostgreSQL leave free, and is not handed out to relations of users either.
+ * The relation exists in no catalog.  Its number is from the range that
+ * releases of PostgreSQL leave free.  Relations of users do not get it either.
  * It lies in the first there is of the databases that initdb makes.  Base
  * backups leave its main fork out, as they do for all UNLOGGED relations.
  *
@@ -66,11 +66,11 @@ witness_size(const char *directory, const char *name)
 }
 
 /*
- * Did pg_resetwal write this?  It says "shut down cleanly" of what may have
- * crashed, with no recovery after it.  Its checkpoint is the first record of a
- * segment and begins at itself, and it knows no settings; a real one is like
- * that only if the last thing before a shutdown was a switch to the next
- * segment, for an archive, which these settings exclude.
+ * Did pg_resetwal write this?  It says "shut down cleanly" of a server that
+ * may have crashed, with no recovery after it.  Its checkpoint is the first
+ * record of a segment and begins at itself, and it knows no settings.  A real
+ * checkpoint is like that in one case: the last thing before a shutdown was a
+ * switch to the next segment, for an archive.  These settings exclude that.
  */
 static bool
 control_was_reset(const ControlFileData *control)
@@ -93,8 +93,9 @@ witness_intact(void)
 }
 
 /*
- * Has a recovery emptied the witness?  One that had not come to its end leaves no
- * main fork; where the database was dropped or moved, there is nothing.
+ * Has a recovery emptied the witness?  A recovery that has not come to its end
+ * leaves no main fork.  Where the database was dropped or moved, there is
+ * nothing.
  */
 bool
 nvm_witness_was_emptied(void)
@@ -111,8 +112,9 @@ nvm_witness_was_emptied(void)
 }
 
 /*
- * What is known, in a data directory that was shut down cleanly, of recoveries
- * since the pool was last in use.  In a process whose directory it is.
+ * Has there been a recovery since the pool was last in use?  For a data
+ * directory that was shut down cleanly, which must be the process's current
+ * directory.
  */
 NvmWitness
 nvm_witness_asked(const ControlFileData *control)
@@ -123,7 +125,7 @@ nvm_witness_asked(const ControlFileData *control)
 }
 
 /*
- * Does somebody else use the name?  What is ours is empty, or a page of zeroes
+ * Does another relation use the name?  Our file is empty, or a page of zeroes
  * whose init fork was lost.  A fork of PostgreSQL might number relations so.
  */
 static bool

@@ -5,13 +5,13 @@
  *
  * A bit for each block says that a scan that comes from an index need not look
  * at the row (pool/nvm_allvisible.h).  README.md, "Blocks that are visible to
- * all", says what a set bit promises, and why nobody who relies on it is
- * wrong.
+ * all", says what a set bit promises, and why a scan that relies on it is
+ * right.
  *
- * PostgreSQL's executor asks a visibility map, which our tables do not have,
- * and then has the row fetched into a slot that it empties without looking at
- * it.  An ExecutorStart hook marks these slots; the fetch (indexfetch.c) leaves
- * them as they are where the bit is set.
+ * PostgreSQL's executor asks a visibility map, which our tables do not have.
+ * Then it has the row fetched into a slot, and empties that without looking at
+ * it.  An ExecutorStart hook marks these slots.  Where the bit is set, the
+ * fetch (indexfetch.c) leaves them as they are.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -34,10 +34,10 @@
 #include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
 
-/* versions of a row that are looked at; a longer chain waits for its pruning */
+/* look at so many versions of a row; a longer chain waits for its pruning */
 #define MAX_CHAIN				4
 
-/* storages of which a process remembers how often looking was in vain */
+/* for so many storages a process remembers how often looking was in vain */
 #define PATIENCE_ENTRIES		64
 #define PATIENCE_MAX			1024
 
@@ -85,8 +85,8 @@ row_is_everybodys(NvmRelState *state, NvmVersion *v, uint64 root)
 }
 
 /*
- * May the area of v, retired, have been a root to which an entry leads that a
- * scan has read and not yet followed?
+ * May the area of v, which is retired, have been a root that a scan is about
+ * to come to, by an entry that it has read and not yet followed?
  */
 static bool
 retired_root_is_remembered(NvmVersion *v, uint64 begin)
@@ -100,7 +100,7 @@ retired_root_is_remembered(NvmVersion *v, uint64 begin)
 }
 
 /*
- * May the block get its bit, as far as what is in it goes?  Without strict: may
+ * May the block get its bit, as far as its contents go?  Without strict: may
  * it have kept the bit?
  *
  * Caller holds its row lock and its allocation lock, or asks again with them.
@@ -145,7 +145,7 @@ nvm_block_is_everybodys(NvmRelState *state, uint32 blk, bool strict)
 			return false;
 	}
 
-	/* a starts bit that was lost by damage: the row is not there for a search */
+	/* damage may have lost a starts bit: the row is not there for a search */
 	for (int i = 0; i < (int) lengthof(block->used); i++)
 		used += __builtin_popcountll(nvm_load(&block->used[i]));
 	return covered == used;
@@ -177,11 +177,11 @@ allvisible_make_segment(NvmRelState *state, uint32 k)
 }
 
 /*
- * Set the block's bit if what is in the block permits.  True if it is set.
+ * Set the block's bit if the contents of the block permit.  True if it is set.
  *
  * Caller holds neither a row lock nor an allocation lock, and has a snapshot
- * or is VACUUM.  wait: wait for these locks, else leave it if they are not to
- * be had.
+ * or is VACUUM.  wait: wait for these locks; without it, give up if they are
+ * held.
  */
 bool
 nvm_allvisible_try(NvmRelState *state, uint32 blk, bool wait)
@@ -196,7 +196,7 @@ nvm_allvisible_try(NvmRelState *state, uint32 blk, bool wait)
 
 	if (nvm_allvisible(state, blk))
 		return true;
-	/* what a crash left is cleaned up first */
+	/* the traces of a crash are cleaned up first */
 	if (pg_atomic_read_u32(&NvmWbl->ngaps) > 0)
 		return false;
 	segment = allvisible_make_segment(state, nvm_allvisible_place(blk, &word, &mask));
@@ -275,11 +275,12 @@ nvm_block_is_barren(NvmRelState *state, uint32 blk, struct GlobalVisState *viste
 /*
  * VACUUM has found nothing alive in the block: set its bit, if that is so.
  *
- * Caller holds its allocation lock, shared, and has had an xid or a snapshot since
- * before it looked at the block.  Nothing else keeps the end of a version still whose root is
- * elsewhere: it could be taken back between our load and our question for its fate,
- * and be frozen by then, and we would take a row that lives for one that is dead to
- * everybody.  As it is no stamp is frozen that was undecided when we began.
+ * Caller holds its allocation lock, shared, and has had an xid or a snapshot
+ * since before it looked at the block.  So no stamp that was undecided when we
+ * began is frozen.  Nothing else protects the end of a version whose root is
+ * elsewhere: the end could be taken back between our load and our question for
+ * its fate, and be frozen by then.  We would take a live row for one that is
+ * dead to everybody.
  */
 void
 nvm_barren_try(NvmRelState *state, uint32 blk, struct GlobalVisState *vistest)
@@ -307,9 +308,9 @@ nvm_allvisible_hold(NvmRelState *state)
 }
 
 /*
- * An index-only scan had to look at a row of the block, and saw it: is it time
- * for the bit?  Each look that is in vain makes the next of this process in
- * the table come later.
+ * An index-only scan had to look at a row of the block, and saw it.  Is it
+ * time for the bit?  Each look that is in vain makes the next one of this
+ * process in the table come later.
  */
 void
 nvm_allvisible_consider_slow(NvmRelState *state, uint32 blk)
@@ -371,8 +372,8 @@ mark_unread_slots(PlanState *planstate, void *context)
 }
 
 /*
- * ExecutorStart_hook: before the executor opens anything; returns what `end`
- * wants to know.  Queries nest.
+ * ExecutorStart_hook, before the executor opens anything.  Its result goes to
+ * `end`.  Queries nest.
  */
 bool
 nvm_unread_slots_begin(void)

@@ -4,10 +4,10 @@
  *	  Marks that earlier runs of the server have left in rows and index pages.
  *
  * Lock words of rows, links to older versions, locks and order[] of index
- * pages mean something in one incarnation only, and carry the low 16 bits of
- * its number.  These come round after 65535 starts, and what has not been
- * touched since would be believed: what it says may never have been durable.
- * So the first start of each 65535 takes them all away.
+ * pages mean something in one incarnation only.  They carry the low 16 bits of
+ * its number.  These bits come round after 65535 starts.  A mark that nobody
+ * has touched since would then be believed, though it may never have been
+ * durable.  So the first start of each 65535 removes all marks.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -23,10 +23,11 @@
 #include "verify/nvm_verify_block.h"
 
 /*
- * The areas of a block that may be a row's.  What is being written, or was
- * unlinked, is written before it is used again.  Where there is no mark it may
- * be that one was removed and not flushed: by a run of old, or by one of us
- * that was killed.
+ * Remove the marks in the areas of a block that may be a row's.  Other areas,
+ * which are being written or were unlinked, are written before they are used
+ * again.  A place without a mark is flushed, too: an earlier run, or a start
+ * like this one that was killed, may have removed the mark without flushing
+ * that.
  */
 static void
 forget_in_rows(NvmBlock *block)
@@ -72,8 +73,8 @@ forget_in_storage(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * In the postmaster, when the pool has been opened.  A crash in the middle has
- * the next start do it again.
+ * In the postmaster, when the pool has been opened.  After a crash in the
+ * middle the next start does it again.
  */
 void
 nvm_table_forget_old_marks(void)

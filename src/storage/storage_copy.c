@@ -3,21 +3,22 @@
  * storage_copy.c
  *	  Copy a storage as it is: for SET TABLESPACE and CREATE DATABASE.
  *
- * Blocks are copied with their versions, stamps and all, so that TIDs, hence
- * indexes, and what old snapshots see stay what they are.  In one pool a stamp
+ * Blocks are copied with their versions and stamps.  So TIDs, hence indexes,
+ * stay the same, and old snapshots see the same rows.  In one pool a stamp
  * means the same everywhere.  Only three things are not copied but made anew:
- * what names the storage in a block's header; the runs of large values, with
- * the places in tuples that lead to them; and what a gap says never happened.
+ * the fields of a block's header that name the storage; the runs of large
+ * values, with the places in tuples that lead to them; and changes of which a
+ * gap says that they never happened.
  *
- * The copy belongs to a directory entry of the current transaction, and is
- * nobody's business until that is decided: it needs no undo and no fence of
- * its own.  Up to its last step it has no blocks for anybody, so that the gap
- * collector, which knows all storages, does not look at half a block.  It may
- * look at the runs of large values: they carry our own stamp, which is not
- * frozen while we run, and are left alone for that reason.
+ * The copy belongs to a directory entry of the current transaction.  Nobody
+ * looks at it until that transaction is decided.  So it needs no undo and no
+ * fence of its own.  The gap collector knows all storages.  Up to its last
+ * step the copy has no blocks for anybody, so the collector does not look at
+ * half a block.  It may look at the runs of large values.  They carry our own
+ * stamp, which is not frozen while we run; so the collector leaves them alone.
  *
- * A stamp in a gap may be copied, and is then collected in the copy, also if
- * the collector has passed the source already: it drops no gap before all
+ * A stamp in a gap may be copied.  The collector then finds it in the copy,
+ * even if it has passed the source already: it drops no gap before all
  * transactions that ran during its sweep are over, ours among them.
  *
  * The caller makes sure that nobody changes the source.  The collector may.
@@ -182,15 +183,15 @@ copy_block(CopyState *copy, uint32 blk)
 	}
 	else
 	{
-		/* extended, perhaps torn at its first use, and nothing handed out */
+		/* extended, perhaps torn at its first use, and no cell handed out */
 		memset(block, 0, NVM_UNIT_SIZE);
 	}
 	nvm_flush(block, NVM_UNIT_SIZE);
 }
 
 /*
- * Fill storage `to`, which the current transaction has made and which is
- * empty, with what storage `from` holds.  Nobody uses `to`, nobody but the
+ * Fill storage `to` with the contents of storage `from`.  The current
+ * transaction has made `to`, which is empty.  Nobody uses `to`, nobody but the
  * collector changes `from`.  May ERROR (disk_full, damage, cancel); `to` goes
  * with the transaction then.  Takes locks of the classes row, allocation and
  * extend, one at a time of each.
@@ -224,7 +225,7 @@ nvm_storage_copy(uint32 from, uint32 to)
 	pg_write_barrier();
 	pg_atomic_write_u32(&copy.to->nblocks, nblocks);
 
-	/* a gap that we do not see is swept by somebody who sees our blocks */
+	/* a sweep of a gap that we do not see sees our blocks */
 	pg_memory_barrier();
 	for (uint32 blk = 0; blk < nblocks && pg_atomic_read_u32(&NvmWbl->ngaps) > 0; blk++)
 		(void) nvm_collect_block(to, blk);

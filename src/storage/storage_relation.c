@@ -3,13 +3,14 @@
  * storage_relation.c
  *	  Creation, truncation and removal of a table's storage.
  *
- * xact_storage.c makes storages part of the transaction.  Each storage also has an empty main fork, which costs nothing and gives us
- * PostgreSQL's own guarantees about relation file numbers: one is not handed
- * out again while its file exists, and pg_relation_filepath answers.
+ * xact_storage.c makes storages part of the transaction.  Each storage also
+ * has an empty main fork.  It costs nothing and gives us PostgreSQL's own
+ * guarantees about relation file numbers: a number is not handed out again
+ * while its file exists, and pg_relation_filepath answers.
  *
- * An UNLOGGED storage needs no init fork: the main fork is empty anyway, and
- * the pool resets the storages marked NVM_DIR_UNLOGGED at the same moment, and
- * for the same reason, as PostgreSQL resets unlogged indexes.
+ * An UNLOGGED storage needs no init fork: the main fork is empty anyway.  The
+ * pool resets the storages marked NVM_DIR_UNLOGGED at the same moment as
+ * PostgreSQL resets unlogged indexes, and for the same reason.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -45,8 +46,8 @@ nvm_storage_register_moved(NvmMovedFunction moved)
 }
 
 /*
- * See nvm_storage_relation.h.  The old cluster's pool is of no use to the new one: relation
- * files are all that pg_upgrade carries over.
+ * See nvm_storage_relation.h.  The old cluster's pool is of no use to the new
+ * one: pg_upgrade carries over relation files only.
  */
 void
 nvm_storage_refuse_upgrade(void)
@@ -113,13 +114,13 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
  * Remove all rows at once, for a storage made in the current subtransaction
  * (TRUNCATE after CREATE) and for ON COMMIT DELETE ROWS of temporary tables.
  *
- * The storage is emptied in place.  That needs no undo: what made the storage
- * is undone with it, and a temporary table has no rows that survive the
- * transaction, whatever its outcome.  It needs no protection from a crash
- * either, for the same reasons.  (An entry of its own, as TRUNCATE makes in
- * the general case, is not possible: ON COMMIT actions run after the
- * transaction has declared what it wrote.)  Undo entries of rows that were
- * here find no block and do nothing.
+ * The storage is emptied in place.  That needs no undo: in the first case an
+ * abort undoes the making of the storage, too; in the second the temporary
+ * table has no rows that survive the transaction, whatever its outcome.  It
+ * needs no protection from a crash either, for the same reasons.  (A new
+ * directory entry, as TRUNCATE makes in the general case, is not possible: ON
+ * COMMIT actions run after the transaction has declared what it wrote.) Undo
+ * entries of rows that were here find no block and do nothing.
  */
 void
 nvm_relation_nontransactional_truncate(Relation rel)
@@ -134,8 +135,8 @@ nvm_relation_nontransactional_truncate(Relation rel)
 
 /*
  * ALTER TABLE ... SET TABLESPACE: the relation gets a file number in the other
- * tablespace, and indexes and open snapshots rely on the TIDs that there are.
- * So the storage is copied as it is, within the pool.
+ * tablespace.  Indexes and open snapshots rely on the present TIDs.  So the
+ * storage is copied as it is, within the pool.
  */
 void
 nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
@@ -143,7 +144,10 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 	uint32		from = nvm_rel_cache(rel)->dir;
 	uint32		to;
 
-	/* what a prepared transaction rolled back is in the gap: not copied */
+	/*
+	 * changes that a prepared transaction rolled back are in the gap: not
+	 * copied
+	 */
 	nvm_twophase_settle();
 	to = ddl_make_relation_storage(rel, newlocator, rel->rd_rel->relpersistence);
 	nvm_storage_copy(from, to);
@@ -162,8 +166,8 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
  * The storage of relation relid, 0 if it has none of ours.  The caller holds a
  * lock on it.
  *
- * A pool that is not available does not stand in the way of DROP, or a lost
- * pool would leave tables that nobody can get rid of.
+ * A pool that is not available does not stand in the way of DROP: otherwise a
+ * lost pool would leave tables that nobody can get rid of.
  */
 uint32
 nvm_storage_of(Oid relid)

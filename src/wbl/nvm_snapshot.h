@@ -7,8 +7,8 @@
  * An xmin tells how far back a process may look, but not from where: with it
  * alone everything that ended since the oldest snapshot has to be kept.  A
  * transaction that looks at data through one snapshot only publishes that
- * snapshot, and others may then remove the versions that lie between it and
- * now.  wbl/README.md, "Published snapshots", has the rules and why they hold.
+ * snapshot.  Others may then remove the versions that lie between it and now.
+ * wbl/README.md, "Published snapshots", has the rules and why they hold.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -37,9 +37,10 @@ extern void nvm_snapshot_enter(void);
 extern void nvm_snapshot_leave(void);
 
 /*
- * Rows are about to be read with this snapshot, in ways that hold no reference
- * to a version, from one nvm_read_enter to the next, that the snapshot does not
- * see.  May ERROR (serialization failure): see wbl/README.md.
+ * The caller is about to read rows with this snapshot.  From one
+ * nvm_read_enter to the next it holds no reference to a version that the
+ * snapshot does not see.  May ERROR (serialization failure): see
+ * wbl/README.md.
  */
 static inline void
 nvm_snapshot_use(Snapshot snapshot)
@@ -49,7 +50,7 @@ nvm_snapshot_use(Snapshot snapshot)
 }
 
 /*
- * Rows are about to be read in another way.
+ * The caller is about to read rows in another way.
  */
 static inline void
 nvm_snapshot_bar(void)
@@ -107,10 +108,10 @@ extern bool nvm_obstacles_permit(const NvmObstacles *obstacles,
 extern bool nvm_obstacles_rely(const NvmObstacles *obstacles,
 							   TransactionId newest_xend);
 
-/* what was unlinked under a full xid below this is nobody's any more */
+/* no process refers any more to versions unlinked under a full xid below this */
 extern uint64 nvm_reuse_limit(void);
 
-/* transactions that may stand on what was unlinked before they were noted */
+/* transactions that may stand on versions unlinked before they were noted */
 typedef struct NvmStanding
 {
 	int			n;

@@ -84,10 +84,10 @@ typedef struct NvmWblShared
 	pg_atomic_uint32 ngaps;		/* gap entries in all slots */
 
 	/*
-	 * Those of them whose transaction may have stopped in the middle of what
-	 * it did to blocks: all but the ones of prepared transactions that were
-	 * rolled back in this run, which had come to their end, and those for
-	 * which the collector has been through all blocks.
+	 * Those gaps whose transaction may have left a change of a block half
+	 * done.  Two kinds do not count: gaps of prepared transactions that were
+	 * rolled back in this run, for these had finished their changes; and gaps
+	 * for which the collector has been through all blocks.
 	 */
 	pg_atomic_uint32 ntorn;
 	pg_atomic_uint32 slots_used;	/* slots ever used: 0 .. slots_used - 1 */
@@ -139,9 +139,9 @@ nvm_stamp_is_frozen(NvmStamp stamp)
 }
 
 /*
- * The xid of a stamp's transaction, for one that is not frozen: xid, which
- * stands beside the stamp, unless the transaction was prepared before the last
- * start.  Then it is the top-level one.
+ * The xid of the transaction of a stamp that is not frozen.  It is `xid`,
+ * which stands beside the stamp.  If the transaction was prepared before the
+ * last start it is the top-level xid.
  */
 static inline TransactionId
 nvm_stamp_xid(NvmStamp stamp, TransactionId xid)
@@ -178,8 +178,8 @@ nvm_stamp_in_gap(NvmStamp stamp)
 /*
  * Make the committed transaction `stamp` durable if it is not.  Caller knows
  * from the proc array and pg_xact that it committed.  A process that has seen
- * a transaction's effects calls this before acting on them, so that nothing
- * durable rests on what is not (invariant 2).  Cannot fail.
+ * a transaction's effects calls this before it acts on them.  So nothing
+ * durable rests on something that is not (invariant 2).  Cannot fail.
  */
 extern void nvm_stamp_ensure_durable_slow(NvmStamp stamp);
 
@@ -214,9 +214,9 @@ nvm_wbl_resolve(void)
 extern const char *nvm_ignored_standbys(void);
 
 /*
- * Every PRE_COMMIT and PRE_PREPARE: the same before anyone can commit.  ERROR only
- * as long as it is not judged which transactions in doubt have committed; if what
- * comes after that fails, nvm tables alone are concerned.
+ * Every PRE_COMMIT and PRE_PREPARE: the same before anyone can commit.  ERROR
+ * only as long as it is not judged which transactions in doubt have committed.
+ * If a later step fails, only nvm tables are concerned.
  */
 extern void nvm_wbl_judge_slow(void);
 
@@ -229,15 +229,15 @@ nvm_wbl_judge(void)
 
 /*
  * Free a storage that nobody can reach any more: nvm_dir_reclaim, kept apart
- * from the gap collector.  Whatever else takes extents away from a storage
+ * from the gap collector.  Other code also takes extents away from a storage
  * that may hold rows of an earlier incarnation (nvm_dir_empty, truncation by
- * VACUUM) holds NvmWbl->storage_lock exclusively meanwhile.
+ * VACUUM).  It holds NvmWbl->storage_lock exclusively meanwhile.
  */
 extern void nvm_storage_reclaim(uint32 dir);
 
 /*
- * The same for one that `stamp` has ended, unless somebody has freed it, whose
- * entry may be another storage's by now.
+ * The same for a storage that `stamp` has ended.  Does nothing if somebody has
+ * freed it; its entry may be another storage's by now.
  */
 extern void nvm_storage_reclaim_ended(uint32 dir, NvmStamp stamp);
 
@@ -250,8 +250,8 @@ extern void nvm_wbl_shmem_init(void);	/* again, for another pool */
 extern void nvm_wbl_register_workers(void);
 
 /*
- * What every worker without a database does first; it ends there if there is no
- * pool.  sleep: false when it is time to end.
+ * The first call of every worker without a database.  The worker ends there if
+ * there is no pool.  sleep: false when it is time to end.
  */
 extern void nvm_register_worker(const char *name, const char *function);
 extern void nvm_worker_start(void);
@@ -259,9 +259,10 @@ extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_end(void) __attribute__((noreturn));
 
 /*
- * Make sure, durably, that the next run hands out no xid up to this one: before
- * it goes into a row.  Returns the low 32 bits of what is promised, below which
- * nobody need ask again.  Takes header_lock; cannot ERROR.
+ * Make sure, durably, that the next run hands out no xid up to this one.
+ * Called before the xid goes into a row.  Returns the low 32 bits of the
+ * promise: for an xid below it nobody need ask again.  Takes header_lock;
+ * cannot ERROR.
  */
 extern TransactionId nvm_xid_promise(FullTransactionId fxid);
 

@@ -4,11 +4,11 @@
  *	  The gap collector: removes what crashes left undecided, then the gap.
  *
  * A background worker.  While the gap list is not empty, it walks all blocks
- * of all storages and lets the table layer remove the traces of stamps that
- * are in the list.  When a sweep is complete, and everybody who could still
- * hold such a stamp in a register has gone, the entries that were in the list
- * when the sweep began are dropped.  Until then every reader consults the
- * list, so nothing waits for the collector.
+ * of all storages.  The table layer removes the traces of stamps that are in
+ * the list.  When a sweep is complete, the collector waits for every process
+ * that could still hold such a stamp in a register.  Then it drops the entries
+ * that were in the list when the sweep began.  Until then every reader
+ * consults the list, so nothing waits for the collector.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -37,7 +37,7 @@
 #define IDLE_MS					1000
 /* how often to look, at least, whether space may be used again */
 #define MENDED_MS				20
-/* a sweep that has waited so long is left if only another one can free space */
+/* a sweep gives up after so long if only another one can free space */
 #define LEAVE_MS				10000
 
 /* what one sweep is about */
@@ -108,8 +108,8 @@ nvm_sweep_begin(NvmSweep *sweep)
 	LWLockRelease(NvmWbl->wbl_lock);
 
 	/*
-	 * Those made in between matter not, but they take the lowest numbers: if
-	 * there is no room for all, others fall out.
+	 * Storages made in between do not matter.  But they take the lowest
+	 * numbers, so if there is no room for all, others fall out.
 	 */
 	do
 	{
@@ -127,8 +127,8 @@ nvm_sweep_begin(NvmSweep *sweep)
 }
 
 /*
- * Pause after each megabyte; between sweeps' blocks is also where signals are
- * looked at.  False when it is time to end.
+ * Pause after each megabyte, and look at signals.  False when it is time to
+ * end.
  */
 static bool
 nvm_sweep_pause(NvmSweep *sweep, uint32 blocks)
@@ -149,7 +149,7 @@ nvm_sweep_pause(NvmSweep *sweep, uint32 blocks)
 
 /*
  * Is id still the storage that was there when the sweep began?  Caller holds
- * storage_lock, so that it stays what it is.
+ * storage_lock, so the answer stays true.
  */
 static bool
 nvm_sweep_dir_exists(uint32 id, uint64 creation)
@@ -181,8 +181,8 @@ nvm_sweep_storage(NvmSweep *sweep, uint32 id)
 		}
 
 		/*
-		 * nothing in an index carries a stamp; what leads to no row VACUUM
-		 * removes
+		 * nothing in an index carries a stamp; VACUUM removes entries that
+		 * lead to no row
 		 */
 		if (nvm_dir_entry(id)->kind != NVM_DIR_KIND_TABLE)
 		{
@@ -212,9 +212,9 @@ nvm_sweep_storage(NvmSweep *sweep, uint32 id)
 }
 
 /*
- * Directory entries of lost transactions are settled when the server starts;
- * this is for an entry made or ended by a transaction whose abort could not
- * be played to its end.
+ * Settle the directory entry of a transaction whose abort could not be played
+ * to its end.  Entries of transactions that a crash cut off are settled when
+ * the server starts.
  */
 static void
 nvm_sweep_dir_entry(uint32 id)
@@ -238,8 +238,8 @@ nvm_sweep_dir_entry(uint32 id)
 }
 
 /*
- * All blocks have been looked at.  Note for which processes that may have come
- * too late.
+ * All blocks have been looked at.  Note the processes for which that may have
+ * come too late.
  */
 static void
 nvm_sweep_passed(NvmSweep *sweep)
@@ -256,10 +256,10 @@ nvm_sweep_passed(NvmSweep *sweep)
 }
 
 /*
- * No link leads to a retired version any more, durably.  As soon as no process
- * can stand on one by a link that it loaded before, space may be used again;
- * the gaps stay in the list, for which others have to be waited for.  False
- * when it is time to end.
+ * No link leads to a retired version any more, durably.  Wait until no process
+ * can stand on one by a link that it loaded before.  Then space may be used
+ * again.  The gaps stay in the list: for them other processes have to be
+ * waited for.  False when it is time to end.
  */
 static bool
 nvm_sweep_mended(NvmSweep *sweep)
@@ -282,9 +282,10 @@ nvm_sweep_mended(NvmSweep *sweep)
 }
 
 /*
- * Has an abort failed, whose torn gap only another sweep makes good, and does this
- * one look as if it had to wait for long?  What it has waited for, the other one
- * has to wait for as well; but gaps must be dropped some time, so it has its chance.
+ * Has an abort failed, so that only another sweep can make its torn gap good,
+ * and has this sweep waited for long?  The other sweep has to wait for the
+ * same processes.  But gaps must be dropped some time, so this one has its
+ * chance first.
  */
 static bool
 nvm_sweep_is_futile(NvmSweep *sweep)
@@ -320,10 +321,11 @@ nvm_sweep_wait_for_readers(NvmSweep *sweep)
 
 /*
  * Wait until every transaction that had a stamp when the sweep was over is
- * decided. It may have taken a row over from a lost transaction before the
- * sweep came by, which then found no trace; only its fence makes that durable.
- * A commit has it behind itself when it leaves the proc array, an abort still
- * has to undo, and until then the gap's stamp may be what is on the medium.
+ * decided.  Such a transaction may have taken a row over from a lost one
+ * before the sweep came by, so that the sweep found no trace.  Only the fence
+ * of that transaction makes this durable.  A commit has passed its fence when
+ * it leaves the proc array.  An abort still has to undo.  Until then the
+ * medium may still hold the gap's stamp.
  */
 static NvmSweepResult
 nvm_sweep_wait_for_writers(NvmSweep *sweep)
@@ -413,7 +415,7 @@ nvm_collector_main(Datum main_arg)
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 
-	/* gaps are complete once what was in doubt is settled */
+	/* gaps are complete once all transactions in doubt are settled */
 	StartTransactionCommand();
 	nvm_wbl_resolve();
 	CommitTransactionCommand();

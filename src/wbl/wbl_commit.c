@@ -23,8 +23,8 @@
 #include "wbl/wbl_impl.h"
 
 /*
- * Before an nvm-only transaction may become visible: everything it wrote was
- * flushed as it was written; wait for it.
+ * Called before an nvm-only transaction may become visible.  Everything that
+ * it wrote was flushed at that time; wait for it.
  */
 void
 nvm_commit_flush_data(void)
@@ -73,11 +73,11 @@ nvm_commit_decide(NvmStamp stamp)
 }
 
 /*
- * Replace PREPARED, which pg_xact has decided durably by now.  Nothing waits
- * for this, but the slot's next counter may not be handed out above a word
- * that says PREPARED, and pg_xact must not be asked about an xid that it has
- * long truncated; so it is drained here, once per transaction that has just
- * waited for a WAL flush.
+ * Replace PREPARED, which pg_xact has decided durably by now.  Nobody waits
+ * for this, but it has to be durable soon for two reasons: the slot's next
+ * counter may not be handed out above a word that says PREPARED, and pg_xact
+ * must not be asked about an xid that it has long truncated.  So it is drained
+ * here, once per transaction that has just waited for a WAL flush.
  */
 void
 nvm_commit_decide_mixed(NvmStamp stamp)
@@ -91,9 +91,9 @@ nvm_commit_decide_mixed(NvmStamp stamp)
 }
 
 /*
- * End of an abort.  The undo has been flushed by this process; it must be
- * durable before the word, or a crash between the two would find a decided
- * stamp on rows that were to go.
+ * End of an abort.  This process has flushed the undo.  It must be durable
+ * before the word: else a crash between the two would find a decided stamp on
+ * rows that were to go.
  */
 void
 nvm_commit_finish_abort(NvmStamp stamp)
@@ -108,9 +108,9 @@ nvm_commit_finish_abort(NvmStamp stamp)
 }
 
 /*
- * End of an abort whose undo cannot be played, or not now: the stamp joins the
- * gap list, and the collector removes its traces.  The slot has room for it,
- * and is not used again while its list is full.
+ * End of an abort whose undo cannot be played, or not now.  The stamp joins
+ * the gap list, and the collector removes its traces.  The slot has room for
+ * the stamp.  The slot is not used again while its list is full.
  */
 void
 nvm_commit_abandon(NvmStamp stamp)
@@ -131,8 +131,9 @@ nvm_commit_abandon(NvmStamp stamp)
 }
 
 /*
- * Make a committed transaction durable that another process has not finished.
- * The word carries the counter, so that a helper that is late changes nothing:
+ * Make a committed transaction durable if another process has not finished
+ * that.  The word carries the counter, so a helper that is late changes
+ * nothing:
  *
  *	DECIDED(c-1)	nvm-only; its data was drained before it became visible.
  *					Decide it.

@@ -3,10 +3,10 @@
  * wbl_horizon.c
  *	  frozen[]: counters that are decided, durable and visible to everybody.
  *
- * A slot is sampled: the counter up to which it is durable, then the next xid
- * S.  Once the oldest xid or snapshot of any process has passed S, whoever
- * looks at data has taken its snapshot after the sample, and frozen[] may
- * advance to the counter.  wbl/README.md has the argument.
+ * A sample of a slot is the counter up to which it is durable, then the next
+ * xid S.  Once the oldest xid or snapshot of any process has passed S, every
+ * process that looks at data has taken its snapshot after the sample.  Then
+ * frozen[] may advance to the counter.  wbl/README.md has the argument.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -28,10 +28,10 @@
  * being created may treat as running, or invalid.
  *
  * That snapshot is of the place in the WAL where decoding became consistent.
- * The walsender has no xmin while it reads as far as that; the slot has one,
- * which it drops when it has exported the snapshot, or has made it its own.
- * So call this before looking at processes.  The xmin of a physical slot is
- * about rows on a standby, where there are none of ours.
+ * The walsender has no xmin while it reads as far as that; the slot has one.
+ * The walsender drops the slot's when it has exported the snapshot, or has
+ * made it its own.  So call this before looking at processes.  The xmin of a
+ * physical slot is about rows on a standby, where there are none of ours.
  */
 TransactionId
 nvm_slots_oldest_xmin(void)
@@ -66,12 +66,13 @@ nvm_slots_oldest_xmin(void)
  * a snapshot; if there is none, the one after the latest that has completed.
  *
  * GetOldestTransactionIdConsideredRunning would do, but it also stays behind
- * for any replication slot and vacuum_defer_cleanup_age, which protect catalogs
- * and heap rows on standbys; here they would only keep stamps from freezing.
+ * for any replication slot and for vacuum_defer_cleanup_age.  These protect
+ * catalogs, and heap rows on standbys; here they would only keep stamps from
+ * freezing.
  *
- * Exclusive, since a snapshot may be on its way from one process to another: a
- * process that imports one has the lock shared, and the one that exported it,
- * without an xid, takes none to end.
+ * Takes the lock exclusively, since a snapshot may be on its way from one
+ * process to another.  A process that imports a snapshot has the lock shared.
+ * The process that exported it, without an xid, takes none to end.
  */
 uint64
 nvm_horizon_oldest(void)
@@ -99,15 +100,18 @@ nvm_horizon_oldest(void)
 	if (TransactionIdIsValid(slots) && TransactionIdPrecedes(slots, oldest))
 		oldest = slots;
 
-	/* widen: not above the next xid by much, and less than 2^31 below it */
+	/*
+	 * widen to 64 bits: not above the next xid by much, and less than 2^31
+	 * below
+	 */
 	result = U64FromFullTransactionId(next) +
 		(int64) (int32) (oldest - XidFromFullTransactionId(next));
 	return result;
 }
 
 /*
- * Advance frozen[] as far as the samples allow, and sample anew what has
- * moved.  If another process is doing it, leave it at that.
+ * Advance frozen[] as far as the samples allow, and take new samples of the
+ * slots that have moved.  If another process is doing it, leave it at that.
  */
 void
 nvm_wbl_advance_frozen(void)
@@ -134,9 +138,9 @@ nvm_wbl_advance_frozen(void)
 	}
 
 	/*
-	 * New samples, for slots whose old one was used up.  Durable counters
-	 * first, then the next xid, which is above every xid they belong to.
-	 * sample_next_xid is unset meanwhile, under the lock.
+	 * Take new samples of the slots whose old one was used up.  Read the
+	 * durable counters first, then the next xid: it is above every xid that
+	 * they belong to.  sample_next_xid is unset meanwhile, under the lock.
 	 */
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{

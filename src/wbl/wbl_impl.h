@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "portability/instr_time.h"
 #include "wbl/nvm_wbl.h"
 
 /* locks of the tranche */
@@ -62,7 +63,25 @@ extern void nvm_slot_mend_gap(uint32 slot, uint64 counter);
 /* the slot, and what its transaction did, is no longer this process's */
 extern void nvm_slot_hand_over(void);
 
-/* ---- wbl_recovery.c ---- */
+/* ---- wbl_recovery.c, wbl_resolve.c ---- */
+
+/* does the transaction of a slot with this word depend on pg_xact? */
+static inline bool
+nvm_word_asks_pg_xact(uint64 word)
+{
+	return NVM_WORD_STATE(word) == NVM_SLOT_PREPARED ||
+		NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE;
+}
+
+static inline uint64
+nvm_elapsed_usec(instr_time start)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return INSTR_TIME_GET_MICROSEC(now);
+}
 
 extern void nvm_recovery_analyse(void);
 

@@ -3,10 +3,12 @@
  * wbl_keeper.c
  *	  The background workers: what they share, and the keeper.
  *
- * The keeper settles what the last crash left in doubt if nobody else has, persists the outcome of prepared transactions likewise, advances frozen[],
- * watches nvm.redo_limit and wakes the WAL writer, and warns of standbys that nvm commits do not wait for.  The gap collector is in
+ * The keeper settles what the last crash left in doubt, and persists the
+ * outcome of prepared transactions, if nobody else has done so.  It advances
+ * frozen[], watches nvm.redo_limit and wakes the WAL writer.  It warns of
+ * standbys that nvm commits do not wait for.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
- * that they hold up no shutdown, and for good if the pool is not open.
+ * that they hold up no shutdown.  If the pool is not open they end for good.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -62,8 +64,8 @@ nvm_wbl_register_workers(void)
 }
 
 /*
- * What both do first.  Does not return if there is no pool to look after: exit
- * code 0 tells the postmaster not to start the worker again.
+ * The first call of both.  Does not return if there is no pool to look after:
+ * exit code 0 tells the postmaster not to start the worker again.
  */
 void
 nvm_worker_start(void)
@@ -76,7 +78,10 @@ nvm_worker_start(void)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	/* its commit has settled what was in doubt, or found that it cannot be */
+	/*
+	 * its commit has settled all transactions in doubt, or found that it
+	 * cannot
+	 */
 	if (NvmPool->status != NVM_POOL_OPEN)
 		proc_exit(0);
 }
@@ -134,8 +139,8 @@ nvm_worker_consume_xid(void)
 }
 
 /*
- * WARNING, at the start and when the setting has changed, that transactions are
- * acknowledged which no standby has.
+ * WARNING that transactions are acknowledged although no standby has them.  At
+ * the start, and when the setting has changed.
  */
 static void
 warn_of_ignored_standbys(void)
@@ -163,7 +168,7 @@ nvm_keeper_main(Datum main_arg)
 
 	nvm_worker_start();
 
-	/* if nobody has had to yet: so that the first user need not wait */
+	/* settles, if nobody had to yet, so that the first user need not wait */
 	StartTransactionCommand();
 	nvm_wbl_resolve();
 	CommitTransactionCommand();

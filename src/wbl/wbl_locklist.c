@@ -3,11 +3,11 @@
  * wbl_locklist.c
  *	  The row locks of a transaction under PREPARE TRANSACTION, on media.
  *
- * The lock word of a row means nothing in another incarnation, but the locks
+ * The lock word of a row means nothing in another incarnation.  But the locks
  * of a prepared transaction must outlive a restart: without the FOR KEY SHARE
- * of a foreign key, COMMIT PREPARED would leave an orphan.  So they are listed
- * when the transaction is prepared, in extents of their own that hang on its
- * slot, and resolving gives them back before anybody reads.
+ * of a foreign key, COMMIT PREPARED would leave an orphan.  So PREPARE lists
+ * them in extents of their own that hang on the transaction's slot.  Resolving
+ * gives them back before anybody reads.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -47,8 +47,8 @@ lock_list(uint32 unit)
 }
 
 /*
- * Write what is in memory to an extent, flushed.  May ERROR before anything is
- * done.
+ * Write the items in memory to an extent, flushed.  May ERROR before anything
+ * is done.
  */
 static void
 lock_list_write(void)
@@ -78,8 +78,8 @@ nvm_lock_list_begin(NvmStamp stamp)
 }
 
 /*
- * Add items to it.  May ERROR; what was written until then is freed by
- * nvm_lock_list_discard.
+ * Add items to it.  May ERROR; nvm_lock_list_discard frees the extents that
+ * were written until then.
  */
 void
 nvm_lock_list_add(const NvmLockItem *items, int n)
@@ -172,8 +172,8 @@ nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid)
 }
 
 /*
- * Free the extents of a list.  Cannot fail.  If a crash comes in between, the
- * rest is found by nvm_lock_list_free_orphans.
+ * Free the extents of a list.  Cannot fail.  If a crash comes in between,
+ * nvm_lock_list_free_orphans finds the rest.
  */
 void
 nvm_lock_list_free(uint32 slot, uint32 unit)

@@ -1,19 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * wbl_recovery.c
- *	  Recovery by analysis of the commit slots alone, and what was in doubt.
+ *	  Recovery by analysis of the commit slots alone.
  *
  * nvm_recovery_analyse runs in the postmaster before anybody else.  It reads
- * the used slots, adds the one stamp that each can have left undecided to the
- * slot's gap list, and is done.  Its time depends on the number of slots, that
- * is on the largest number of sessions that ever wrote at once.
+ * the used slots.  Each can have left one stamp undecided, which joins the
+ * slot's gap list.  Its time depends on the number of slots, that is on the
+ * largest number of sessions that ever wrote at once.  A slot whose transaction
+ * asks pg_xact stays in doubt: wbl_resolve.c.
  *
- * Whether a mixed transaction that was prepared has committed is known to
- * pg_xact, which PostgreSQL's own recovery restores after that.  Its slot
- * stays in doubt until the first PRE_COMMIT or access to nvm data in any
- * process: nvm_wbl_resolve_slow, while everybody else waits.
- *
- * Both are idempotent: a gap entry is durable before the word that takes its
+ * It can be repeated: a gap entry is durable before the word that takes its
  * counter for decided.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -22,40 +18,10 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
-#include "access/xlog.h"
-#include "compat/nvm_compat.h"
-#include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "portability/instr_time.h"
-#include "utils/timestamp.h"
 #include "verify/nvm_verify.h"
 #include "wbl/wbl_impl.h"
-
-/* after so many attempts at settling what is in doubt the pool is refused; pause after each */
-#define SETTLE_ATTEMPTS			20
-#define SETTLE_PAUSE_MS			1000
-
-/* what resolving found in the directory */
-typedef struct NvmResolveCount
-{
-	uint32		prepared;		/* still */
-	uint32		committed;
-	uint32		rolled_back;
-	uint32		storages_freed;
-	uint32		ends_cleared;
-} NvmResolveCount;
-
-static uint64
-elapsed_usec(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_MICROSEC(now);
-}
 
 /*
  * Read the two copies of a slot into one.  False if the slot cannot be read;
@@ -87,8 +53,8 @@ nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 }
 
 /*
- * Bring both copies on media to what was read, word last.  In the postmaster,
- * before anybody uses the pool.
+ * Make both copies on media equal to the one that was read, word last.  In the
+ * postmaster, before anybody uses the pool.
  */
 static void
 nvm_slot_write_back(uint32 slot, const NvmSlotCopy *want)
@@ -130,36 +96,14 @@ nvm_slots_count(uint32 *count)
 }
 
 /*
- * Take one slot into DRAM, and the counter that it may have left undecided
- * into its gap list, flushed.  *word is what the slot shall say once that is
- * durable.  False if the pool was refused.  In the postmaster, as above.
+ * Take the gap list of a slot into DRAM, as it was read.
  */
-static bool
-nvm_slot_analyse(uint32 slot, uint64 *word)
+static void
+nvm_slot_take_gaps(NvmSlotState *state, const NvmSlotCopy *copy)
 {
-	NvmSlotState *state = &nvm_slots[slot];
-	NvmSlotCopy copy;
-	uint64		counter;
-	uint64		decided;
-
-	if (!nvm_slot_read(slot, &copy))
-		return false;
-
-	/*
-	 * A stop between the stores of the locks and of the word, whichever came
-	 * first, leaves locks beside a word that asks nothing.  They must not be
-	 * there when a mixed commit says PREPARED.
-	 */
-	if (NVM_WORD_STATE(copy.word) != NVM_SLOT_PREPARED &&
-		NVM_WORD_STATE(copy.word) != NVM_SLOT_TWOPHASE)
-		copy.locks = 0;
-	nvm_slot_write_back(slot, &copy);
-	/* a process that died may not have flushed what is believed here */
-	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
-
 	for (int i = 0; i < NVM_SLOT_GAPS; i++)
 	{
-		state->gap[i] = NVM_FIELD_VALUE(copy.gap[i]);
+		state->gap[i] = NVM_FIELD_VALUE(copy->gap[i]);
 		if (state->gap[i] != 0)
 		{
 			state->ngaps++;
@@ -168,11 +112,64 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			pg_atomic_fetch_add_u32(&NvmWbl->ngaps, 1);
 		}
 	}
+}
 
-	counter = NVM_WORD_COUNTER(copy.word);
-	decided = counter;
-	*word = copy.word;
-	switch (NVM_WORD_STATE(copy.word))
+/*
+ * Can pg_xact tell whether the transaction of a slot that says PREPARED has
+ * committed?  Not if the server was run without the pool: somebody else has
+ * recovered then, and may have reused its xid.  If not, the pool has been
+ * refused.
+ */
+static bool
+nvm_slot_can_be_asked(uint32 slot)
+{
+	if (!(NvmPool->data_clean && !NvmPool->was_clean) && !NvmPool->was_bypassed)
+		return true;
+	nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
+							 slot),
+					"Whether it committed cannot be told any more. Restore the pool and the data directory together "
+					"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
+					"start with an empty pool, call nvm.reset_pool() and restart the server.");
+	return false;
+}
+
+/*
+ * Are the row locks of the transaction that a slot has in doubt intact, if it has
+ * any?  If not, the pool has been refused.
+ */
+static bool
+nvm_slot_locks_intact(uint32 slot, const NvmSlotCopy *copy)
+{
+	const char *problem;
+
+	if (copy->locks == 0)
+		return true;
+	problem = nvm_lock_list_problem(slot, NVM_WORD_COUNTER(copy->word),
+									(uint32) NVM_FIELD_VALUE(copy->locks));
+	if (problem == NULL)
+		return true;
+	nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
+					psprintf("the row locks of the prepared transaction in commit slot %u of the pool are damaged: %s",
+							 slot, problem),
+					"Restore the pool and the data directory together from a backup taken while the server was stopped.");
+	return false;
+}
+
+/*
+ * Find out up to which counter a slot is decided.  If it has a lost counter,
+ * add that to its gap list, flushed.  *word is the word that the slot gets
+ * once that is durable.  False if the pool was refused.
+ */
+static bool
+nvm_slot_find_decided(uint32 slot, const NvmSlotCopy *copy, uint64 *decided, uint64 *word)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	uint64		counter = NVM_WORD_COUNTER(copy->word);
+
+	*decided = counter;
+	*word = copy->word;
+	switch (NVM_WORD_STATE(copy->word))
 	{
 		case NVM_SLOT_DECIDED:
 
@@ -183,25 +180,14 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			 */
 			if (nvm_slot_add_gap(slot, counter + 1, true))
 			{
-				decided = counter + 1;
+				*decided = counter + 1;
 				NvmWbl->losers_found++;
 			}
-			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, decided);
-			break;
+			*word = nvm_slot_word(slot, NVM_SLOT_IDLE, *decided);
+			return true;
 		case NVM_SLOT_PREPARED:
-			if ((NvmPool->data_clean && !NvmPool->was_clean) || NvmPool->was_bypassed)
-			{
-				/* somebody else has recovered, and may have reused its xid */
-				nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-								psprintf("a transaction of commit slot %u was in doubt when the server was run without the NVM pool",
-										 slot),
-								"Whether it committed cannot be told any more. Restore the pool and the data directory together "
-								"from a backup taken while the server was stopped. To give up the rows of all nvm tables and "
-								"start with an empty pool, call nvm.reset_pool() and restart the server.");
+			if (!nvm_slot_can_be_asked(slot))
 				return false;
-			}
-			decided = counter - 1;
-			NvmWbl->indoubt_found++;
 			break;
 		case NVM_SLOT_TWOPHASE:
 
@@ -209,31 +195,55 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 			 * its xid cannot have been reused, whichever process has
 			 * recovered
 			 */
-			decided = counter - 1;
-			NvmWbl->indoubt_found++;
 			break;
 		default:
-			break;
+			return true;
 	}
-	if (decided < counter && copy.locks != 0)
-	{
-		const char *problem = nvm_lock_list_problem(slot, counter,
-													(uint32) NVM_FIELD_VALUE(copy.locks));
 
-		if (problem != NULL)
-		{
-			nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
-							psprintf("the row locks of the prepared transaction in commit slot %u of the pool are damaged: %s",
-									 slot, problem),
-							"Restore the pool and the data directory together from a backup taken while the server was stopped.");
-			return false;
-		}
-	}
-	if (decided < counter)
-	{
-		pg_atomic_write_u64(&state->running, counter);
-		pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(copy.xid));
-	}
+	/* in doubt */
+	*decided = counter - 1;
+	NvmWbl->indoubt_found++;
+	if (!nvm_slot_locks_intact(slot, copy))
+		return false;
+	pg_atomic_write_u64(&state->running, counter);
+	pg_atomic_write_u64(&state->xid, NVM_FIELD_VALUE(copy->xid));
+	return true;
+}
+
+/*
+ * Take one slot into DRAM.  The counter that it may have left undecided joins
+ * its gap list, flushed.  *word is the word that the slot gets once that is
+ * durable.  False if the pool was refused.  In the postmaster, before anybody
+ * uses the pool.
+ */
+static bool
+nvm_slot_analyse(uint32 slot, uint64 *word)
+{
+	NvmSlotState *state = &nvm_slots[slot];
+	NvmSlotCopy copy;
+	uint64		decided;
+
+	if (!nvm_slot_read(slot, &copy))
+		return false;
+
+	/*
+	 * A stop between the stores of the locks and of the word, in either
+	 * order, leaves locks beside a word that asks nothing.  They must not be
+	 * there when a mixed commit says PREPARED.
+	 */
+	if (!nvm_word_asks_pg_xact(copy.word))
+		copy.locks = 0;
+	nvm_slot_write_back(slot, &copy);
+
+	/*
+	 * a process that died may not have flushed the copies that are believed
+	 * here
+	 */
+	nvm_flush(nvm_slot(slot), NVM_SLOT_SIZE);
+
+	nvm_slot_take_gaps(state, &copy);
+	if (!nvm_slot_find_decided(slot, &copy, &decided, word))
+		return false;
 	pg_atomic_write_u64(&state->durable, decided);
 	pg_atomic_write_u64(&nvm_frozen[slot], decided);
 	state->sample_counter = decided;
@@ -274,7 +284,7 @@ nvm_recovery_analyse(void)
 		nvm_drain("recovery-words");
 	pfree(words);
 	pg_atomic_write_u32(&NvmWbl->slots_used, nslots);
-	NvmWbl->recovery_usec = elapsed_usec(start);
+	NvmWbl->recovery_usec = nvm_elapsed_usec(start);
 
 	ereport(LOG,
 			(errmsg("nvm: recovery found %u losers, %u in doubt, %u gaps in %lu us (pool opened in %lu us)",
@@ -282,338 +292,4 @@ nvm_recovery_analyse(void)
 					pg_atomic_read_u32(&NvmWbl->ngaps),
 					(unsigned long) NvmWbl->recovery_usec,
 					(unsigned long) NvmPool->open_usec)));
-}
-
-/*
- * Did the transaction in this slot commit, which is not prepared (any more)?
- * An xid that is not below the next one was lost with the WAL that assigned
- * it.  One that runs now, because it was handed out a second time, has not
- * committed: every commit waits for us.
- */
-static bool
-nvm_slot_did_commit(uint32 slot)
-{
-	uint64		value = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
-	FullTransactionId fxid = FullTransactionIdFromU64(value);
-
-	if (!FullTransactionIdPrecedes(fxid, ReadNextFullTransactionId()))
-		return false;
-	return TransactionIdDidCommit(XidFromFullTransactionId(fxid));
-}
-
-static inline bool
-nvm_word_asks_pg_xact(uint64 word)
-{
-	return NVM_WORD_STATE(word) == NVM_SLOT_PREPARED ||
-		NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE;
-}
-
-/*
- * Does pg_xact still know of every transaction that we have to ask about?
- *
- * It is cut off behind the oldest xid that any table may hold.  That does not
- * pass what we might ask about while we are there (README.md, "Nobody asks
- * pg_xact too late"), nor, while there are nvm tables, without us: their
- * relfrozenxid stays.  But they can have been dropped by a server that ran
- * without us, ended a prepared transaction, and went on for a million xids.
- * Asking would be an ERROR then, in the first commit of every session.
- *
- * Nobody cuts it off while we look: who does has committed, and been here.
- * Refuses the pool if not.  wbl_lock is held exclusively.
- */
-static bool
-nvm_resolve_is_possible(void)
-{
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint64		oldest = U64FromFullTransactionId(next) -
-	(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
-
-	for (uint32 slot = 0; slot < nslots; slot++)
-	{
-		uint64		xid = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
-
-		if (!nvm_word_asks_pg_xact(nvm_slot_load_word(slot)) || xid >= oldest)
-			continue;
-		nvm_pool_refuse(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						psprintf("whether transaction %llu of commit slot %u, which was prepared, has committed is not known any more",
-								 (unsigned long long) xid, slot),
-						"It was ended while the server ran without pg_nvm, long ago. Restore the pool and the data directory together from a backup taken while the server was stopped, or give up what the pool holds: nvm.reset_pool(force => true).");
-		return false;
-	}
-	return true;
-}
-
-/*
- * Settle the slots that ask pg_xact: first the gaps, durably, then the words.
- * What PostgreSQL's recovery has restored as a prepared transaction stays in
- * progress.  wbl_lock is held exclusively.
- */
-static void
-nvm_resolve_slots(NvmResolveCount *count)
-{
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-
-	for (uint32 slot = 0; slot < nslots; slot++)
-	{
-		uint64		word = nvm_slot_load_word(slot);
-
-		if (!nvm_word_asks_pg_xact(word))
-			continue;
-
-		/*
-		 * an attempt that failed has restored it; if it has ended since,
-		 * settling will tell
-		 */
-		if (pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
-			count->prepared++;
-		else if (nvm_twophase_is_prepared(slot))
-		{
-			nvm_twophase_restore(slot);
-			count->prepared++;
-		}
-		else if (nvm_slot_did_commit(slot))
-			count->committed++;
-		else
-		{
-			count->rolled_back++;
-			if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word), true))
-				ereport(ERROR,
-						(errcode(ERRCODE_DATA_CORRUPTED),
-						 errmsg("gap list of commit slot %u is full", slot)));
-		}
-	}
-	if (count->committed + count->rolled_back + count->prepared == 0)
-		return;
-
-	nvm_drain("resolve-gaps");
-	for (uint32 slot = 0; slot < nslots; slot++)
-	{
-		uint64		word = nvm_slot_load_word(slot);
-		bool		prepared = pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED;
-
-		if (!nvm_word_asks_pg_xact(word))
-			continue;
-		if (!prepared)
-			nvm_slot_store_locks(slot, 0);
-		nvm_slot_store_word(slot, nvm_slot_word(slot,
-												prepared ? NVM_SLOT_TWOPHASE : NVM_SLOT_IDLE,
-												NVM_WORD_COUNTER(word)));
-	}
-	nvm_drain("resolve-words");
-	for (uint32 slot = 0; slot < nslots; slot++)
-	{
-		uint64		word = nvm_slot_load_word(slot);
-		uint64		counter = NVM_WORD_COUNTER(word);
-
-		if (NVM_WORD_STATE(word) == NVM_SLOT_TWOPHASE)
-			continue;
-		nvm_slot_advance_durable(slot, counter);
-		pg_atomic_write_u64(&nvm_frozen[slot], counter);
-		nvm_slots[slot].sample_counter = counter;
-	}
-}
-
-/*
- * A directory entry as the last stop left it.  No transaction of this run has
- * touched any, and its stamps are decided now, except those of prepared
- * transactions: begin in a gap, it never existed; end in a gap, it never
- * ended; ended, its owner was stopped before it freed it.
- */
-static void
-nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
-{
-	NvmResolveCount *count = (NvmResolveCount *) arg;
-
-	if (nvm_twophase_keep_dir(entry))
-		return;
-	if (nvm_stamp_in_gap(entry->begin))
-	{
-		nvm_storage_reclaim(id);
-		count->storages_freed++;
-	}
-	else if (entry->end != NVM_STAMP_NONE && nvm_stamp_in_gap(entry->end))
-	{
-		nvm_dir_clear_end(id, entry->end);
-		count->ends_cleared++;
-	}
-	else if (entry->end != NVM_STAMP_NONE)
-	{
-		nvm_storage_reclaim(id);
-		count->storages_freed++;
-	}
-}
-
-/*
- * Settle what the last stop left in doubt; wbl_lock is held exclusively.  May ERROR;
- * what is half done is done again.  False if the pool was refused.
- *
- * Once it is judged, durably, which transactions have committed, and the xids that
- * rows may carry are skipped, commits need not wait for the rest.
- */
-static bool
-nvm_resolve_locked(NvmResolveCount *count)
-{
-	instr_time	start;
-
-	INSTR_TIME_SET_CURRENT(start);
-	NVM_FAILPOINT("resolve-begin");
-	if (!nvm_resolve_is_possible())
-		return false;
-	nvm_resolve_slots(count);
-	nvm_xid_keep_promise();		/* not earlier: the above compares with the
-								 * next xid */
-	NvmPool->promise_kept = true;
-	pg_write_barrier();
-	pg_atomic_write_u32(&NvmWbl->judged, 1);
-
-	NVM_FAILPOINT("resolve-judged");
-	nvm_dir_walk(nvm_resolve_dir, count);
-	nvm_lock_list_free_orphans();
-	nvm_twophase_restore_locks();
-	NvmWbl->resolve_usec = elapsed_usec(start);
-	nvm_witness_arm();			/* before there can be anything new in doubt */
-	pg_write_barrier();
-	pg_atomic_write_u32(&NvmWbl->resolved, 1);
-	return true;
-}
-
-/*
- * An attempt has failed with the current ERROR, in `context`.  Note why, for those
- * who come soon, who do not try again.  After many the pool is refused, unless it
- * cannot be noted that others go on without it: before it is judged which
- * transactions have committed, their xids may be handed out again.
- *
- * The locks that it held, and LWLocks of PostgreSQL, are released: a caller that
- * does not abort has none of its own.  So somebody else may have settled it before we
- * come to note anything; then a pool that is in use must not be refused.
- */
-static void
-nvm_resolve_failed(MemoryContext context)
-{
-	MemoryContext error_context = MemoryContextSwitchTo(context);
-	ErrorData  *error = CopyErrorData();
-
-	LWLockReleaseAll();
-	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&NvmWbl->resolved) == 0)
-		NvmWbl->settle_failures++;
-	NvmWbl->settle_failed_at = GetCurrentTimestamp();
-	NvmWbl->settle_errcode = error->sqlerrcode;
-	strlcpy(NvmWbl->settle_problem, error->message ? error->message : "unknown error",
-			sizeof(NvmWbl->settle_problem));
-	if (NvmWbl->settle_failures >= SETTLE_ATTEMPTS && NvmPool->status == NVM_POOL_OPEN &&
-		pg_atomic_read_u32(&NvmWbl->resolved) == 0 &&
-		(nvm_incarnation_note_bypass(true) || pg_atomic_read_u32(&NvmWbl->judged) != 0))
-		nvm_pool_refuse(error->sqlerrcode,
-						psprintf("what the last stop left in doubt could not be settled in %u attempts: %s",
-								 NvmWbl->settle_failures, NvmWbl->settle_problem),
-						"Remove the cause and restart the server.");
-	LWLockRelease(NvmWbl->wbl_lock);
-	ereport(LOG,
-			(errmsg("nvm: what the last stop left in doubt could not be settled: %s",
-					error->message ? error->message : "unknown error")));
-	FreeErrorData(error);
-	MemoryContextSwitchTo(error_context);
-}
-
-/*
- * ERROR, since somebody has failed a moment ago; releases wbl_lock.
- */
-static void
-nvm_resolve_not_again(void)
-{
-	int			sqlerrcode = NvmWbl->settle_errcode;
-	char	   *problem = pstrdup(NvmWbl->settle_problem);
-	bool		judged = pg_atomic_read_u32(&NvmWbl->judged) != 0;
-
-	LWLockRelease(NvmWbl->wbl_lock);
-	ereport(ERROR,
-			(errcode(sqlerrcode),
-			 judged ? errmsg("nvm tables are not available") :
-			 errmsg("cannot commit yet: which transactions of nvm tables the last stop left committed is not known"),
-			 errdetail("What the last stop left in doubt could not be settled: %s.", problem),
-			 errhint("It will be tried again. After %d attempts the server goes on without nvm tables.",
-					 SETTLE_ATTEMPTS)));
-}
-
-/*
- * Settle what the last stop left in doubt.  The first process that comes does
- * it, all others wait for it here.  If it cannot be settled the pool is
- * refused from then on, which is no ERROR: other tables are not concerned.  An
- * ERROR on the way is one for the caller, unless all that commits wait for is
- * done, and it is only a commit.
- */
-static void
-nvm_resolve(bool commit)
-{
-	NvmResolveCount count = {0};
-	MemoryContext context = CurrentMemoryContext;
-	uint32		interrupt_holdoff = InterruptHoldoffCount;
-	volatile bool done = false;
-	TimestampTz now;
-
-	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(commit ? &NvmWbl->judged : &NvmWbl->resolved) != 0 ||
-		NvmPool->status != NVM_POOL_OPEN)
-	{
-		LWLockRelease(NvmWbl->wbl_lock);
-		return;
-	}
-	now = GetCurrentTimestamp();
-	if (NvmWbl->settle_failures > 0 && now >= NvmWbl->settle_failed_at &&
-		!TimestampDifferenceExceeds(NvmWbl->settle_failed_at, now, SETTLE_PAUSE_MS))
-		nvm_resolve_not_again();
-
-	PG_TRY();
-	{
-		done = nvm_resolve_locked(&count);
-		LWLockRelease(NvmWbl->wbl_lock);
-	}
-	PG_CATCH();
-	{
-		nvm_resolve_failed(context);
-		if (!commit || pg_atomic_read_u32(&NvmWbl->judged) == 0)
-			PG_RE_THROW();
-		/* the next process that comes to nvm data tries again, and is told */
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		InterruptHoldoffCount = interrupt_holdoff;
-	}
-	PG_END_TRY();
-	if (!done)
-		return;
-
-	if (count.prepared > 0)
-		ereport(LOG,
-				(errmsg("nvm: %u transactions are prepared", count.prepared)));
-	if (count.committed + count.rolled_back + count.storages_freed + count.ends_cleared > 0)
-		ereport(LOG,
-				(errmsg("nvm: resolved %u transactions in doubt (%u committed), freed %u storages, kept %u that a lost transaction had dropped, in %lu us",
-						count.committed + count.rolled_back, count.committed,
-						count.storages_freed, count.ends_cleared,
-						(unsigned long) NvmWbl->resolve_usec)));
-}
-
-/*
- * See nvm_wbl.h.
- */
-void
-nvm_wbl_resolve_slow(void)
-{
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("nvm tables cannot be used during recovery")));
-	nvm_resolve(false);
-}
-
-/*
- * See nvm_wbl.h.
- */
-void
-nvm_wbl_judge_slow(void)
-{
-	if (!RecoveryInProgress())
-		nvm_resolve(true);
 }

@@ -4,11 +4,11 @@
  *	  nvm.redo_limit: keep PostgreSQL's own redo short.
  *
  * Transactions on nvm tables leave nothing in the WAL but commit records, and
- * next to nothing for a checkpoint to write; but at the next start PostgreSQL
+ * next to nothing for a checkpoint to write.  But at the next start PostgreSQL
  * redoes those records, millions of them if the last checkpoint is long ago.
- * So a checkpoint is asked for when they add up to nvm.redo_limit, provided
- * that they are at least half of the WAL: a load on heap tables keeps the
- * checkpoints that its administrator has chosen.
+ * So the keeper asks for a checkpoint when they add up to nvm.redo_limit.
+ * They must be at least half of the WAL for that: a load on heap tables keeps
+ * the checkpoints that its administrator has chosen.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -24,7 +24,7 @@
 /* WAL of a commit without subtransactions, until one has been measured */
 #define COMMIT_RECORD_SIZE		40
 
-/* a checkpoint that was asked for and has not begun is given up after this */
+/* give up on a checkpoint that was asked for and has not begun after this */
 #define REQUEST_PATIENCE_MS		60000
 
 /*
@@ -50,9 +50,9 @@ nvm_redo_limit_check(void)
 	if (redo != seen_redo)
 	{
 		/*
-		 * A checkpoint began since we last looked, perhaps a naptime ago: of
-		 * the commits since then those count that come after it, which is the
-		 * share of the WAL that does.
+		 * A checkpoint began since we last looked, perhaps a naptime ago.  Of
+		 * the commits since then, those after it count: their share is that
+		 * of the WAL after it.
 		 */
 		seen_redo = redo;
 		commits_at_redo = last_commits;

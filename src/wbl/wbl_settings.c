@@ -100,9 +100,9 @@ nvm_wbl_shmem_startup(void)
 
 /*
  * Initialise the shared memory and, if the pool is open, find out what the
- * last stop left: nvm_recovery_analyse.  Runs in the postmaster, at its start,
- * when it reinitialises after the crash of a child, and when a pool that was
- * given up has been replaced by a new one.
+ * last stop left (nvm_recovery_analyse).  Runs in the postmaster at its start,
+ * and again when it reinitialises after the crash of a child.  Runs also when
+ * a pool that was given up has been replaced by a new one.
  */
 void
 nvm_wbl_shmem_init(void)

@@ -5,12 +5,12 @@
  *
  * A process that writes nvm data takes a slot with its first write and keeps
  * it until it exits.  The slot's word on media says DECIDED from before the
- * first stamp is handed out until the exit, so that after a crash a slot that
- * says IDLE had nothing in flight.
+ * first stamp is handed out until the exit.  So after a crash a slot that says
+ * IDLE had nothing in flight.
  *
- * Slots are used from number 0 up and a new one is taken, under wbl_lock, only
- * once its predecessor's first word is durable.  The used slots are therefore
- * a prefix of the array, on media too, and recovery reads no others.
+ * Slots are used from number 0 up.  A process takes a new one, under wbl_lock,
+ * only once its predecessor's first word is durable.  The used slots are
+ * therefore a prefix of the array, on media too, and recovery reads no others.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -41,9 +41,9 @@ nvm_slot(uint32 slot)
 }
 
 /*
- * Store a word in both copies and flush.  The release order keeps what was
- * stored into the same line before it ahead of it on media as well: a line is
- * written back as it was at some moment.
+ * Store a word in both copies and flush.  A line is written back as it was at
+ * some moment.  So, with release order, earlier stores into the same line
+ * reach the media no later than the word.
  */
 void
 nvm_slot_store_word(uint32 slot, uint64 word)
@@ -70,7 +70,8 @@ nvm_slot_store_xid(uint32 slot, uint64 fxid)
 }
 
 /*
- * Likewise where the row locks of a transaction that is being prepared are.
+ * The same for the place of the row locks of a transaction that is being
+ * prepared.
  */
 void
 nvm_slot_store_locks(uint32 slot, uint32 unit)
@@ -83,8 +84,8 @@ nvm_slot_store_locks(uint32 slot, uint32 unit)
 }
 
 /*
- * Take both copies from one word to another and flush.  False if a copy held
- * neither: then the decision was for somebody else's counter.
+ * Change both copies from one word to another and flush.  False if a copy held
+ * neither: then the decision was for another transaction's counter.
  */
 bool
 nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to)
@@ -194,8 +195,8 @@ nvm_slot_add_gap(uint32 slot, uint64 counter, bool torn)
  * go ahead of DRAM: the collector has removed every trace, and a gap that
  * comes back in a crash only costs another sweep.
  *
- * DRAM follows when that is drained (nvm_slot_forget_gap): the owner, which
- * looks there for a free entry before it hands a counter out, must have one on
+ * DRAM follows when that is drained (nvm_slot_forget_gap): the owner looks
+ * there for a free entry before it hands a counter out, and must have one on
  * media.  wbl_lock is held exclusively over both.
  */
 void
@@ -233,9 +234,9 @@ nvm_slot_forget_gap(uint32 slot, uint64 counter)
 }
 
 /*
- * What the transaction may have left half done in blocks has been made good; of
- * its stamps there may be some left.  In DRAM: after the next start it counts as
- * torn again.  wbl_lock is held exclusively.
+ * The changes of blocks that the transaction may have left half done have been
+ * made good.  Some of its stamps may be left.  In DRAM only: after the next
+ * start the gap counts as torn again.  wbl_lock is held exclusively.
  */
 void
 nvm_slot_mend_gap(uint32 slot, uint64 counter)
@@ -253,7 +254,7 @@ nvm_slot_mend_gap(uint32 slot, uint64 counter)
 }
 
 /*
- * Give the slot back.  What it last handed out must be decided.
+ * Give the slot back.  The counter that it handed out last must be decided.
  */
 static void
 nvm_slot_release(void)
@@ -267,10 +268,10 @@ nvm_slot_release(void)
 }
 
 /*
- * on_shmem_exit callback.  These run after all before_shmem_exit callbacks,
- * ShutdownPostgres among them, which has aborted the open transaction; and
- * before ProcKill, which was registered earlier.  Should the abort have failed
- * half-way, the stamp goes to the gap list.
+ * on_shmem_exit callback.  It runs after all before_shmem_exit callbacks, so
+ * ShutdownPostgres has aborted the open transaction.  It runs before ProcKill,
+ * which was registered earlier.  If the abort has failed half-way, the stamp
+ * goes to the gap list.
  */
 static void
 nvm_slot_exit(int code, Datum arg)
@@ -367,9 +368,9 @@ nvm_slot_acquire(void)
 }
 
 /*
- * The stamp of a new transaction.  The one before it is decided, durably: a
- * counter that is handed out is never more than one above the word on media.
- * A slot keeps room in its gap list for one more crash.
+ * The stamp of a new transaction.  The transaction before it in this slot is
+ * decided, durably: a counter that is handed out is never more than one above
+ * the word on media.  A slot keeps room in its gap list for one more crash.
  */
 NvmStamp
 nvm_slot_next_stamp(uint64 fxid)
@@ -407,8 +408,8 @@ nvm_slot_hand_over(void)
 }
 
 /*
- * Flushes and drains of this process since the last call; those outside of
- * transactions that write, while there is no slot, wait for the next one.
+ * Add the flushes and drains of this process since the last call.  Without a
+ * slot, outside of transactions that write, they wait for the next one.
  */
 void
 nvm_slot_note_work(void)

@@ -35,8 +35,8 @@ typedef struct NvmReader
 {
 	pg_atomic_uint64 published; /* xmax above xmin, or 0 */
 	pg_atomic_uint32 busy;		/* odd: between nvm_read_enter and _leave */
-	pg_atomic_uint32 relied;	/* newest xid whose ends somebody removed
-								 * because of what is published, or 0 */
+	pg_atomic_uint32 relied;	/* newest xid whose ends another process
+								 * removed relying on this publication, or 0 */
 } NvmReader;
 
 typedef union NvmReaderPadded
@@ -96,8 +96,8 @@ nvm_snapshot_shmem_startup(void)
 
 /*
  * on_shmem_exit callback, before ProcKill.  If the last transaction's abort
- * failed half-way nvm_snapshot_end was not called, and the next process with
- * this entry would be taken to have published what we did.
+ * failed half-way, nvm_snapshot_end was not called.  Then the next process
+ * with this entry would be taken to have published our snapshot.
  */
 static void
 snapshot_exit(int code, Datum arg)
@@ -108,9 +108,9 @@ snapshot_exit(int code, Datum arg)
 /*
  * Publish the transaction's snapshot, if it has one and reads with it alone.
  *
- * A writer gains nothing: it is not heeded while it has an xid.  Nor is there
- * anything to be had for SERIALIZABLE: what lies between its snapshot and now
- * it must see in order to know with whom it conflicts.
+ * A writer gains nothing: others do not heed it while it has an xid.  Nor does
+ * SERIALIZABLE gain anything: it must see the versions between its snapshot
+ * and now in order to know with whom it conflicts.
  */
 static void
 snapshot_publish(void)
@@ -141,9 +141,9 @@ snapshot_publish(void)
 }
 
 /*
- * Take it back: from here on this process counts by its xmin alone.  What it
- * looks at afterwards, it looks at behind the barrier.  A scan that is under
- * way goes on to be careful, since cells may have been cut anew before.
+ * Take it back: from here on this process counts by its xmin alone.  Whatever
+ * it reads afterwards, it reads behind the barrier.  A scan that is under way
+ * goes on to be careful, since cells may have been cut anew before.
  */
 static void
 snapshot_withdraw(void)
@@ -166,10 +166,11 @@ nvm_snapshot_bar_slow(void)
 
 /*
  * A snapshot that is not the published one is about to be used.  If it was
- * taken after all removals that relied on what was published, it sees nothing
- * of what they removed; it was, unless a transaction that it takes for running
- * has ended meanwhile.  The core server takes such snapshots in transactions
- * that write, or under locks that exclude removals, and uses them at once.
+ * taken after all removals that relied on the published one, it sees nothing
+ * of what they removed.  It was taken after them, unless a transaction that it
+ * takes for running has ended meanwhile.  The core server takes such snapshots
+ * in transactions that write, or under locks that exclude removals, and uses
+ * them at once.
  */
 static void
 check_other_snapshot(Snapshot snapshot)
@@ -206,7 +207,7 @@ nvm_snapshot_use_slow(Snapshot snapshot)
 	{
 		/*
 		 * The planner, looking for the end of an index, asks whether a row is
-		 * there, and looks at none.
+		 * there, and reads none.
 		 */
 		if (snapshot == NULL || snapshot->snapshot_type != SNAPSHOT_NON_VACUUMABLE)
 			nvm_snapshot_bar();
@@ -221,7 +222,7 @@ nvm_snapshot_use_slow(Snapshot snapshot)
 }
 
 /*
- * From here on what was unlinked before is out of reach.
+ * From here on versions that were unlinked before are out of reach.
  */
 void
 nvm_snapshot_enter(void)
@@ -257,10 +258,10 @@ nvm_snapshot_end(void)
 }
 
 /*
- * A snapshot is published when the first query starts that uses it, so that a
- * transaction that has not touched nvm data yet holds nothing back either.  A
- * query under another snapshot, of which workers are going to read a part, is
- * checked here: they do not know what was published.
+ * A snapshot is published when the first query that uses it starts.  So a
+ * transaction that has not touched nvm data yet holds nothing back either.
+ * Workers may read a part of a query under another snapshot.  Such a query is
+ * checked here, because they do not know what was published.
  */
 void
 nvm_snapshot_before_query(QueryDesc *query)
@@ -285,8 +286,8 @@ nvm_snapshots_held(void)
 
 /*
  * What the process published, if it counts: it has no xid.  Caller has read
- * its xmin, which must come first: what is read here is then no earlier
- * transaction's.
+ * its xmin before.  That order is needed: the publication read here is then no
+ * earlier transaction's.  ProcArrayLock is held.
  */
 static inline uint64
 published_by(int i, PGPROC *proc)
@@ -299,9 +300,9 @@ published_by(int i, PGPROC *proc)
 }
 
 /*
- * Look at all processes.  Exclusive, so that no snapshot is being handed from
- * one process to another meanwhile.  VACUUMs count as little as they do for
- * PostgreSQL's own horizons.
+ * Look at all processes.  Takes the lock exclusively, so that no snapshot is
+ * handed from one process to another meanwhile.  VACUUMs count as little as
+ * they do for PostgreSQL's own horizons.
  */
 void
 nvm_obstacles_gather(NvmObstacles *obstacles)
@@ -361,9 +362,10 @@ nvm_obstacles_permit(const NvmObstacles *obstacles, TransactionId xbegin,
 }
 
 /*
- * Versions are about to be removed that newest_xend and older transactions
- * ended.  Tell those whose publication permits it, in case they use another
- * snapshot after all.  False if one of them has withdrawn: gather again.
+ * The caller is about to remove versions that newest_xend and older
+ * transactions ended.  Tell the processes whose publication permits it, in
+ * case they use another snapshot after all.  False if one of them has
+ * withdrawn: gather again.
  */
 bool
 nvm_obstacles_rely(const NvmObstacles *obstacles, TransactionId newest_xend)
@@ -412,10 +414,11 @@ reader_was_outside(int i)
 }
 
 /*
- * A full xid with this property: what was unlinked by a transaction that
- * carries an older one, or when an older one was the next, is referred to by
- * nobody, now and for ever.  For it was unlinked before we looked, and then
- *	- each that was running, or had a snapshot, from before that has ended, or
+ * Returns a full xid.  Take a version that was unlinked by a transaction with
+ * an older xid, or when an older xid was the next one.  No process refers to
+ * it, now and for ever.  For it was unlinked before we looked, and one of two
+ * things holds for each process:
+ *	- if it was running, or had a snapshot, from before that, it has ended, or
  *	- it has published the only snapshot it reads with, and was outside.
  */
 uint64
@@ -455,10 +458,12 @@ proc_is_prepared(const PGPROC *proc)
 }
 
 /*
- * Is the process in no transaction, or has it neither an xid nor a snapshot there,
- * or has it published the only one that it reads with, and is it outside?  Then
- * it stands on nothing that was unlinked before.  A VACUUM looks again under locks.
- * The xmin that a walsender has outside of transactions is its standby's.
+ * Does the process stand on nothing that was unlinked before?  There are three
+ * ways: it is in no transaction; or it has neither an xid nor a snapshot
+ * there; or it has published the only snapshot that it reads with, and is
+ * outside.  A VACUUM counts, too, since it looks again under locks.  The xmin
+ * that a walsender has outside of transactions is its standby's.
+ * ProcArrayLock is held.
  */
 static bool
 proc_stands_nowhere(uint32 i)
@@ -476,10 +481,11 @@ proc_stands_nowhere(uint32 i)
 }
 
 /*
- * Note which processes may stand now on what has been unlinked without an xid
- * of one's own: by process, since where something is prepared every new
- * snapshot has an xmin that is as old.  What is prepared stands nowhere.
- * Exclusive, since a snapshot may be on its way from one process to another.
+ * Note which processes may stand now on versions that were unlinked without an
+ * xid of one's own.  They are noted by process: while a transaction is
+ * prepared, every new snapshot has an xmin that is as old.  A prepared
+ * transaction stands nowhere.  Takes the lock exclusively, since a snapshot
+ * may be on its way from one process to another.
  *
  * Allocated in the current context.
  */

@@ -4,12 +4,12 @@
  *	  PREPARE TRANSACTION: a slot that waits for its transaction's outcome.
  *
  * PREPARE leaves the slot to the transaction.  COMMIT PREPARED and ROLLBACK
- * PREPARED tell nobody, so while the slot says TWOPHASE, its stamps follow
+ * PREPARED tell nobody.  So while the slot says TWOPHASE, its stamps follow
  * PostgreSQL's proc array and pg_xact, like those of any transaction of this
- * incarnation.  That is right for as long as it takes, but keeps the slot, and
- * frozen[] back; nvm_twophase_settle persists the outcome and frees the slot:
- * after the command, by the keeper, or by a commit that might otherwise let
- * pg_xact be truncated first (wbl/README.md).
+ * incarnation.  That is right for as long as it takes, but it keeps the slot,
+ * and holds frozen[] back.  nvm_twophase_settle persists the outcome and frees
+ * the slot.  The session calls it after the command, or the keeper does, or a
+ * commit that might otherwise let pg_xact be truncated first (wbl/README.md).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -53,8 +53,8 @@ nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks)
 }
 
 /*
- * It failed after that: the word that the abort is going to store must not
- * have a list beside it.  Not flushed; the word is in the same lines.
+ * PREPARE failed after that.  The abort is going to store a word, which must
+ * not have a list beside it.  Not flushed; the word is in the same lines.
  */
 void
 nvm_twophase_withdraw(NvmStamp stamp)
@@ -113,9 +113,9 @@ nvm_twophase_hand_over(NvmStamp stamp, bool dirs)
 /* ---- the outcome ---- */
 
 /*
- * A storage that a finished transaction made or ended.  The collector, or
- * somebody else's DDL, may have been here before: an entry that has our stamp
- * while storage_lock is held is the one we mean.
+ * Settle a storage that a finished transaction made or ended.  The collector,
+ * or DDL of another session, may have been here before.  An entry that has our
+ * stamp while storage_lock is held is the one we mean.
  */
 static void
 twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
@@ -141,14 +141,16 @@ twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * Persist the outcome of transaction fxid in this slot, which is no longer in
- * progress: pg_xact knows it, durably.  Cannot fail once it has asked.
+ * Persist the outcome of transaction fxid in this slot.  The transaction is no
+ * longer in progress: pg_xact knows it, durably.  Cannot fail once it has
+ * asked.
  *
- * Since the caller looked, somebody else may have settled it and the slot may
- * have been taken by another one, which is prepared as well, but not over.
+ * Since the caller looked, another process may have settled the transaction.
+ * A second transaction may have taken the slot since then; that one is
+ * prepared as well, but not over.
  *
- * The slot is given back last, so that the list of locks and the directory are
- * done with by the process that decided.
+ * The slot is given back last: by then the process that decided is done with
+ * the list of locks and the directory.
  */
 static void
 twophase_settle_slot(uint32 slot, uint64 fxid)
@@ -237,8 +239,8 @@ nvm_twophase_settle(void)
 /*
  * PRE_COMMIT while there are prepared transactions: may this one have raised a
  * relfrozenxid above the xid of one that is finished?  VACUUM takes its cutoff
- * from a proc array that is newer than its snapshot; all others are bound by
- * their own xmin, which is no newer than RecentXmin.
+ * from a proc array that is newer than its snapshot.  Other commands are bound
+ * by their own xmin, which is no newer than RecentXmin.
  */
 void
 nvm_twophase_before_commit_slow(void)
@@ -253,9 +255,9 @@ nvm_twophase_before_commit_slow(void)
 /* ---- after a restart ---- */
 
 /*
- * Is the transaction in this slot one that PostgreSQL's recovery restored, and
- * that nobody has finished yet?  The xid of one that was lost may have been
- * handed out again, also to a subtransaction; but nothing can have been
+ * Has PostgreSQL's recovery restored the transaction in this slot, and has
+ * nobody finished it yet?  The xid of a lost transaction may have been handed
+ * out again, also to a subtransaction.  But no transaction can have been
  * prepared in this incarnation before its slots are resolved.
  */
 bool

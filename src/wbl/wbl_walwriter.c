@@ -3,14 +3,14 @@
  * wbl_walwriter.c
  *	  The keeper wakes the WAL writer in the place of each commit.
  *
- * A nvm-only commit is an asynchronous one to PostgreSQL, and before 17 each
- * of these wakes the WAL writer from the moment on when a page of WAL is full
- * and not flushed.  The WAL writer goes back to sleep without flushing it,
- * unless wal_writer_flush_after is reached or wal_writer_delay has passed, so
- * that nearly every commit costs a system call and a switch of processes.
+ * An nvm-only commit is an asynchronous one to PostgreSQL.  Before 17, each
+ * such commit wakes the WAL writer as soon as a page of WAL is full and not
+ * flushed.  The WAL writer goes back to sleep without flushing the page,
+ * unless wal_writer_flush_after is reached or wal_writer_delay has passed.  So
+ * nearly every commit costs a system call and a switch of processes.
  *
- * So commits find a latch there that is set already, and the keeper sets the
- * WAL writer's own, at least once in wal_writer_delay, if there is WAL to
+ * So commits find a latch there that is set already.  The keeper sets the WAL
+ * writer's own latch, at least once in wal_writer_delay, if there is WAL to
  * flush.  Asynchronous commits of heap tables reach the disk as soon as they
  * did before.
  *

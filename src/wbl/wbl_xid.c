@@ -5,9 +5,10 @@
  *
  * The commit record of a transaction that touched nvm tables alone is not
  * flushed: a crash can take it back, and with it PostgreSQL's knowledge that
- * its xid was used.  The row is there, shows that xid as its xmin, and a client
- * that locks optimistically (WHERE id = 1 AND xmin = X) would take a later
- * version by another transaction X for the one it has read.
+ * its xid was used.  But the row is there, and shows that xid as its xmin.  If
+ * another transaction got X again, a client that locks optimistically (WHERE
+ * id = 1 AND xmin = X) would take a later version for the one that it has
+ * read.
  *
  * So the pool's header holds a promise: no xid at or above it is in a row.  A
  * writer whose xid is not below the promise raises it durably, by many xids at
@@ -41,7 +42,7 @@
 
 /*
  * xids in one record of skipped ones.  A standby has room for this many of
- * each backend, and takes all xids up to the latest that it heard of as
+ * each backend.  It takes all xids up to the latest that it heard of as
  * running until it is told otherwise.
  */
 #define XIDS_IN_RECORD		64
@@ -85,9 +86,9 @@ log_skipped(TransactionId *xids, int n)
 }
 
 /*
- * Move the next xid from *next to target, as if somebody had drawn each xid in
+ * Move the next xid up to target, as if somebody had drawn each xid in
  * between.  Caller holds XidGenLock exclusively.  May ERROR half-way; the next
- * xid then is where it got to, and all is well up to there.
+ * xid is then where it got to, and all is well up to there.
  */
 static void
 skip_xids(FullTransactionId target)
@@ -118,8 +119,8 @@ skip_xids(FullTransactionId target)
 }
 
 /*
- * What is skipped has ended: snapshots begin above it, and a process that asks
- * is not told that it is in progress.
+ * The skipped xids have ended: snapshots begin above them, and a process that
+ * asks is not told that one is in progress.
  */
 static void
 advance_latest_completed(FullTransactionId target)
@@ -158,7 +159,10 @@ nvm_xid_keep_promise(void)
 		return;
 	}
 
-	/* from here to where PostgreSQL stops handing out xids, or it did already */
+	/*
+	 * from here to where PostgreSQL stops handing out xids, or has stopped
+	 * already
+	 */
 	distance = promise - U64FromFullTransactionId(next);
 	limit = NvmXidVars->xidStopLimit - XidFromFullTransactionId(next);
 	if (distance > XID_SKIP_MAX || limit > PG_INT32_MAX || distance >= limit)

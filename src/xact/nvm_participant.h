@@ -18,7 +18,8 @@
 #include "postgres.h"
 
 /*
- * What decides the transaction, and so what the others do at PRE_COMMIT.
+ * The decider of the transaction; the other participants act on it at
+ * PRE_COMMIT.
  */
 typedef enum NvmXactClass
 {
@@ -27,8 +28,7 @@ typedef enum NvmXactClass
 	NVM_XACT_NVM_ONLY,			/* the slot's word */
 	NVM_XACT_MIXED,				/* pg_xact, which the slot's word asks */
 	NVM_XACT_TWOPHASE			/* PRE_PREPARE has come by: nothing is written
-								 * any more, and there is no stamp to write it
-								 * with */
+								 * any more, and there is no stamp for it */
 } NvmXactClass;
 
 /*
@@ -40,16 +40,16 @@ typedef struct NvmParticipant
 	const char *name;
 
 	/*
-	 * PRE_COMMIT, first round; may ERROR.  Does what must be done before the
-	 * class is known, and says whether the transaction has written here what
-	 * pg_xact alone can decide.
+	 * PRE_COMMIT, first round; may ERROR.  Does everything that must be done
+	 * before the class is known.  Returns whether the transaction has written
+	 * something here that pg_xact alone can decide.
 	 */
 	bool		(*begin_commit) (void);
 
 	/*
 	 * PRE_COMMIT, second round, when the class is known; may ERROR, and so
-	 * may what comes after it.  Makes the data durable, and what asks the
-	 * decider.  Class OPEN: the transaction has no stamp.
+	 * may later steps.  Makes the data durable, and the question to the
+	 * decider. Class OPEN: the transaction has no stamp.
 	 */
 	void		(*pre_commit) (NvmXactClass class);
 

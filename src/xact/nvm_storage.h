@@ -25,8 +25,8 @@ extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 							NvmStorageKey *key);
 
 /*
- * What a storage of rel is made as; `table` is rel, or the table of index rel: both
- * are in one region.
+ * The form of a new storage of rel.  `table` is rel, or the table of index
+ * rel: both are in one region.
  */
 extern void nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 							 NvmStorageForm *form);

@@ -33,9 +33,10 @@ extern NvmStamp nvm_xact_stamp(void);
 extern TransactionId nvm_xact_current_xid(void);
 
 /*
- * The transaction has added entries to an index that is not nvm_btree's.  Such an
- * index may have had nothing to write, since what others wrote says it already, in
- * WAL that is not flushed: PRE_COMMIT flushes it (xact_rests.c).
+ * The transaction has added entries to an index that is not nvm_btree's.  Such
+ * an index may have had nothing to write, since others have written the same
+ * already, in WAL that is not flushed.  PRE_COMMIT flushes that WAL
+ * (xact_rests.c).
  */
 extern void nvm_xact_rests_on_wal(void);
 
@@ -43,8 +44,8 @@ extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
 extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
 
 /*
- * Before a row is locked, with no lock of ours held: a transaction that is
- * going to be prepared must be able to tell which rows it has locked
+ * Called before a row is locked, with no lock of ours held.  A transaction
+ * that is going to be prepared must be able to tell which rows it has locked
  * (NVM_UNDO_LOCK).  May ERROR.
  */
 extern void nvm_xact_before_row_lock(void);
@@ -58,11 +59,11 @@ extern void nvm_xact_before_row_lock(void);
  * beyond a bound.  Entries belong to the current subtransaction, whose xid
  * has been assigned.
  *
- * Called before the change is made: the call may ERROR, and what is done but
- * not noted would not be undone.  What is noted but was not done is harmless,
- * since undo_range acts on what carries the stamp and xid only.  Rows of a
- * storage made in the same subtransaction need no entries (the storage itself
- * goes); they are not stored.
+ * Called before the change is made: the call may ERROR, and a change that is
+ * done but not noted would not be undone.  A change that is noted but was not
+ * done is harmless, since undo_range acts only on versions that carry the
+ * stamp and xid.  Rows of a storage made in the same subtransaction need no
+ * entries (the storage itself goes); they are not stored.
  */
 typedef enum NvmUndoKind
 {
@@ -122,10 +123,10 @@ typedef struct NvmUndoOps
 extern void nvm_xact_register_undo_ops(const NvmUndoOps *ops);
 
 /*
- * What the indexes do when the current transaction is about to be made durable,
- * or to give storages back: after the next drain everything that it has inserted
- * is durable.  Returns whether there was anything; does not fail where interrupts
- * are held.
+ * Called when the current transaction is about to be made durable, or to give
+ * storages back.  The indexes see to it that after the next drain everything
+ * that the transaction has inserted is durable.  Returns whether there was
+ * anything; does not fail where interrupts are held.
  */
 typedef bool (*NvmSettleFunction) (void);
 

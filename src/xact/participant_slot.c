@@ -3,8 +3,9 @@
  * participant_slot.c
  *	  The pool as a participant of a transaction: the word of its commit slot.
  *
- * The stamp, which all that the transaction writes to the pool carries, and what
- * becomes of it at each event.  How a word is stored is wbl/'s matter.
+ * Everything that the transaction writes to the pool carries its stamp.  This
+ * file says what becomes of the stamp at each event.  How a word is stored is
+ * wbl/'s matter.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -146,8 +147,9 @@ nvm_xact_current_xid(void)
 }
 
 /*
- * First round of PRE_COMMIT: nothing in the pool needs pg_xact, but what can be
- * found out late is found out here, and the indexes' pages are settled.
+ * First round of PRE_COMMIT.  Nothing in the pool needs pg_xact.  But problems
+ * that show late are found here (nvm_undo_check), and the indexes' pages are
+ * settled.
  */
 static bool
 slot_begin_commit(void)
@@ -162,7 +164,7 @@ slot_begin_commit(void)
 }
 
 /*
- * The data is made durable, and for a mixed transaction the question that pg_xact
+ * Make the data durable, and for a mixed transaction the question that pg_xact
  * will answer.
  */
 static void
@@ -180,9 +182,10 @@ slot_pre_commit(NvmXactClass class)
 }
 
 /*
- * A stamp that was taken after PRE_COMMIT (an ON COMMIT action, a pre-commit
- * callback of somebody else that ran after ours) belongs to a transaction that
- * had written no nvm data before; its data has not been waited for.
+ * The stamp may have been taken after PRE_COMMIT, by an ON COMMIT action, or
+ * by another library's pre-commit callback that ran after ours.  Such a
+ * transaction had written no nvm data before, and nobody has waited for its
+ * data.
  */
 static void
 slot_decide(NvmXactClass class)
@@ -281,8 +284,8 @@ slot_abort(void)
 }
 
 /*
- * The subtransaction's storages, with pages that are to be settled, are about to
- * go, and so are its locks, which have kept others from dropping indexes.
+ * The subtransaction's storages are about to go, with pages that are to be
+ * settled.  Its locks go, too; they have kept others from dropping indexes.
  */
 static void
 slot_sub_abort(int level)

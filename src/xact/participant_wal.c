@@ -4,9 +4,9 @@
  *	  The WAL as a participant of a transaction: what pg_xact decides.
  *
  * PostgreSQL writes the commit record, flushes it and enters the decision in
- * pg_xact by itself.  What is done here is to find out whether it has to, and to
- * see to it that a transaction which skips the wait rests on nothing that a
- * crash could lose (xact/README.md, "What an nvm-only transaction may rest on").
+ * pg_xact by itself.  This file finds out whether it has to.  It also sees to
+ * it that a transaction which skips the wait rests on nothing that a crash
+ * could lose (xact/README.md, "What an nvm-only transaction may rest on").
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -74,11 +74,12 @@ wal_is_harmless(void)
 }
 
 /*
- * A row is written by what the catalogs say at that moment, and to the indexes that
- * they name.  It is durable without the WAL, and under synchronous_commit = off a
- * crash could lose the change of the catalogs that it needs.  So no transaction that
- * changed them commits like that where there are nvm tables.  Each one sees to it
- * itself: a command may consist of several (REINDEX CONCURRENTLY).
+ * A row is written as the catalogs say at that moment, and to the indexes that
+ * they name.  It is durable without the WAL.  Under synchronous_commit = off a
+ * crash could lose the change of the catalogs that it needs.  So where there
+ * are nvm tables, no transaction that changed catalogs commits like that.
+ * Each one sees to it itself: a command may consist of several (REINDEX
+ * CONCURRENTLY).
  */
 static void
 wal_catalogs_in_time(void)
@@ -114,7 +115,7 @@ wal_begin_commit(void)
 }
 
 /*
- * If what the transaction wrote is harmless, XactLastRecEnd is set back so that
+ * If all WAL of the transaction is harmless, set XactLastRecEnd back: then
  * RecordTransactionCommit does not wait for it.
  */
 static void

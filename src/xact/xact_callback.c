@@ -4,9 +4,9 @@
  *	  PostgreSQL's transaction callbacks: each asks the participants in turn.
  *
  * CommitTransaction runs the pre-commit callback, then everything that can
- * still fail, then it writes the commit record, leaves the proc array (others
+ * still fail.  Then it writes the commit record, leaves the proc array (others
  * see the transaction now), runs the commit callback, and last releases its
- * locks.  xact/README.md says what is done at each and why there.
+ * locks.  xact/README.md says what happens at each event, and why there.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -44,8 +44,8 @@ nvm_pool_is_open(void)
 }
 
 /*
- * The class, at PRE_COMMIT.  The WAL is asked last: what the others look at
- * before may have written some.
+ * The class, at PRE_COMMIT.  The WAL is asked last: the other participants'
+ * looks may have written some.
  */
 static NvmXactClass
 nvm_xact_classify(void)
@@ -89,7 +89,7 @@ nvm_xact_commit(void)
 }
 
 /*
- * PRE_PREPARE: as PRE_COMMIT of a mixed transaction.  What comes after it in
+ * PRE_PREPARE: as PRE_COMMIT of a mixed transaction.  A later step of
  * PrepareTransaction may fail, and then ABORT takes everything back.
  */
 static void
@@ -180,7 +180,7 @@ nvm_xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:
-			/* workers write nothing; what they saw they made durable */
+			/* workers write nothing; they made durable what they saw */
 			break;
 	}
 }
@@ -206,9 +206,9 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 }
 
 /*
- * Register the callbacks; in _PG_init, in the postmaster, so that every
- * process inherits them: also those that never touch an nvm table settle what
- * is in doubt before they commit.
+ * Register the callbacks.  In _PG_init, in the postmaster, so that every
+ * process inherits them.  Processes that never touch an nvm table need them,
+ * too: they settle what is in doubt before they commit.
  */
 void
 nvm_xact_register_callbacks(void)

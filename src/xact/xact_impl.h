@@ -34,8 +34,8 @@ extern void nvm_undo_check(void);
 
 /*
  * PREPARE TRANSACTION.  save_locks: list the row locks that the transaction
- * holds in the pool, durably; returns what the slot leads to.  Has it made or
- * ended storages?
+ * holds in the pool, durably; returns the unit that the slot then leads to.
+ * Has it made or ended storages?
  */
 extern uint32 nvm_undo_save_locks(NvmStamp stamp);
 extern bool nvm_undo_has_dirs(void);

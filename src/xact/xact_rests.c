@@ -4,9 +4,9 @@
  *	  What a transaction rests on that is not durable yet.
  *
  * A transaction that is nvm-only waits for no WAL, its own or other sessions'.
- * That is earned: whatever it has relied on has to be durable by itself.
- * xact/README.md, "What an nvm-only transaction may rest on", has the list and the
- * proofs; here is what has to be looked for at PRE_COMMIT.
+ * For that, everything that it has relied on has to be durable by itself.
+ * xact/README.md, "What an nvm-only transaction may rest on", has the list and
+ * the proofs.  This file has the questions that are asked at PRE_COMMIT.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -25,10 +25,10 @@
 #include "xact/xact_impl.h"
 
 /*
- * Index entries that were not written because an index said so much already:
- * BRIN's summary covers the value, or the range has none.  The page that it was
- * read from was changed under a record that lies before the end of the WAL, by
- * whomever.  So what is flushed up to here has it.
+ * An index may have written no entry because it said so much already: BRIN's
+ * summary covers the value, or the range has none.  Whoever changed the page
+ * where that was read wrote a WAL record, which lies before the end of the
+ * WAL.  So a flush up to here covers it.
  */
 void
 nvm_rests_flush_wal(void)
@@ -53,9 +53,9 @@ is_temporary(Oid relid)
 }
 
 /*
- * May the change that an invalidation message tells of be one for a temporary
- * table?  Such tables have rows of pg_class, pg_attribute, pg_type, pg_index,
- * pg_constraint and pg_statistic, and what has no cache.
+ * May an invalidation message be about a temporary table?  Such tables have
+ * rows of pg_class, pg_attribute, pg_type, pg_index, pg_constraint and
+ * pg_statistic, and of catalogs that have no cache.
  */
 static bool
 may_be_temporary(const SharedInvalidationMessage *msg)
@@ -81,10 +81,10 @@ may_be_temporary(const SharedInvalidationMessage *msg)
 }
 
 /*
- * At PRE_COMMIT: has the transaction changed catalogs, for others to see?  Asked of
- * the messages that it is going to send them.  A transaction that made temporary
- * tables and changed nothing but them has not; it has sent a message for at least
- * one relation, or what looks so is a change of pg_type by hand.
+ * At PRE_COMMIT: has the transaction changed catalogs, for others to see?  The
+ * messages that it is going to send them tell.  A transaction that made
+ * temporary tables and changed nothing but them has not.  It has a message for
+ * at least one relation; without one, the change is one of pg_type by hand.
  */
 bool
 nvm_rests_changed_catalogs(void)
@@ -107,13 +107,14 @@ nvm_rests_changed_catalogs(void)
 }
 
 /*
- * At PRE_COMMIT: is the transaction going to notify anybody?  Listeners hear of it
- * once it has left the proc array, if another notifier wakes them up, and read
- * nothing of ours that they would make durable.
+ * At PRE_COMMIT: is the transaction going to notify anybody?  Listeners hear
+ * of it once it has left the proc array, if another notifier wakes them up.
+ * To hear of it they read nothing of ours, so they do not make it durable.
  *
- * PostgreSQL keeps the list to itself.  But PREPARE TRANSACTION has to refuse what is
- * on it, and asks a function that does nothing but raise that ERROR.  LISTEN and
- * UNLISTEN count as well, which is needless, but right.
+ * PostgreSQL keeps the list to itself.  But PREPARE TRANSACTION has to refuse
+ * a transaction with something on the list, and calls a function that does
+ * nothing but raise that ERROR.  LISTEN and UNLISTEN count as well, which is
+ * needless, but right.
  */
 bool
 nvm_rests_notifies(void)

@@ -6,14 +6,14 @@
  * nextval() logs 32 values ahead.  A value that one session drew without
  * logging may rest on a record that another session wrote and has not flushed;
  * PostgreSQL relies on the drawing transaction's own commit record to flush it
- * along.  A transaction on nvm tables alone flushes nothing, so that a crash
- * could hand the number out again beside a durable row that holds it.
+ * along.  A transaction on nvm tables alone flushes nothing.  After a crash
+ * the number could be handed out again beside a durable row that holds it.
  *
  * Every transaction that has drawn from a sequence still holds its
  * RowExclusiveLock on it at PRE_COMMIT.  Before it commits without flushing
- * WAL, the WAL is flushed up to the last change of that sequence's page.  One
- * that is rolled back may have given the number to its client as well; at
- * ABORT no page can be looked at, so there all WAL is flushed.
+ * WAL, the WAL is flushed up to the last change of that sequence's page.  A
+ * transaction that is rolled back may have given the number to its client as
+ * well.  At ABORT no page can be looked at, so there all WAL is flushed.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -79,8 +79,8 @@ nvm_is_sequence(Oid relid)
 }
 
 /*
- * The same without looking at catalogs, for an abort: true for what may be a
- * sequence.  What was not known will be at the next one.
+ * The same without looking at catalogs, for an abort: true for a relation that
+ * may be a sequence.  Its kind will be known at the next call.
  */
 static bool
 nvm_may_be_sequence(Oid relid)
@@ -227,11 +227,11 @@ nvm_sequence_flush_at_abort(void)
 }
 
 /*
- * At PRE_COMMIT of a transaction that does not flush its own commit record
- * (if it does, that covers the sequence).  Not only for writers of nvm data:
- * a transaction that merely draws a value may hand it, through its client, to
- * another one that stores it.  But who asked for asynchronous commit and
- * writes no nvm data has asked for this, too.
+ * At PRE_COMMIT of a transaction that does not flush its own commit record (if
+ * it does, that covers the sequence).  Not only for writers of nvm data: a
+ * transaction that merely draws a value may hand it, through its client, to
+ * another one that stores it.  But a session that asked for asynchronous
+ * commit and writes no nvm data has asked for this, too.
  *
  * Fast-path locks first, the main table after them: others may move locks from
  * there to here, but not back.
@@ -248,8 +248,7 @@ nvm_sequence_flush(bool is_writer)
 		(void) nvm_is_sequence(unknown[--nunknown]);
 
 	/*
-	 * PostgreSQL flushes the commit record of a transaction with an xid, and
-	 * of no other
+	 * PostgreSQL flushes the commit record of a transaction with an xid only
 	 */
 	if (!is_writer &&
 		((XactLastRecEnd != InvalidXLogRecPtr &&

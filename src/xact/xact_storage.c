@@ -4,8 +4,8 @@
  *	  Storages of the current transaction: made, ended, found.
  *
  * A storage is a directory entry of the pool with begin and end stamps of its
- * own, so that CREATE, DROP, TRUNCATE and rewrites are decided by the same
- * rule as rows, also across a crash; the undo log takes them back on ROLLBACK.
+ * own.  So the same rule as for rows decides CREATE, DROP, TRUNCATE and
+ * rewrites, also across a crash.  The undo log takes them back on ROLLBACK.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -52,8 +52,8 @@ nvm_table_require(void)
  * database and tablespace except for temporary relations, which several
  * backends may give the same number: for them the backend is part of the key.
  *
- * The database's default tablespace is 0, as in pg_class: so that it may
- * change without us, by ALTER DATABASE and in a copy of the database.
+ * The database's default tablespace is 0, as in pg_class.  So it may change
+ * without us, by ALTER DATABASE and in a copy of the database.
  */
 void
 nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
@@ -103,10 +103,11 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 
 /*
  * End storage `dir` in the current transaction, unless that was done.  Nothing
- * is freed before its decision.
+ * is freed before the transaction is decided.
  *
- * An end that is there is of a transaction that was rolled back when it was
- * prepared, or is in a gap: a process that clears it leaves ours alone.
+ * An end may be there already, of a transaction that was rolled back after it
+ * was prepared, or that is in a gap.  A process that clears that end leaves
+ * ours alone.
  */
 void
 nvm_storage_end(uint32 dir)
@@ -137,7 +138,10 @@ nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form)
 	}
 	PG_CATCH();
 	{
-		/* out of memory: nobody else would know that it has to go */
+		/*
+		 * out of memory: no other process would know that the storage has to
+		 * go
+		 */
 		nvm_storage_reclaim(dir);
 		PG_RE_THROW();
 	}

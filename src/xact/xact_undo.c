@@ -5,10 +5,10 @@
  *
  * What the transaction changed, so that an abort can take it back: ranges of
  * cells, 16 bytes each, and directory entries.  The ranges are a stack.  It
- * grows in memory up to a chunk and continues in a temporary file, whole
- * chunks at a time, so that a transaction of any size needs the memory of a
- * chunk.  A subtransaction's entries are those above the mark that was set at
- * its first one; its commit leaves them to its parent by lowering the mark's
+ * grows in memory up to a chunk.  Then it continues in a temporary file, whole
+ * chunks at a time.  So a transaction of any size needs the memory of a chunk.
+ * The first entry of a subtransaction sets a mark; its entries are those above
+ * the mark.  Its commit leaves them to its parent by lowering the mark's
  * level.
  *
  * The log does not outlive the process: after a crash the stamp itself says
@@ -147,8 +147,8 @@ undo_mark(int level)
  * Was the storage made at this very nesting level?  Then whatever undoes its
  * rows frees the storage as well.
  *
- * The last answer is kept until dirs changes in any way: an element more or
- * less, a level, or another transaction (dirs_changed).
+ * The last answer is kept until `dirs` changes (dirs_changed): by an element
+ * more or less, by a level, or by another transaction.
  */
 static bool
 undo_storage_is_new(uint32 dir, int level)
@@ -188,9 +188,9 @@ undo_read_chunk(uint64 entry, NvmUndoEntry *chunk)
 /*
  * Move the first entries in memory, a whole chunk, to the file.  The file
  * belongs to the top-level transaction, so that it is open while abort
- * callbacks run, also those of subtransactions.  It has no buffer: what could
- * not be written (the disk is full, temp_file_limit) is still in memory, and
- * closing the file does not try again.
+ * callbacks run, also those of subtransactions.  It has no buffer.  If a write
+ * fails (the disk is full, temp_file_limit) the entries are still in memory,
+ * and closing the file does not try again.
  */
 static void
 undo_spill(void)
@@ -423,9 +423,9 @@ nvm_undo_subcommit(int level)
 
 /*
  * A subtransaction at this level has aborted: take back what it did.  Not
- * drained; the decision on the top-level transaction is, after this.
+ * drained; the decision on the top-level transaction drains later.
  *
- * If its rows cannot be taken back, the whole transaction cannot commit any
+ * If the rows cannot be taken back, the whole transaction cannot commit any
  * more: the stamp is the same for all of it.
  */
 void
@@ -505,7 +505,7 @@ undo_save_locks(const NvmUndoEntry *e, uint64 n)
 }
 
 /*
- * See xact_impl.h.  May ERROR; what was written then goes with the abort.
+ * See xact_impl.h.  May ERROR; the abort then frees what was written.
  */
 uint32
 nvm_undo_save_locks(NvmStamp stamp)

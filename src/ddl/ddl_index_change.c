@@ -1,0 +1,252 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_index_change.c
+ *	  Changes the access method of an index, in pg_class and in the relcache.
+ *
+ * README.md, "How an access method is changed", says why no other catalog has
+ * to change.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/reloptions.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/index.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_opclass.h"
+#include "commands/tablecmds.h"
+#include "compat/nvm_compat_am.h"
+#include "ddl/nvm_ddl.h"
+#include "nodes/makefuncs.h"
+#include "pmem/nvm_pmem.h"
+#include "storage/lmgr.h"
+#include "storage/nvm_storage_relation.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "xact/nvm_storage.h"
+
+/*
+ * An entry of the relcache that belongs to the current transaction is kept
+ * when the index changes.  It would keep the old access method's routine, so
+ * the routine is replaced in it.  If the subtransaction aborts, the old one
+ * has to be put back.
+ */
+typedef struct ReplacedRoutine
+{
+	Relation	index;			/* stays where it is, see replace_routine */
+	Oid			handler;
+	IndexAmRoutine routine;
+	int			level;			/* nesting level that answers for it */
+} ReplacedRoutine;
+
+static List *replaced = NIL;	/* in TopTransactionContext, last first */
+
+/*
+ * Let the relcache entry of an open index have the routine of access method
+ * am, before the row of pg_class is read into it.  Operator classes and
+ * support functions are the same (ddl_index_method.c), so nothing else
+ * changes.
+ *
+ * An entry of this transaction stays where it is until the transaction ends,
+ * or until the subtransaction that made it aborts.  Other entries are read
+ * anew once the index has been built.  An entry that was just made goes away
+ * if our change does.
+ */
+static void
+replace_routine(Relation index, Oid am, bool just_made)
+{
+	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
+	Oid			handler;
+	IndexAmRoutine *routine;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for access method %u", am);
+	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
+	ReleaseSysCache(tuple);
+	routine = GetIndexAmRoutine(handler);
+	if (routine->amsupport != index->rd_indam->amsupport)
+		elog(ERROR, "access methods of index \"%s\" differ in their support functions",
+			 RelationGetRelationName(index));
+
+	if (!just_made &&
+		(index->rd_createSubid != InvalidSubTransactionId ||
+		 NvmRelFirstFileSubid(index) != InvalidSubTransactionId))
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(TopTransactionContext);
+		ReplacedRoutine *r = palloc(sizeof(ReplacedRoutine));
+
+		r->index = index;
+		r->handler = index->rd_amhandler;
+		memcpy(&r->routine, index->rd_indam, sizeof(IndexAmRoutine));
+		r->level = GetCurrentTransactionNestLevel();
+		replaced = lcons(r, replaced);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	memcpy(index->rd_indam, routine, sizeof(IndexAmRoutine));
+	index->rd_amhandler = handler;
+	if (index->rd_amcache != NULL)
+		pfree(index->rd_amcache);
+	index->rd_amcache = NULL;
+}
+
+static void
+replaced_subxact(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	ListCell   *lc;
+
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		foreach(lc, replaced)
+		{
+			ReplacedRoutine *r = lfirst(lc);
+
+			/* made and dropped within: the entry is about to go */
+			if (r->index->rd_createSubid == mySubid &&
+				r->index->rd_droppedSubid != InvalidSubTransactionId)
+				replaced = foreach_delete_current(replaced, lc);
+			else
+				r->level = Min(r->level, level - 1);
+		}
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		/* the index's entry is still there, whatever becomes of it */
+		while (replaced != NIL && ((ReplacedRoutine *) linitial(replaced))->level >= level)
+		{
+			ReplacedRoutine *r = linitial(replaced);
+
+			memcpy(r->index->rd_indam, &r->routine, sizeof(IndexAmRoutine));
+			r->index->rd_amhandler = r->handler;
+			replaced = list_delete_first(replaced);
+		}
+	}
+}
+
+static void
+replaced_xact(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		replaced = NIL;
+}
+
+/*
+ * The options of an index of ours, as btree has them.
+ */
+static Datum
+options_for_btree(Datum options)
+{
+	DefElem    *reset = makeDefElem("persistence", NULL, -1);
+
+	return transformRelOptions(options, list_make1(reset), NULL, NULL, false, true);
+}
+
+/*
+ * Enter access method am, ours or btree, for an index.  The index is locked
+ * exclusively and has to be built after that.  just_made: this very command
+ * made it.  ERROR if this session has it open: its scans would go on with the
+ * other routine.
+ */
+void
+nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
+{
+	Relation	index = index_open(indexid, NoLock);
+	Relation	pg_class = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(indexid));
+	HeapTuple	changed;
+	Datum		values[Natts_pg_class] = {0};
+	bool		nulls[Natts_pg_class] = {0};
+	bool		replace[Natts_pg_class] = {0};
+	bool		isnull;
+	Datum		options;
+	ObjectAddress address;
+	ObjectAddress method;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", indexid);
+	if (!just_made)
+		CheckTableNotInUse(index, "ALTER TABLE");
+	values[Anum_pg_class_relam - 1] = ObjectIdGetDatum(am);
+	replace[Anum_pg_class_relam - 1] = true;
+	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
+	if (!isnull && am == BTREE_AM_OID)
+	{
+		values[Anum_pg_class_reloptions - 1] = options_for_btree(options);
+		nulls[Anum_pg_class_reloptions - 1] = values[Anum_pg_class_reloptions - 1] == (Datum) 0;
+		replace[Anum_pg_class_reloptions - 1] = true;
+	}
+	changed = heap_modify_tuple(tuple, RelationGetDescr(pg_class), values, nulls, replace);
+	/* as is the rule with rows that others update in place */
+	LockTuple(pg_class, &changed->t_self, ExclusiveLock);
+	CatalogTupleUpdate(pg_class, &changed->t_self, changed);
+	UnlockTuple(pg_class, &tuple->t_self, ExclusiveLock);
+	table_close(pg_class, RowExclusiveLock);
+
+	/* DROP EXTENSION takes what is ours along, and nothing else */
+	ObjectAddressSet(address, RelationRelationId, indexid);
+	if (am == BTREE_AM_OID)
+	{
+		deleteDependencyRecordsForClass(RelationRelationId, indexid,
+										AccessMethodRelationId, DEPENDENCY_NORMAL);
+		deleteDependencyRecordsForClass(RelationRelationId, indexid,
+										OperatorClassRelationId, DEPENDENCY_NORMAL);
+		for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		{
+			ObjectAddressSet(method, OperatorClassRelationId, nvm_ddl_index_opclass(indexid, i));
+			recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
+		}
+	}
+	else
+	{
+		ObjectAddressSet(method, AccessMethodRelationId, am);
+		recordDependencyOn(&address, &method, DEPENDENCY_NORMAL);
+	}
+
+	replace_routine(index, am, just_made);
+	index_close(index, NoLock);
+	CommandCounterIncrement();
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_register_index_change(void)
+{
+	RegisterXactCallback(replaced_xact, NULL);
+	RegisterSubXactCallback(replaced_subxact, NULL);
+}
+
+/*
+ * Make an index of ours btree's for good.  Nobody uses it.  An index that was
+ * never built (a failed CREATE INDEX CONCURRENTLY) need not be built now.
+ */
+void
+nvm_ddl_convert_index(Oid indexid)
+{
+	Relation	index = index_open(indexid, AccessExclusiveLock);
+	bool		ready = index->rd_index->indisready;
+	char		persistence = index->rd_rel->relpersistence;
+	uint32		dir;
+
+	index_close(index, NoLock);
+	dir = nvm_storage_of(indexid);
+	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
+	NVM_FAILPOINT("ddl-convert-index");
+	if (ready)
+		nvm_reindex_index(indexid, persistence);
+	if (dir != 0)
+		nvm_storage_end(dir);
+	CommandCounterIncrement();
+}
