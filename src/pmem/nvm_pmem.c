@@ -208,8 +208,7 @@ nvm_pmem_believe(const char *path, int fd, bool *reread)
  * Map the pool.  See nvm_pmem.h for the contract.
  */
 void *
-nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
-			 uint64 reserve, bool *volatile_medium, NvmMapFailure *failure)
+nvm_pmem_map(const NvmMapFile *file, bool *volatile_medium, NvmMapFailure *failure)
 {
 	static char message[256];
 	NvmPersistMethod method;
@@ -217,34 +216,33 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 	bool		sync;
 
 	Assert(map_base == NULL);
-	*volatile_medium = nvm_probe_is_tmpfs(fd);
+	*volatile_medium = nvm_probe_is_tmpfs(file->fd);
 
-	if (!choose_method(path, fd, &method, failure))
+	if (!choose_method(file->path, file->fd, &method, failure))
 		return NULL;
 
 	sync = (method == NVM_PERSIST_PMEM && !*volatile_medium);
-	map_base = map_file(fd, max_size, reserve, sync, method != NVM_PERSIST_MSYNC);
+	map_base = map_file(file->fd, file->max_size, file->reserve, sync, method != NVM_PERSIST_MSYNC);
 	if (map_base == NULL)
 	{
 		snprintf(message, sizeof(message),
 				 "mmap of " UINT64_FORMAT " MB of address space failed: %s",
-				 reserve / (1024 * 1024), strerror(errno));
+				 file->reserve / (1024 * 1024), strerror(errno));
 		(void) map_fails(failure, ERRCODE_OUT_OF_MEMORY, message,
 						 "Lower nvm.pool_max_size, or raise the server's limit of address space (ulimit -v).");
 		return NULL;
 	}
 
 	if (method == NVM_PERSIST_MSYNC)
-		nvm_msync_attach(path, map_base, max_size, fd);
+		nvm_msync_attach(file->path, map_base, file->max_size, file->fd);
 
 	/*
 	 * Another method does not keep the durable image of a simulated pool up
 	 * to date.  One left from an earlier run would be wrong from now on.
 	 */
 	if (method != NVM_PERSIST_SIMULATE)
-		nvm_simulate_discard(path);
-	else if (!nvm_simulate_attach(path, fd, map_base, filesize, max_size,
-								  nvm_simulate_settle, &detail))
+		nvm_simulate_discard(file->path);
+	else if (!nvm_simulate_attach(file, map_base, nvm_simulate_settle, &detail))
 	{
 		(void) map_fails(failure, ERRCODE_IO_ERROR, detail,
 						 "Check the device that holds the pool.");
@@ -252,7 +250,7 @@ nvm_pmem_map(const char *path, int fd, uint64 filesize, uint64 max_size,
 		return NULL;
 	}
 
-	map_size = max_size;
+	map_size = file->max_size;
 	nvm_defer_forget();
 	nvm_persist_in_force = method;
 	recompute_drain_path(method, nvm_emulated_flush_delay);

@@ -48,6 +48,20 @@ extern void nvm_pmem_shmem_startup(void);
  */
 extern bool nvm_pmem_believe(const char *path, int fd, bool *reread);
 
+/* a pool file that is to be mapped */
+typedef struct NvmMapFile
+{
+	const char *path;
+	int			fd;				/* open */
+	uint64		size;			/* now */
+	uint64		max_size;		/* address space; beyond the end of the file
+								 * an access is SIGBUS until the file has been
+								 * extended */
+	uint64		reserve;		/* bytes of address space from the mapping's
+								 * start on that are kept free of anything
+								 * else; at least max_size */
+} NvmMapFile;
+
 /* why nvm_pmem_map failed: the detail ends without a period, the hint is a sentence */
 typedef struct NvmMapFailure
 {
@@ -57,19 +71,14 @@ typedef struct NvmMapFailure
 } NvmMapFailure;
 
 /*
- * Map pool file `path`, open as fd and of current length `filesize`, over
- * max_size bytes of address space.  Beyond the end of the file an access is
- * SIGBUS until the file has been extended.  `reserve` bytes of address space,
- * at least max_size, are kept free of anything else from the mapping's start
- * on.  Resolves AUTO.  In the simulate method also creates or opens
- * "<path>.durable" and its companions.  Called in the postmaster, before it
- * forks.  On failure returns NULL and sets *failure, of constant or static
+ * Map a pool file.  Resolves AUTO.  In the simulate method also creates or
+ * opens "<path>.durable" and its companions.  Called in the postmaster, before
+ * it forks.  On failure returns NULL and sets *failure, of constant or static
  * messages; never throws.  *volatile_medium is set if the file does not
  * outlive a reboot (tmpfs).
  */
-extern void *nvm_pmem_map(const char *path, int fd, uint64 filesize,
-						  uint64 max_size, uint64 reserve,
-						  bool *volatile_medium, NvmMapFailure *failure);
+extern void *nvm_pmem_map(const NvmMapFile *file, bool *volatile_medium,
+						  NvmMapFailure *failure);
 extern void nvm_pmem_unmap(void);
 
 /*

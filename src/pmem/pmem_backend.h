@@ -35,8 +35,7 @@ extern void nvm_msync_drain(void);
 extern void nvm_msync_fsync(int fd);
 
 /* pmem_simulate.c: working image, durable image, captures */
-extern bool nvm_simulate_attach(const char *path, int fd, char *base,
-								uint64 filesize, uint64 max_size, bool settle,
+extern bool nvm_simulate_attach(const NvmMapFile *file, char *base, bool settle,
 								const char **errdetail);
 extern void nvm_simulate_detach(void);
 extern bool nvm_simulate_grown(uint64 new_size);

@@ -530,7 +530,7 @@ control_is_ours(uint64 inode)
 }
 
 /*
- * Attach to the simulated pool at path, mapped at base.  Called in the
+ * Attach to a simulated pool, mapped at base.  Called in the
  * postmaster, when no other process of the server exists.
  *
  * With `settle`, or if there is no durable image yet, the working image
@@ -539,17 +539,18 @@ control_is_ours(uint64 inode)
  * are reused.
  */
 bool
-nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
-					uint64 max_size, bool settle, const char **errdetail)
+nvm_simulate_attach(const NvmMapFile *file, char *base, bool settle,
+					const char **errdetail)
 {
 	static char message[256];
 	struct stat st;
 	int			area;
 
 	sim_working = base;
-	sim_max_size = max_size;
+	sim_max_size = file->max_size;
 	sim_area_pid = 0;
-	if (fstat(fd, &st) != 0 || !open_companions(path, filesize, max_size))
+	if (fstat(file->fd, &st) != 0 ||
+		!open_companions(file->path, file->size, file->max_size))
 	{
 		snprintf(message, sizeof(message),
 				 "could not open the durable image of the simulated pool: %s",
@@ -567,7 +568,7 @@ nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
 		sim_ctl->entries = NVM_SIM_ENTRIES;
 		sim_ctl->pool_inode = (uint64) st.st_ino;
 		/* an old word would claim to be newer than all that is to come */
-		memset(sim_lines, 0, filesize / NVM_SIM_LINE * sizeof(uint64));
+		memset(sim_lines, 0, file->size / NVM_SIM_LINE * sizeof(uint64));
 		settle = true;
 	}
 
@@ -580,8 +581,8 @@ nvm_simulate_attach(const char *path, int fd, char *base, uint64 filesize,
 	}
 	if (settle)
 	{
-		settle_data(fd, filesize);
-		settle_data(sim_durable_fd, filesize);
+		settle_data(file->fd, file->size);
+		settle_data(sim_durable_fd, file->size);
 	}
 	pg_memory_barrier();
 	sim_ctl->magic = NVM_SIM_MAGIC;

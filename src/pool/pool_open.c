@@ -237,6 +237,7 @@ map_and_scan(const NvmPoolHeader *h, bool reread)
 {
 	uint64		max_bytes = nvm_pool_max_bytes();
 	uint64		bytes = h->nchunks * NVM_CHUNK_SIZE;
+	NvmMapFile	file;
 	NvmMapFailure failure;
 	bool		medium_is_volatile = false;
 	uint64		nowned;
@@ -248,9 +249,12 @@ map_and_scan(const NvmPoolHeader *h, bool reread)
 						  "NVM pool \"%s\" has %llu MB, more than nvm.pool_max_size (%d MB)",
 						  nvm_pool_path, (unsigned long long) (bytes / (1024 * 1024)),
 						  nvm_pool_max_size);
-	nvm_pool_base = nvm_pmem_map(nvm_pool_path, nvm_pool_fd, bytes, max_bytes,
-								 nvm_region_address_space(),
-								 &medium_is_volatile, &failure);
+	file = (NvmMapFile)
+	{
+		.path = nvm_pool_path,.fd = nvm_pool_fd,.size = bytes,.max_size = max_bytes,
+			.reserve = nvm_region_address_space()
+	};
+	nvm_pool_base = nvm_pmem_map(&file, &medium_is_volatile, &failure);
 	if (nvm_pool_base == NULL)
 		return nvm_refuse(failure.sqlerrcode, failure.hint,
 						  "could not map NVM pool \"%s\": %s",

@@ -207,6 +207,7 @@ open_pool(bool settle)
 {
 	const char *detail = "";
 	struct stat st;
+	NvmMapFile	file;
 
 	pool_fd = open(pool_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	check(pool_fd >= 0 && fstat(pool_fd, &st) == 0, "%s", pool_path);
@@ -217,8 +218,11 @@ open_pool(bool settle)
 	}
 	pool = mmap(NULL, MAX_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, pool_fd, 0);
 	check(pool != MAP_FAILED, "mmap");
-	check(nvm_simulate_attach(pool_path, pool_fd, pool, (uint64) st.st_size,
-							  MAX_SIZE, settle, &detail), "%s", detail);
+	file = (NvmMapFile)
+	{
+		.path = pool_path,.fd = pool_fd,.size = (uint64) st.st_size,.max_size = MAX_SIZE
+	};
+	check(nvm_simulate_attach(&file, pool, settle, &detail), "%s", detail);
 }
 
 static void
