@@ -11,7 +11,7 @@
  *	  starts anew after a backend's death.
  * 4. PostgreSQL's own recovery, if it needs one.  Nobody uses nvm data meanwhile.
  * 5. The first access to nvm data, or the first commit, settles what the last
- *	  crash left in doubt (wbl/wbl_recovery.c): only now pg_xact can be asked.
+ *	  crash left in doubt (wbl/wbl_resolve.c): only now pg_xact can be asked.
  * 6. Workers, in the background: the keeper, the gap collector and the rebuild of
  *	  indexes.
  *

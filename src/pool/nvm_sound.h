@@ -6,7 +6,7 @@
  *
  * The process that comes to a block first after a start verifies what the
  * medium holds; later ones do not.  The code is row/sound.c for blocks of
- * tables, btree/btree_prove.c for index pages, and row/large.c for large
+ * tables, btree/btree_prove.c for index pages, and row/large_read.c for large
  * values.  A large value has the bit of its run's first unit.  A set bit means
  * that this has been done, or that this run of the server has made the block.
  * All bits are 0 after a start.  An allocation sets the bits of its extent,

@@ -89,7 +89,7 @@ extern uint32 nvm_version_crc(const NvmVersion *v);
 
 /*
  * `cell` is marked used although no area covers it.  Does it hold what looks
- * like a version or a stub? row/space.c says what else it takes to be sure
+ * like a version or a stub? row/block_ready.c says what else it takes to be sure
  * that a starts bit was lost.
  */
 static inline bool

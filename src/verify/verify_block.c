@@ -67,7 +67,7 @@ nvm_version_crc(const NvmVersion *v)
 /* ---- blocks ---- */
 
 /*
- * Was a starts bit lost?  row/space.c, nvm_block_lost_area.
+ * Was a starts bit lost?  row/block_ready.c, nvm_block_lost_area.
  */
 static bool
 lost_area(NvmBlockCheck *check, const NvmBlock *block, uint32 cell)
