@@ -110,6 +110,15 @@ SET LOCAL search_path = pg_temp;
 CREATE TABLE anywhere_temp6 (a int);
 CREATE TABLE public.anywhere_temp6 (a int);
 ROLLBACK;
+-- the broken access method of another table is not asked
+CREATE FUNCTION broken_handler(internal) RETURNS table_am_handler LANGUAGE internal AS 'heap_tableam_handler';
+CREATE ACCESS METHOD broken TYPE TABLE HANDLER broken_handler;
+CREATE TABLE broken_table (a int) USING broken;
+UPDATE pg_proc SET prosrc = 'missing' WHERE proname = 'broken_handler';
+DROP PUBLICATION pub;
+CREATE PUBLICATION pub FOR ALL TABLES;
+UPDATE pg_proc SET prosrc = 'heap_tableam_handler' WHERE proname = 'broken_handler';
+DROP FUNCTION broken_handler CASCADE;
 DROP PUBLICATION pub;
 DROP SCHEMA nvm_pub_empty CASCADE;
 

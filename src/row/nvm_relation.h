@@ -50,8 +50,18 @@ extern void nvm_rel_cache_drop(Relation rel);
 
 extern bool nvm_relation_is_nvm(Relation rel);
 
-/* do tables of this access method have their rows with us?  Whatever its name is */
+/*
+ * Do tables of this access method have their rows with us?  Whatever its name is;
+ * calls no handler.
+ */
 extern bool nvm_access_method_is_ours(Oid am);
+
+/*
+ * Have it true of access methods with this handler, a function of this library,
+ * too.  Names without directory and suffix, which are not copied.  In the
+ * postmaster, by a test's library.
+ */
+extern PGDLLEXPORT void nvm_access_method_register(const char *library, const char *handler);
 
 /*
  * For a backend that is about to do anything but read with one MVCC snapshot:

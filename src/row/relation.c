@@ -17,11 +17,14 @@
 #include "access/tableam.h"
 #include "btree/nvm_btree.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "compat/nvm_compat.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_storage_stats.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "xact/nvm_storage.h"
@@ -37,21 +40,86 @@ nvm_relation_is_nvm(Relation rel)
 		rel->rd_tableam->tuple_insert == nvm_tuple_insert;
 }
 
+/* a test's library and the handler in it, which returns a routine of ours */
+static const char *other_library = NULL;
+static const char *other_handler = NULL;
+
 /*
  * See nvm_relation.h.
+ */
+void
+nvm_access_method_register(const char *library, const char *handler)
+{
+	other_library = library;
+	other_handler = handler;
+}
+
+/*
+ * Is text column `attr` of a pg_proc row this name?  Without directory and
+ * suffix, should it be the name of a file.
+ */
+static bool
+proc_has_name(HeapTuple proc, AttrNumber attr, const char *name)
+{
+	bool		isnull;
+	Datum		value = SysCacheGetAttr(PROCOID, proc, attr, &isnull);
+	char	   *string;
+	const char *file;
+	Size		len = strlen(name);
+	bool		result;
+
+	if (isnull)
+		return false;
+	string = TextDatumGetCString(value);
+	file = last_dir_separator(string) != NULL ? last_dir_separator(string) + 1 : string;
+
+	result = strncmp(file, name, len) == 0 &&
+		(file[len] == '\0' || (attr == Anum_pg_proc_probin && strcmp(file + len, DLSUFFIX) == 0));
+	pfree(string);
+	return result;
+}
+
+/*
+ * Is this function nvm_tableam_handler, or the handler that was registered?
+ */
+static bool
+handler_is_ours(Oid handler)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
+	bool		result;
+
+	if (!HeapTupleIsValid(proc))
+		return false;
+	result = ((Form_pg_proc) GETSTRUCT(proc))->prolang == ClanguageId &&
+		((proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_tableam_handler") &&
+		  proc_has_name(proc, Anum_pg_proc_probin, "pg_nvm")) ||
+		 (other_handler != NULL &&
+		  proc_has_name(proc, Anum_pg_proc_prosrc, other_handler) &&
+		  proc_has_name(proc, Anum_pg_proc_probin, other_library)));
+	ReleaseSysCache(proc);
+	return result;
+}
+
+/*
+ * See nvm_relation.h.
+ *
+ * By the catalogs.  To ask the handler would load the libraries of others, one
+ * of which may be missing or broken, in a command that does not open its tables.
  */
 bool
 nvm_access_method_is_ours(Oid am)
 {
-	HeapTuple	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
+	HeapTuple	tuple;
 	Form_pg_am	form;
 	bool		result;
 
+	if (am == HEAP_TABLE_AM_OID)
+		return false;
+	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(am));
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_am) GETSTRUCT(tuple);
-	result = form->amtype == AMTYPE_TABLE &&
-		GetTableAmRoutine(form->amhandler)->tuple_insert == nvm_tuple_insert;
+	result = form->amtype == AMTYPE_TABLE && handler_is_ours(form->amhandler);
 	ReleaseSysCache(tuple);
 	return result;
 }

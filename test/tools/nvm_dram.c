@@ -63,6 +63,7 @@ _PG_init(void)
 	PGFunction	handler;
 	void		(*request) (int megabytes);
 	void		(*register_volatile) (const TableAmRoutine *which);
+	void		(*register_method) (const char *library, const char *handler);
 	const TableAmRoutine *engine;
 
 	LOCAL_FCINFO(fcinfo, 1);
@@ -77,10 +78,12 @@ _PG_init(void)
 	*(void **) &handler = engine_function("nvm_tableam_handler");
 	*(void **) &request = engine_function("nvm_region_request");
 	*(void **) &register_volatile = engine_function("nvm_storage_register_volatile");
+	*(void **) &register_method = engine_function("nvm_access_method_register");
 
 	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
 	engine = (const TableAmRoutine *) DatumGetPointer(handler(fcinfo));
 	routine = *engine;
 	request(region_size);
+	register_method("nvm_dram", "nvm_dram_handler");
 	register_volatile(all_tables ? engine : &routine);
 }
