@@ -110,7 +110,10 @@ our %elsewhere = (
 	'copy-index-block'  => 'ddl/04_index_ddl_crash',
 	'gap-undecided'     => 'gap/04_aborted_takeover',
 	'rowlock-elsewhere' => 'commit/12_asked_while_it_ends',
-	'gap-end-seen'      => 'prepared/05_rolled_back_reindex',);
+	'gap-end-seen'      => 'prepared/05_rolled_back_reindex',
+	'resolve-locks-written'    => 'prepared/07_emptied_table',
+	'resolve-locks-first-copy' => 'prepared/07_emptied_table',
+	'resolve-locks-replaced'   => 'prepared/07_emptied_table',);
 
 sub one
 {

@@ -165,7 +165,7 @@ nvm_lock_word_mode(uint64 lock)
 /* rowlock_prepared.c, for NvmUndoOps and NvmTableOps */
 extern int	nvm_locks_held(uint32 dir, uint32 blk, uint16 off_first,
 						   uint16 off_last, NvmLockItem *items);
-extern void nvm_restore_lock(const NvmLockItem *item, TransactionId xid);
+extern bool nvm_restore_lock(const NvmLockItem *item, TransactionId xid);
 
 extern void nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 							 int options, struct BulkInsertStateData *bistate);

@@ -243,17 +243,19 @@ next_root(NvmRelState *state, uint64 root)
 /*
  * NvmTableOps.restore_lock: see nvm_wbl.h.
  *
- * A row that is not there was in an UNLOGGED table that the crash emptied.
+ * A row that is not there was in a table that the start has emptied: UNLOGGED, or
+ * in memory alone.
  */
-void
+bool
 nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 {
 	NvmRelState *state = &nvm_relstates[item->dir];
 	uint64		root = NVM_REF_MAKE(item->block, item->offset, 0);
 	NvmChainGuard guard = {0};
+	bool		found = false;
 
 	if (item->dir == 0 || item->dir >= NVM_MAX_DIRS || state->dir != item->dir)
-		return;
+		return false;
 	(void) nvm_rel_open(item->dir);
 	MultiXactIdSetOldestMember();
 	while (root != 0 &&
@@ -266,6 +268,7 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 		LWLockAcquire(rlock, LW_EXCLUSIVE);
 		if (is_root(rootv))
 		{
+			found = true;
 			restore_locker(rootv, (LockTupleMode) item->mode, xid);
 			next = next_root(state, root);
 		}
@@ -274,7 +277,8 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 		if (nvm_chain_circles(&guard, root))
 		{
 			warn_damaged(state, root);
-			return;
+			break;
 		}
 	}
+	return found;
 }

@@ -287,9 +287,9 @@ typedef struct NvmTableOps
 
 	/*
 	 * restore_lock: give a row lock to a prepared transaction; nobody else
-	 * uses nvm data.  May ERROR.
+	 * uses nvm data.  False if the row is not there.  May ERROR.
 	 */
-	void		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
+	bool		(*restore_lock) (const NvmLockItem *item, TransactionId xid);
 } NvmTableOps;
 
 extern void nvm_wbl_register_table_ops(const NvmTableOps *ops);

@@ -100,7 +100,7 @@ extern bool nvm_twophase_keep_dir(NvmDirEntry *entry);
 
 extern void nvm_lock_list_kept(void);
 extern const char *nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit);
-extern void nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid);
+extern uint32 nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid);
 extern void nvm_lock_list_free(uint32 slot, uint32 unit);
 extern void nvm_lock_list_free_orphans(void);
 

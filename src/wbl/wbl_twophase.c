@@ -19,6 +19,7 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "storage/proc.h"
@@ -324,8 +325,34 @@ nvm_twophase_keep_dir(NvmDirEntry *entry)
 }
 
 /*
- * Give the restored transactions their row locks.  May ERROR; then all is done
- * again.
+ * Have a slot lead to another list of row locks, which is durable, or to none.
+ * wbl_lock is held exclusively.
+ *
+ * With the copies apart a start takes the first one's list: both are whole.
+ */
+static void
+replace_locks(uint32 slot, uint32 from, uint32 to)
+{
+	NvmSlot    *s = nvm_slot(slot);
+	uint64		field = nvm_slot_field(slot, NVM_FIELD_LOCKS, to);
+
+	/*
+	 * after an error the next attempt would free `from` before this is
+	 * durable
+	 */
+	START_CRIT_SECTION();
+	nvm_store(&s->copy[0].locks, field);
+	NVM_FAILPOINT("resolve-locks-first-copy");
+	nvm_store(&s->copy[1].locks, field);
+	nvm_flush(s, NVM_SLOT_SIZE);
+	nvm_drain("resolve-locks-replaced");
+	END_CRIT_SECTION();
+	nvm_lock_list_free(slot, from);
+}
+
+/*
+ * Give the restored transactions their row locks, and forget those whose rows are
+ * gone.  May ERROR; then all is done again.
  */
 void
 nvm_twophase_restore_locks(void)
@@ -334,12 +361,15 @@ nvm_twophase_restore_locks(void)
 
 	for (uint32 slot = 0; slot < nslots; slot++)
 	{
-		uint64		locks = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
+		uint32		locks = (uint32) NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
+		uint32		kept;
 
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) != NVM_OWNER_PREPARED ||
 			locks == 0)
 			continue;
 		NVM_FAILPOINT("resolve-locks");
-		nvm_lock_list_restore(slot, (uint32) locks, nvm_slots[slot].restored_xid);
+		kept = nvm_lock_list_restore(slot, locks, nvm_slots[slot].restored_xid);
+		if (kept != locks)
+			replace_locks(slot, locks, kept);
 	}
 }

@@ -1,0 +1,93 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# The volatile region where it is tight: row locks of a prepared transaction on
+# rows that have gone with the region, also in a pool without any room.
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $module = dirname(abs_path($0)) . '/../../tools/nvm_dram';
+
+sub make_node
+{
+	my ($name, $conf) = @_;
+	return NvmTest->start_new($name, conf => <<CONF . $conf, sql => <<SQL);
+shared_preload_libraries = 'pg_nvm,$module'
+nvm_dram.size = 192MB
+restart_after_crash = on
+max_prepared_transactions = 10
+autovacuum = off
+CONF
+CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$module' LANGUAGE C STRICT;
+CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
+CREATE TABLE d (id int, t text) USING nvm_dram;
+CREATE TABLE p (id int, t text) USING nvm;
+INSERT INTO d SELECT i FROM generate_series(1, 100) i;
+INSERT INTO p SELECT i FROM generate_series(1, 100) i;
+SQL
+}
+
+my $node = make_node('edges', '');
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub free_rows { return sql("SELECT count(*) FROM (SELECT FROM $_[0] FOR UPDATE SKIP LOCKED) f"); }
+
+# a backend dies, and the server goes on
+sub death
+{
+	my $opened = $node->times_opened;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	my $pid = $session->query('SELECT pg_backend_pid()');
+	kill 'KILL', $pid;
+	eval { $session->quit };
+	$node->wait_reopened($opened);
+	return;
+}
+
+my $prepare = q{BEGIN; SELECT FROM d FOR UPDATE; SELECT FROM p WHERE id <= 50 FOR UPDATE; PREPARE TRANSACTION 'a'};
+
+# ---- a restart takes rows that a prepared transaction has locked
+
+sql($prepare);
+death();
+is(free_rows('d'), 0, 'a death: the locks are there');
+is(free_rows('p'), 50, 'in the pool, too');
+$node->restart;
+sql('INSERT INTO d SELECT i FROM generate_series(1001, 1100) i');
+is(free_rows('d'), 100, 'rows that came after a restart are not locked');
+death();
+is(free_rows('d'), 100, 'nor after a death');
+is(free_rows('p'), 50, 'the locks in the pool are there');
+$node->check_clean('a prepared transaction with locks');
+sql("ROLLBACK PREPARED 'a'");
+is(free_rows('p'), 100, 'until it is ended');
+$node->stop;
+
+# ---- the same in a pool without room for the list
+
+$node = make_node('full', "nvm.pool_max_size = 64MB\n");
+sql(q{CREATE TABLE f (id int, t text, u text) USING nvm;
+	ALTER TABLE f ALTER t SET STORAGE EXTERNAL, ALTER u SET STORAGE EXTERNAL;
+	INSERT INTO f SELECT i, repeat('x', 7000) FROM generate_series(1, 1000) i; DELETE FROM f; VACUUM f});
+sql($prepare);
+foreach my $size (4_000_000, 100_000, 7000)
+{
+	sql(qq{DO 'BEGIN LOOP BEGIN INSERT INTO f VALUES (1, repeat(''x'', $size), repeat(''y'', 7000)); EXCEPTION WHEN disk_full THEN EXIT; END; END LOOP; END'});
+}
+is(sql('SELECT free FROM nvm.pool'), 0, 'a pool is full');
+$node->restart;
+is(sql('SELECT count(*) FROM d'), 0, 'a full pool: it is opened, and the region is empty');
+like($node->log_since_start, qr/keeps row locks whose rows are gone: could not extend NVM pool/, 'and the log has a warning');
+is(free_rows('p'), 50, 'the other locks are there');
+sql("ROLLBACK PREPARED 'a'");
+is(free_rows('p'), 100, 'until it is ended');
+$node->check_clean('a full pool');
+$node->stop;
+done_testing();
