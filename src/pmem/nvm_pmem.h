@@ -43,8 +43,8 @@ extern void nvm_pmem_shmem_startup(void);
  * Called before anything is read from pool file `path`, which is open as fd and
  * not mapped.  If a sync of it has failed, drops what the page cache has of it
  * and the device may lack.  Returns false, with errno set, if it still cannot be
- * written back.  *reread: it did, so what was written to the file and not synced may
- * be gone.
+ * written back.  *reread, also then: it did, so what was written to the file and not
+ * synced may be gone.
  */
 extern bool nvm_pmem_believe(const char *path, int fd, bool *reread);
 

@@ -359,11 +359,11 @@ nvm_msync_believe(const char *path, int fd, bool mine, bool *reread)
 			return true;
 
 		/* pages that stay in spite of that are written */
+		*reread = true;
 		(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		if (!write_cached(fd))
 			continue;
 		(void) unlink(mark);
-		*reread = true;
 		ereport(LOG,
 				(errmsg("a sync of NVM pool \"%s\" has failed, it is read from the device again",
 						path)));

@@ -115,18 +115,24 @@ nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 
 /*
  * Let go of the mapping of the last run, if there is one.  Make sure that
- * everything that is read from the file from now on is on the device.
- * *reread: some earlier writes may be lost.
+ * everything that is read from the file from now on is on the device.  Some
+ * earlier writes may be lost.
  */
 static bool
-believe_file(bool *reread)
+believe_file(void)
 {
+	bool		reread;
+	bool		ok;
+
 	if (pool_mapped)
 	{
 		nvm_pmem_unmap();
 		pool_mapped = false;
 	}
-	if (nvm_pmem_believe(nvm_pool_path, nvm_pool_fd, reread))
+	ok = nvm_pmem_believe(nvm_pool_path, nvm_pool_fd, &reread);
+	if (reread)
+		nvm_region_unbind();
+	if (ok)
 		return true;
 	return nvm_refuse(ERRCODE_IO_ERROR,
 					  "Look at the kernel's log for errors of the device.",
@@ -233,7 +239,7 @@ check_identity(const NvmPoolHeader *h, uint64 *size)
  * Check the settings against the pool, map it, and rebuild what is in DRAM.
  */
 static bool
-map_and_scan(const NvmPoolHeader *h, bool reread)
+map_and_scan(const NvmPoolHeader *h)
 {
 	uint64		max_bytes = nvm_pool_max_bytes();
 	uint64		bytes = h->nchunks * NVM_CHUNK_SIZE;
@@ -263,7 +269,7 @@ map_and_scan(const NvmPoolHeader *h, bool reread)
 	NvmPool->medium_is_volatile = medium_is_volatile;
 
 	nvm_regions[NVM_REGION_POOL].nchunks = h->nchunks;
-	if (!nvm_region_open(h, reread) || !nvm_dram_setup())
+	if (!nvm_region_open(h) || !nvm_dram_setup())
 		return false;
 	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
 }
@@ -340,14 +346,13 @@ validate(PoolOpening *o)
 {
 	bool		created;
 	bool		copy_damaged;
-	bool		reread;
 	uint64		size;
 
 	if (!nvm_control_read(&o->control) ||
 		!nvm_incarnation_read(&o->rec, &o->known) ||
 		!check_data_directory(&o->rec, o->known) ||
 		!nvm_file_open(o->known, &created) ||
-		!believe_file(&reread) ||
+		!believe_file() ||
 		!nvm_header_read(&o->header, &copy_damaged) ||
 		!nvm_header_acceptable(&o->header, &o->control) ||
 		!nvm_incarnation_matches(&o->rec, o->known, &o->header) ||
@@ -361,7 +366,7 @@ validate(PoolOpening *o)
 		!nvm_file_fill_holes(o->header.nchunks * NVM_CHUNK_SIZE))
 		return false;
 	nvm_pool_set_uuid(o->header.uuid);
-	if (!map_and_scan(&o->header, reread))
+	if (!map_and_scan(&o->header))
 		return false;
 	if (!o->header.clean)
 		flush_found();

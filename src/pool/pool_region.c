@@ -96,23 +96,21 @@ nvm_region_restore_hint(const NvmRegion *region)
 /*
  * Do the contents of the volatile region go with the pool that has this
  * header?  The pool's slots decide the rows there.  But that pool may have
- * been given up for another one, or read anew without the writes that a failed
- * sync lost.
+ * been given up for another one.
  */
 static bool
-is_of_pool(const NvmPoolHeader *h, bool reread)
+is_of_pool(const NvmPoolHeader *h)
 {
-	return bound && !reread && bound_nonce == h->nonce &&
+	return bound && bound_nonce == h->nonce &&
 		memcmp(bound_uuid, h->uuid, sizeof(bound_uuid)) == 0;
 }
 
 /*
  * Map the volatile region, if there is to be one, with its contents or empty.
- * The pool is mapped.  reread: as nvm_pmem_believe says.  Returns false after
- * refusing the pool.  Postmaster only.
+ * The pool is mapped.  Returns false after refusing the pool.  Postmaster only.
  */
 bool
-nvm_region_open(const NvmPoolHeader *h, bool reread)
+nvm_region_open(const NvmPoolHeader *h)
 {
 	NvmRegion  *region = &nvm_regions[NVM_REGION_VOLATILE];
 	struct stat st;
@@ -125,7 +123,7 @@ nvm_region_open(const NvmPoolHeader *h, bool reread)
 		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
 						  "Free memory or raise the limits of the server's processes.",
 						  "could not create the volatile region: %m");
-	if (!is_of_pool(h, reread))
+	if (!is_of_pool(h))
 	{
 		bound = false;
 		if (ftruncate(volatile_fd, 0) != 0)
@@ -151,6 +149,17 @@ nvm_region_bind(const NvmPoolHeader *h)
 	memcpy(bound_uuid, h->uuid, sizeof(bound_uuid));
 	bound_nonce = h->nonce;
 	bound = volatile_fd >= 0;
+}
+
+/*
+ * The pool is read anew, without the writes that a failed sync lost: its slots may
+ * be older than the stamps in the region.  Whatever becomes of this open, no later
+ * one may keep the contents.
+ */
+void
+nvm_region_unbind(void)
+{
+	bound = false;
 }
 
 /* ---- growth ---- */
