@@ -26,14 +26,14 @@ extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 
 /*
  * The form of a new storage of rel.  `table` is rel, or the table of index
- * rel: both are in one region.
+ * rel, which has its storage: both are in one region.
  */
 extern void nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 							 NvmStorageForm *form);
 
 /*
- * Tables whose access method returns this routine have their rows, and their
- * indexes' entries, in the volatile region.  In the postmaster, by a test's library.
+ * Tables whose access method returns this routine when their storage is made
+ * have their rows, and their indexes' entries, in the volatile region.  In the postmaster, by a test's library.
  */
 extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutine *routine);
 

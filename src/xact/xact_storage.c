@@ -80,6 +80,28 @@ nvm_storage_register_volatile(const struct TableAmRoutine *routine)
 }
 
 /*
+ * The flag that says in which region a storage is to be.  An index follows the
+ * storage that its table has: that was made when the access method may have
+ * returned another routine, and an index must not outlive the rows, nor they it.
+ */
+static uint32
+region_flag(Relation table, uint32 kind)
+{
+	if (kind == NVM_DIR_KIND_INDEX)
+	{
+		NvmLocator	locator = NvmRelLocator(table);
+		NvmStorageKey key;
+		uint32		dir;
+
+		nvm_storage_key(table, &locator, &key);
+		dir = nvm_dir_lookup(&key);
+		if (dir != 0)
+			return nvm_dir_entry(dir)->flags & NVM_DIR_VOLATILE;
+	}
+	return volatile_routine != NULL && table->rd_tableam == volatile_routine ? NVM_DIR_VOLATILE : 0;
+}
+
+/*
  * See nvm_storage.h.
  */
 void
@@ -95,8 +117,7 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 		form->flags = NVM_DIR_TEMP;
 		form->temp_owner = (uint32) rel->rd_backend;
 	}
-	if (volatile_routine != NULL && table->rd_tableam == volatile_routine)
-		form->flags |= NVM_DIR_VOLATILE;
+	form->flags |= region_flag(table, kind);
 	if (kind == NVM_DIR_KIND_INDEX)
 		form->relation = RelationGetRelid(rel);
 }

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # The volatile region where it is tight: row locks of a prepared transaction on
-# rows that have gone with the region, also in a pool without any room.
+# rows that have gone with the region, also in a pool without any room; an index of
+# a table whose access method has changed its mind.
 
 use strict;
 use warnings;
@@ -68,9 +69,29 @@ is(free_rows('p'), 50, 'the locks in the pool are there');
 $node->check_clean('a prepared transaction with locks');
 sql("ROLLBACK PREPARED 'a'");
 is(free_rows('p'), 100, 'until it is ended');
+
+# ---- an index is where its table is, whatever the access method says when it is made
+
+sql('CREATE TABLE k (id int) USING nvm; INSERT INTO k SELECT generate_series(1, 10000)');
+$node->append_conf('postgresql.conf', 'nvm_dram.all = on');
+$node->restart;
+sql('CREATE UNIQUE INDEX k_id ON k USING nvm_btree (id); CREATE TABLE m (id int) USING nvm; INSERT INTO m VALUES (1)');
+$node->restart;
+is(sql('SET enable_seqscan = off; SELECT count(*) FROM k WHERE id > 0'), 10000,
+	'a table in the pool: its index is in the pool, too');
+$node->fails_with('INSERT INTO k VALUES (5)', qr/duplicate key/, 'and finds duplicates');
+$node->append_conf('postgresql.conf', 'nvm_dram.all = off');
+$node->restart;
+sql('INSERT INTO m VALUES (1); CREATE UNIQUE INDEX m_id ON m USING nvm_btree (id)');
+$node->restart;
+is(sql('SET enable_seqscan = off; SELECT count(*) FROM m WHERE id > 0'), 0, 'a table in memory: its index goes with it');
+sql('INSERT INTO m VALUES (1); TRUNCATE m; INSERT INTO m VALUES (1)');
+$node->restart;
+is(sql('SET enable_seqscan = off; SELECT count(*) FROM m WHERE id > 0'), 1, 'until a new storage is made, with its index');
+$node->check_clean('indexes');
 $node->stop;
 
-# ---- the same in a pool without room for the list
+# ---- the prepared transaction in a pool without room for the list
 
 $node = make_node('full', "nvm.pool_max_size = 64MB\n");
 sql(q{CREATE TABLE f (id int, t text, u text) USING nvm;
