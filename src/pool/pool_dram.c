@@ -124,6 +124,10 @@ dram_create(uint64 size)
 						  "could not map the DRAM region of the NVM pool: %m");
 	}
 	dram_base = map;
+#ifdef MADV_DONTDUMP
+	/* it would be in the core of each process */
+	(void) madvise(map, dram_size, MADV_DONTDUMP);
+#endif
 	return true;
 }
 

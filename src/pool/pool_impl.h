@@ -142,6 +142,7 @@ extern void nvm_region_init(void);
 extern bool nvm_region_open(const NvmPoolHeader *h);
 extern void nvm_region_bind(const NvmPoolHeader *h);
 extern void nvm_region_unbind(void);
+extern void nvm_region_give_up(void);
 
 static inline NvmRegion *
 nvm_region_of_dir(const NvmDirEntry *entry)

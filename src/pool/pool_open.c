@@ -236,6 +236,31 @@ check_identity(const NvmPoolHeader *h, uint64 *size)
 }
 
 /*
+ * Map the pool, with address space for the volatile region behind it.  If there is
+ * none for that, the pool alone.  NULL with *failure on failure.
+ */
+static char *
+map_regions(NvmMapFile *file, bool *medium_is_volatile, NvmMapFailure *failure)
+{
+	char	   *base;
+
+	file->reserve = nvm_region_address_space();
+	base = nvm_pmem_map(file, medium_is_volatile, failure);
+	if (base != NULL || failure->sqlerrcode != ERRCODE_OUT_OF_MEMORY ||
+		file->reserve == file->max_size)
+		return base;
+	nvm_region_give_up();
+	file->reserve = nvm_region_address_space();
+	base = nvm_pmem_map(file, medium_is_volatile, failure);
+	if (base != NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("there is no address space for the volatile region, and nothing can be stored in it"),
+				 errhint("Raise the limit of address space (ulimit -v) and restart the server.")));
+	return base;
+}
+
+/*
  * Check the settings against the pool, map it, and rebuild what is in DRAM.
  */
 static bool
@@ -257,10 +282,9 @@ map_and_scan(const NvmPoolHeader *h)
 						  nvm_pool_max_size);
 	file = (NvmMapFile)
 	{
-		.path = nvm_pool_path,.fd = nvm_pool_fd,.size = bytes,.max_size = max_bytes,
-			.reserve = nvm_region_address_space()
+		.path = nvm_pool_path,.fd = nvm_pool_fd,.size = bytes,.max_size = max_bytes
 	};
-	nvm_pool_base = nvm_pmem_map(&file, &medium_is_volatile, &failure);
+	nvm_pool_base = map_regions(&file, &medium_is_volatile, &failure);
 	if (nvm_pool_base == NULL)
 		return nvm_refuse(failure.sqlerrcode, failure.hint,
 						  "could not map NVM pool \"%s\": %s",

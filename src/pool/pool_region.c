@@ -94,6 +94,21 @@ nvm_region_restore_hint(const NvmRegion *region)
 /* ---- start ---- */
 
 /*
+ * There is no address space for the volatile region: have none, as long as this
+ * postmaster lives.  What is rebuilt at each start has no room for it later on.
+ */
+void
+nvm_region_give_up(void)
+{
+	volatile_max = 0;
+	nvm_regions[NVM_REGION_VOLATILE].max_chunks = 0;
+	if (volatile_fd >= 0)
+		close(volatile_fd);
+	volatile_fd = -1;
+	bound = false;
+}
+
+/*
  * Do the contents of the volatile region go with the pool that has this
  * header?  The pool's slots decide the rows there.  But that pool may have
  * been given up for another one.
@@ -136,6 +151,9 @@ nvm_region_open(const NvmPoolHeader *h)
 		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
 						  "Raise the limit of address space (ulimit -v).",
 						  "could not map the volatile region: %m");
+#ifdef MADV_DONTDUMP
+	(void) madvise(nvm_unit_address(region->first_unit), volatile_max, MADV_DONTDUMP);
+#endif
 	region->nchunks = (uint64) st.st_size / NVM_CHUNK_SIZE;
 	return true;
 }

@@ -2,7 +2,8 @@
 
 # The volatile region where it is tight: row locks of a prepared transaction on
 # rows that have gone with the region, also in a pool without any room; an index of
-# a table whose access method has changed its mind.
+# a table whose access method has changed its mind; core dumps; a server without
+# address space for the region.
 
 use strict;
 use warnings;
@@ -89,6 +90,35 @@ sql('INSERT INTO m VALUES (1); TRUNCATE m; INSERT INTO m VALUES (1)');
 $node->restart;
 is(sql('SET enable_seqscan = off; SELECT count(*) FROM m WHERE id > 0'), 1, 'until a new storage is made, with its index');
 $node->check_clean('indexes');
+$node->stop;
+
+# ---- the memory is in no core dump
+
+$node->append_conf('postgresql.conf', 'nvm_dram.all = off');
+$node->start;
+my ($name, %dumped) = ('');
+foreach my $line (split /\n/, slurp_file("/proc/$node->{_pid}/smaps"))
+{
+	$name = $1 // '' if $line =~ /^[0-9a-f]+-[0-9a-f]+ .*?(?:memfd:(pg_nvm\S*(?: volatile)?))?(?: \(deleted\))?$/;
+	$dumped{$name} = $line !~ / dd / ? 1 : 0 if $name ne '' && $line =~ /^VmFlags:/;
+}
+is(join(', ', map { "$_ $dumped{$_}" } sort keys %dumped), 'pg_nvm 0, pg_nvm volatile 0',
+	'the region, and what a start makes anew, is left out of core dumps');
+
+# ---- address space for the pool alone
+
+SKIP:
+{
+	skip 'an instrumented server takes more', 4 if NvmTest::is_instrumented();
+	system_or_bail('prlimit', '--pid', $$, '--as=' . (200 << 30) . ':');
+	$node->restart;
+	system_or_bail('prlimit', '--pid', $$, '--as=unlimited:');
+	is(sql('SELECT count(*) FROM k'), 10000, 'no address space for the region: the pool is served');
+	like($node->log_since_start, qr/WARNING:  there is no address space for the volatile region/, 'with a warning');
+	$node->fails_with('INSERT INTO d VALUES (1)', qr/could not extend the volatile region/, 'tables of the region take no rows');
+	death();
+	is(sql('SELECT count(*) FROM k'), 10000, 'the same after a death');
+}
 $node->stop;
 
 # ---- the prepared transaction in a pool without room for the list
