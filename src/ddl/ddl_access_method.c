@@ -36,6 +36,7 @@
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "storage/nvm_storage_relation.h"
@@ -44,9 +45,28 @@
 #include "xact/nvm_storage.h"
 
 /*
- * Should an index of a table that was not ours before be ours?  An index that
- * belongs to the index of a partitioned table has to be as that one is.
- * Exclusion constraints are not for us.
+ * Do the indexes of a table that is ours now have to be looked at?  Of one that was
+ * ours before, what was said of an index, USING btree, stands.  But if the rows
+ * have come to the volatile region, a restart takes them, and a btree index would
+ * keep its entries.
+ */
+static bool
+indexes_follow(Relation table, Oid old_method)
+{
+	uint32		dir;
+
+	if (nvm_default_index_method != NVM_INDEX_METHOD_NVM)
+		return false;
+	if (!nvm_access_method_is_ours(old_method))
+		return true;
+	dir = nvm_storage_of(RelationGetRelid(table));
+	return dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_VOLATILE) != 0;
+}
+
+/*
+ * Should such an index become ours?  An index that belongs to the index of a
+ * partitioned table has to be as that one is.  Exclusion constraints are not for
+ * us.
  */
 static bool
 comes_along(Relation table, Relation index)
@@ -114,6 +134,7 @@ nvm_ddl_swapped_table(Oid relid)
 	List	   *indexes;
 	ListCell   *lc;
 	bool		here;
+	bool		follow;
 
 	if (rel == NULL)
 		return;
@@ -140,17 +161,14 @@ nvm_ddl_swapped_table(Oid relid)
 
 	rel = table_open(table, NoLock);
 	here = nvm_relation_is_nvm(rel);
+	follow = here && indexes_follow(rel, old_method);
 	indexes = RelationGetIndexList(rel);
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessExclusiveLock);
 		bool		change;
 
-		if (here)
-			change = nvm_default_index_method == NVM_INDEX_METHOD_NVM &&
-				comes_along(rel, index);
-		else
-			change = goes_along(rel, index);
+		change = here ? follow && comes_along(rel, index) : goes_along(rel, index);
 		index_close(index, NoLock);
 		if (change)
 			change_index(lfirst_oid(lc), here);

@@ -6,7 +6,7 @@
 # locks is written anew: crashes and losses of power at each step.  Nor does a
 # pool without room keep the server from starting.
 #
-# Long form: 20 images of each loss of power, here 3.
+# Long form: 20 images of each loss of power, here 2.
 
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $images = NvmTest::is_long() ? 20 : 3;
+my $images = NvmTest::is_long() ? 20 : 2;
 my $node = NvmTest->start_new('emptied', simulate => 1, conf => <<CONF, sql => <<SQL);
 max_prepared_transactions = 10
 autovacuum = off

@@ -2,8 +2,9 @@
 
 # The volatile region where it is tight: row locks of a prepared transaction on
 # rows that have gone with the region, also in a pool without any room; an index of
-# a table whose access method has changed its mind; core dumps; a server without
-# address space for the region.
+# a table whose access method has changed its mind; a table that goes from
+# one access method of ours to another; core dumps; a server without address space
+# for the region.
 
 use strict;
 use warnings;
@@ -90,6 +91,21 @@ sql('INSERT INTO m VALUES (1); TRUNCATE m; INSERT INTO m VALUES (1)');
 $node->restart;
 is(sql('SET enable_seqscan = off; SELECT count(*) FROM m WHERE id > 0'), 1, 'until a new storage is made, with its index');
 $node->check_clean('indexes');
+$node->stop;
+
+# ---- from one access method of ours to another: btree stays btree, but for rows that a restart takes
+
+$node->start;
+sql('CREATE ACCESS METHOD nvm2 TYPE TABLE HANDLER nvm.nvm_tableam_handler;
+	CREATE TABLE moved (id int) USING nvm; CREATE INDEX moved_id ON moved USING btree (id)');
+my $method = q{SELECT a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'moved_id'};
+sql('ALTER TABLE moved SET ACCESS METHOD nvm2');
+is(sql($method), 'btree', 'an index that was said to be btree stays so in the pool');
+sql('ALTER TABLE moved SET ACCESS METHOD nvm_dram');
+is(sql($method), 'nvm_btree', 'not where a restart takes the rows');
+sql('ALTER TABLE moved SET ACCESS METHOD heap; ALTER TABLE moved SET ACCESS METHOD nvm2');
+is(sql($method), 'nvm_btree', 'nor on the way in');
+sql('DROP TABLE moved; DROP ACCESS METHOD nvm2');
 $node->stop;
 
 # ---- the memory is in no core dump
