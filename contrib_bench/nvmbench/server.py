@@ -30,6 +30,27 @@ def _free_port():
         return probe.getsockname()[1]
 
 
+def _overwrite(saved, directory):
+    """Make a directory what the saved one is; files that stay keep their inodes."""
+    for name in set(os.listdir(directory)) - set(os.listdir(saved)):
+        path = os.path.join(directory, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    for entry in os.scandir(saved):
+        path = os.path.join(directory, entry.name)
+        if not os.path.lexists(path):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.copytree(entry.path, path, symlinks=True)
+            else:
+                shutil.copy2(entry.path, path, follow_symlinks=False)
+        elif entry.is_dir(follow_symlinks=False):
+            _overwrite(entry.path, path)
+        elif not entry.is_symlink():
+            shutil.copyfile(entry.path, path)
+
+
 class Server:
     """kind: heap, unlogged (heap, not durable) or nvm."""
 
@@ -205,16 +226,11 @@ class Server:
     def restore(self, where):
         """Put the copy back.
 
-        Pool files are overwritten in place: a pool knows its own inode, and
-        refuses to be a copy.
+        Files are overwritten in place: pool and data directory know the inode
+        of a file of the other, and refuse to be copies.
         """
-        shutil.rmtree(self.data)
-        shutil.copytree(os.path.join(where, "data"), self.data, symlinks=True)
-        os.chmod(self.data, 0o700)
-        saved = os.path.join(where, "pool")
-        if os.path.isdir(saved):
-            for name in set(os.listdir(self.pool)) - set(os.listdir(saved)):
-                os.unlink(os.path.join(self.pool, name))
-            for name in os.listdir(saved):
-                shutil.copyfile(os.path.join(saved, name), os.path.join(self.pool, name))
+        for directory, name in ((self.data, "data"), (self.pool, "pool")):
+            saved = os.path.join(where, name)
+            if os.path.isdir(saved):
+                _overwrite(saved, directory)
         os.sync()
