@@ -324,7 +324,8 @@ SQL
 =item NvmCrash::make_base(NAME)
 
 A stopped server with the tables above, as a directory with `data` and `pool`.
-fill => sub (NODE) adds something of its own, schema => SQL replaces the tables.  NVM_CRASH_BASE is the directory of
+fill => sub (NODE) adds something of its own, schema => SQL replaces the tables, conf =>
+TEXT is appended to postgresql.conf.  NVM_CRASH_BASE is the directory of
 one that was kept from an earlier run, and is used instead.
 Small, because it is copied often: one database, WAL segments of a megabyte.
 
@@ -358,6 +359,7 @@ max_parallel_workers_per_gather = 0
 restart_after_crash = off
 dynamic_shared_memory_type = mmap
 CONF
+	$node->append_conf('postgresql.conf', $params{conf}) if defined $params{conf};
 	# a server that has never seen a pool
 	system_or_bail('cp', '-a', $node->data_dir, "$home/newborn");
 	$node->start;

@@ -125,7 +125,7 @@ vacuum_retire_roots(NvmVacuum *vac, int64 from)
 	NvmRetireBatch batch;
 	int64		i;
 
-	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any());
+	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any(vac->state->region));
 	batch.retired_large = nvm_vacuum_note_values;
 	batch.arg = vac;
 	LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -320,6 +320,17 @@ vacuum_set_options(NvmVacuum *vac, VacuumParams *params)
 }
 
 /*
+ * What is unlinked is unlinked in the name of a transaction.  An empty table in
+ * memory needs no stamp: its region may have no room for slots.
+ */
+static void
+vacuum_take_stamp(NvmRelState *state)
+{
+	if (nvm_rel_region(state)->durable || nvm_rel_nblocks(state) > 0)
+		(void) nvm_xact_stamp(state->region);
+}
+
+/*
  * Fill in what is known before the scan.
  */
 static void
@@ -339,8 +350,7 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	if (vacuum_indexes_read_rows(vac))
 		vacuum_hold_horizon();
 
-	/* what is unlinked is unlinked in the name of a transaction */
-	(void) nvm_xact_stamp();
+	vacuum_take_stamp(nvm_rel(rel));
 
 	/* freeze what can be, so that little is left to pg_xact */
 	nvm_wbl_advance_frozen();
@@ -356,6 +366,7 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	vac->state = nvm_rel(rel);
 	vac->dir = vac->state->dir;
 	vac->nblocks = nvm_rel_nblocks(vac->state);
+	vacuum_take_stamp(vac->state);
 	vac->suspect = (uint8 *)
 		MemoryContextAllocExtended(CurrentMemoryContext, vac->nblocks / 8 + 1,
 								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);

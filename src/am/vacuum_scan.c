@@ -156,7 +156,7 @@ vacuum_prune_block(NvmVacuum *vac, NvmBlock *block, uint32 blkno)
 	bool		held = nvm_snapshots_held();
 	uint32		cell;
 
-	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any());
+	nvm_retire_begin(&batch, vac->state, nvm_xact_stamp_if_any(vac->state->region));
 	batch.retired_large = nvm_vacuum_note_values;
 	batch.arg = vac;
 	block->ended = 0;
@@ -210,7 +210,7 @@ static void
 vacuum_note_kept_values(NvmVacuum *vac, NvmVersion *v)
 {
 	if (NvmVersionCells(v) > 1 && (v->flags & NVM_VF_LARGE) != 0 &&
-		nvm_load(NvmRetiredBy(v)) != nvm_xact_stamp_if_any() &&
+		nvm_load(NvmRetiredBy(v)) != nvm_xact_stamp_if_any(vac->state->region) &&
 		nvm_large_is_kept(vac->state, v))
 		vac->values_left++;
 }
@@ -567,7 +567,7 @@ nvm_vacuum_unreachable(NvmVacuum *vac)
 			!vacuum_chain_has(vac->state, root, NVM_REF_MAKE(blk, off, 0)))
 		{
 			nvm_version_retire(vac->state, v, blk, off,
-							   nvm_xact_stamp_if_any(), NVM_STAMP_RETIRED);
+							   nvm_xact_stamp_if_any(vac->state->region), NVM_STAMP_RETIRED);
 			if ((v->flags & NVM_VF_LARGE) != 0)
 				nvm_vacuum_note_values(vac, blk, off);
 			vac->removed++;

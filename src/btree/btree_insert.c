@@ -600,10 +600,10 @@ nvm_index_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
 		return true;
 
 	/*
-	 * A transaction that writes rows settles its entries when it commits;
-	 * others, such as CREATE INDEX CONCURRENTLY, do not.
+	 * A transaction that writes rows of this region settles its entries when
+	 * it commits; others, such as CREATE INDEX CONCURRENTLY, do not.
 	 */
-	if (unlikely(!nvm_xact_is_writer()) && nvm_index_settle())
+	if (unlikely(nvm_xact_stamp_if_any(ins.cache.state->region) == NVM_STAMP_NONE) && nvm_index_settle())
 		nvm_drain("btree-insert-alone");
 
 	/* after the store: a reader of the page from before has locked it */

@@ -23,6 +23,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
+#include "pool/nvm_region.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_xact.h"
 
@@ -77,7 +78,7 @@ unsettled_find(const NvmIndexPage *page)
 void
 nvm_index_unsettled(NvmIndexPage *page, uint64 version, uint32 epoch, uint32 tail)
 {
-	NvmStamp	stamp = nvm_xact_stamp_if_any();
+	NvmStamp	stamp = nvm_xact_identity();
 	UnsettledPage *noted;
 	uint8	   *slot;
 
@@ -194,16 +195,21 @@ bool
 nvm_index_settle(void)
 {
 	bool		drain = false;
+	bool		in_pool = false;
 
 	if (nunsettled == 0)
 		return false;
-	if (unsettled_stamp != nvm_xact_stamp_if_any())
+	if (unsettled_stamp != nvm_xact_identity())
 	{
 		unsettled_forget();
 		return false;
 	}
 	for (int i = 0; i < nunsettled; i++)
-		drain |= flush_entries(&unsettled[i]);
+	{
+		if (flush_entries(&unsettled[i]))
+			drain |= nvm_is_in_pool(unsettled[i].page);
+		in_pool |= nvm_is_in_pool(unsettled[i].page);
+	}
 	if (drain)
 		nvm_drain("btree-settle");
 	for (int i = 0; i < nunsettled; i++)
@@ -221,5 +227,5 @@ nvm_index_settle(void)
 	}
 	unsettled_forget();
 	NVM_FAILPOINT("btree-settled");
-	return true;
+	return in_pool;
 }

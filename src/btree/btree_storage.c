@@ -156,7 +156,7 @@ is_truncated_in_place(uint32 dir, uint32 meta_flags)
 		((entry->flags & NVM_DIR_REBUILT) != 0) != ((meta_flags & NVM_INDEX_META_NONE) != 0))
 		return false;
 	return (entry->flags & NVM_DIR_TEMP) != 0 ||
-		(nvm_xact_is_writer() && entry->begin == nvm_xact_stamp_if_any());
+		nvm_xact_owns_stamp(entry->begin);
 }
 
 /*

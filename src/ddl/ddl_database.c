@@ -100,7 +100,7 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 		return;
 
 	/* from here on no gap is dropped: see storage_copy.c */
-	(void) nvm_xact_stamp();
+	(void) nvm_xact_stamp(NVM_REGION_POOL);
 	foreach(lc, storages)
 	{
 		uint32		from = (uint32) lfirst_int(lc);

@@ -340,8 +340,7 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		 */
 		build = index->rd_index->indisready &&
 			((dir == 0 && new_file) ||
-			 (dir != 0 && nvm_xact_is_writer() &&
-			  nvm_dir_entry(dir)->end == nvm_xact_stamp_if_any()) ||
+			 (dir != 0 && nvm_xact_owns_stamp(nvm_dir_entry(dir)->end)) ||
 			 (dir != 0 && nvm_dir_entry(dir)->end == 0 &&
 			  nvm_index_cache(index)->persistence != nvm_index_option_persistence(index)));
 	}

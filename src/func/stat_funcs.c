@@ -143,14 +143,12 @@ Datum
 nvm_gaps_info(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	uint32		nslots;
 
 	InitMaterializedSRF(fcinfo, 0);
 	nvm_table_require();
 
-	nslots = Min(pg_atomic_read_u32(&NvmWbl->slots_used), NVM_MAX_SLOTS);
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		for (uint32 i = 0; i < NVM_SLOT_GAPS; i++)
 		{
@@ -242,7 +240,8 @@ nvm_activity_info(PG_FUNCTION_ARGS)
 	values[1] = stat_u64(pg_atomic_read_u64(&NvmWbl->mixed_commits));
 	values[2] = stat_u64(pg_atomic_read_u64(&NvmWbl->aborts));
 	values[3] = stat_u64(pg_atomic_read_u64(&NvmWbl->helped));
-	values[4] = stat_u64(pg_atomic_read_u32(&NvmWbl->slots_used));
+	values[4] = stat_u64(pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_POOL]) +
+						 pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]));
 	values[5] = stat_u64(pg_atomic_read_u32(&NvmWbl->ngaps));
 	values[6] = stat_u64(pg_atomic_read_u64(&NvmWbl->collector_sweeps));
 	values[7] = stat_u64(pg_atomic_read_u64(&NvmWbl->collector_blocks));

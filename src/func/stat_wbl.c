@@ -65,13 +65,11 @@ Datum
 nvm_transactions_info(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	uint32		nslots;
 
 	InitMaterializedSRF(fcinfo, 0);
 	nvm_table_require();
 
-	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint64		counter;
 		uint32		owner;
@@ -102,7 +100,6 @@ nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 	Datum		values[STAT_WBL_COLUMNS];
 	bool		nulls[STAT_WBL_COLUMNS] = {0};
-	uint32		nslots;
 	uint64		flushes = 0;
 	uint64		drains = 0;
 	uint64		bytes = 0;
@@ -114,8 +111,7 @@ nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
-	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		volatile NvmSlotState *state = &nvm_slots[slot];
 

@@ -53,6 +53,16 @@
 /* first allocatable unit of chunk 0: (128 kB + 16384 * 128) / 8 kB */
 #define NVM_CHUNK0_FIRST_UNIT	272
 
+/*
+ * The volatile region has no header.  Its unit numbers begin at a fixed one.  Its
+ * first chunk has the extent map, then its commit slots, whose numbers follow
+ * those of the pool.
+ */
+#define NVM_REGION_UNITS		(UINT64_C(1) << 31)
+#define NVM_VOLATILE_SLOT		NVM_MAX_SLOTS	/* number of the first one */
+#define NVM_SLOT_NUMBERS		(2 * NVM_MAX_SLOTS)
+#define NVM_VOLATILE_FIRST_UNIT	264
+
 /* Feature bits a pool may need; unknown ones in incompat refuse the open */
 #define NVM_FEATURE_COUNTED		1	/* NvmDirEntry.counted is in use */
 #define NVM_FEATURES_INCOMPAT	NVM_FEATURE_COUNTED /* what this code knows,

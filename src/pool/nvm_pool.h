@@ -192,6 +192,7 @@ struct NvmRelState
 	pg_atomic_uint64 large_units;	/* and their units */
 	uint32		dir_next;		/* next id in the hash chain; dir_lock */
 	uint32		dir_state;		/* NVM_DIRSTATE_*; dir_lock */
+	NvmRegionId region;			/* as the directory entry's flags say */
 
 	/*
 	 * physical unit of each extent; segment k holds 64 << k of them.  Set
@@ -265,7 +266,11 @@ nvm_cell(NvmRelState *rel, uint32 blkno, uint32 cell)
 }
 
 /* the region that a storage's extents are taken from */
-extern NvmRegion *nvm_rel_region(NvmRelState *rel);
+static inline NvmRegion *
+nvm_rel_region(const NvmRelState *rel)
+{
+	return &nvm_regions[rel->region];
+}
 
 /*
  * Extents.  All may ERROR with ERRCODE_DISK_FULL, detail and hint; none leaves

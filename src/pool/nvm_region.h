@@ -29,10 +29,9 @@ typedef enum NvmRegionId
 #define NVM_NUM_REGIONS			2
 
 /*
- * Unit numbers of a region, used or not.  The number is fixed, since places enter
- * checksums: they must not depend on a setting.
+ * Bytes of a region's unit numbers, used or not.  The number is fixed, because
+ * places enter checksums: they must not depend on a setting.
  */
-#define NVM_REGION_UNITS		(UINT64CONST(1) << 31)
 #define NVM_REGION_BYTES		(NVM_REGION_UNITS * NVM_UNIT_SIZE)	/* 16 TB */
 
 typedef struct NvmRegion
@@ -109,20 +108,41 @@ nvm_unit_is_mapped(uint64 unit)
 
 /*
  * By nvm_flush, whatever the region: a flush of memory outside the pool does
- * nothing.
+ * nothing.  A process that has flushed nothing in the pool need not fence.
  */
+static inline bool
+nvm_is_in_pool(const void *address)
+{
+	return NvmPoolOff(address) < NVM_REGION_BYTES;
+}
 
 /* ---- which slots it is stamped from ---- */
 
 /*
- * The commit slots that decide the stamps in a region: those of the pool, for
- * both regions.
+ * The commit slots that decide the stamps in a region lie in that region.  They
+ * have a range of numbers of their own.  Those of the volatile region have memory
+ * from its first chunk on.
  */
+static inline NvmRegionId
+nvm_region_of_slot(uint32 slot)
+{
+	return slot < NVM_VOLATILE_SLOT ? NVM_REGION_POOL : NVM_REGION_VOLATILE;
+}
+
 static inline NvmSlot *
 nvm_region_slot(uint32 slot)
 {
-	return (NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET) + slot;
+	if (slot < NVM_VOLATILE_SLOT)
+		return (NvmSlot *) NvmPoolPtr(NVM_SLOTS_OFFSET) + slot;
+	return (NvmSlot *) nvm_unit_address(NVM_REGION_UNITS + NVM_MAP_UNITS) +
+		(slot - NVM_VOLATILE_SLOT);
 }
+
+/*
+ * See to it that the volatile region has memory for its slots.  May ERROR: there
+ * is no such region, or no memory.  Takes extent_lock.
+ */
+extern void nvm_region_make_slots(void);
 
 /* ---- where it grows ---- */
 

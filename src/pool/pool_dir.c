@@ -192,6 +192,7 @@ nvm_dir_create(const NvmStorageKey *key, const NvmStorageForm *form, uint64 stam
 	/* before begin: some processes look at begin and not at rel->dir */
 	memset(rel, 0, sizeof(*rel));
 	pg_atomic_init_u32(&rel->opened, 1);
+	rel->region = nvm_region_of_dir(&new);
 
 	/* begin last; from there on the caller's transaction must know of it */
 	START_CRIT_SECTION();

@@ -41,11 +41,11 @@ find_orphan(uint64 unit, uint64 word, void *arg)
  * Is an extent of a storage in another region than the storage's own?
  */
 static bool
-is_in_other_region(const NvmRelState *rel, const NvmDirEntry *entry, uint32 nextents)
+is_in_other_region(const NvmRelState *rel, uint32 nextents)
 {
 	for (uint32 i = 0; i < nextents; i++)
 	{
-		if (nvm_region_of_unit(nvm_relmap_get((NvmRelState *) rel, i)) != nvm_region_of_dir(entry))
+		if (nvm_region_of_unit(nvm_relmap_get((NvmRelState *) rel, i)) != nvm_rel_region(rel))
 			return true;
 	}
 	return false;
@@ -80,7 +80,8 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 							  "extent map of NVM pool \"%s\" is damaged: %s",
 							  nvm_pool_path, nvm_extent_missing(buf, i, id, entry));
 	}
-	if (is_in_other_region(rel, entry, nextents))
+	rel->region = nvm_region_of_dir(entry);
+	if (is_in_other_region(rel, nextents))
 		return nvm_refuse(ERRCODE_DATA_CORRUPTED, RESTORE_HINT,
 						  "extent map of NVM pool \"%s\" is damaged: an extent of storage %u is in the wrong region",
 						  nvm_pool_path, id);

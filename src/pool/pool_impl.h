@@ -144,11 +144,10 @@ extern void nvm_region_bind(const NvmPoolHeader *h);
 extern void nvm_region_unbind(void);
 extern void nvm_region_give_up(void);
 
-static inline NvmRegion *
+static inline NvmRegionId
 nvm_region_of_dir(const NvmDirEntry *entry)
 {
-	return &nvm_regions[(entry->flags & NVM_DIR_VOLATILE) != 0 ?
-						NVM_REGION_VOLATILE : NVM_REGION_POOL];
+	return (entry->flags & NVM_DIR_VOLATILE) != 0 ? NVM_REGION_VOLATILE : NVM_REGION_POOL;
 }
 
 /* what to do about damage that a start finds in a region */

@@ -166,8 +166,12 @@ nvm_redo_apply(NvmRedo *redo)
 {
 	NvmRedoLane *header = lane_address(redo->region, redo->lane);
 	Size		used = sizeof(NvmRedoLane);
+	bool		fenced = redo->region->durable;
 
-	/* between the two words only a restart can put things right */
+	/*
+	 * Between the two words only a restart can put things right.  Without
+	 * fences the order of the stores is all that it goes by.
+	 */
 	START_CRIT_SECTION();
 	header->npieces = redo->npieces;
 	header->reserved = 0;
@@ -183,20 +187,27 @@ nvm_redo_apply(NvmRedo *redo)
 		used += NVM_REDO_SPACE(length);
 	}
 	nvm_flush(header, used);
-	nvm_drain("pool-redo-written");
+	if (fenced)
+		nvm_drain("pool-redo-written");
 
 	store_lane_word(header, nvm_redo_word(lane_unit(redo->region, redo->lane), header, used));
-	nvm_drain("pool-redo-logged");
+	pg_write_barrier();
+	if (fenced)
+		nvm_drain("pool-redo-logged");
 
 	for (int i = 0; i < redo->npieces; i++)
 	{
 		store_piece(redo->piece[i].place, redo->data[i], redo->piece[i].length);
 		NVM_FAILPOINT("redo-piece");
 	}
-	nvm_drain("pool-redo-applied");
+	pg_write_barrier();
+	if (fenced)
+		nvm_drain("pool-redo-applied");
 
 	store_lane_word(header, 0);
-	nvm_drain("pool-redo-cleared");
+	pg_write_barrier();
+	if (fenced)
+		nvm_drain("pool-redo-cleared");
 	END_CRIT_SECTION();
 	redo->npieces = 0;
 	redo->bytes = 0;

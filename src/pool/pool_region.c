@@ -23,6 +23,7 @@
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_sound.h"
 #include "pool/pool_impl.h"
+#include "verify/nvm_verify.h"
 
 NvmRegion  *nvm_regions = NULL;
 
@@ -75,12 +76,6 @@ nvm_region_init(void)
 	nvm_regions[NVM_REGION_POOL].durable = true;
 	nvm_regions[NVM_REGION_POOL].max_chunks = nvm_pool_max_bytes() / NVM_CHUNK_SIZE;
 	nvm_regions[NVM_REGION_VOLATILE].max_chunks = volatile_max / NVM_CHUNK_SIZE;
-}
-
-NvmRegion *
-nvm_rel_region(NvmRelState *rel)
-{
-	return nvm_region_of_dir(nvm_dir_entry(rel - nvm_relstates));
 }
 
 const char *
@@ -276,6 +271,7 @@ void
 nvm_region_grow(NvmRegion *region)
 {
 	uint64		first = nvm_region_end(region);
+	uint32		lead = nvm_chunk_first_unit(first / NVM_UNITS_PER_CHUNK);
 
 	if (region->nchunks >= region->max_chunks)
 		has_largest_size(region);
@@ -290,10 +286,27 @@ nvm_region_grow(NvmRegion *region)
 	else
 		grow_volatile(region);
 
-	/* the memory is new there, so everything but the map is free and zero */
+	/*
+	 * The memory is new there.  So everything but the map, and the slots in
+	 * the volatile region's first chunk, is free and zero.
+	 */
 	nvm_bits_clear(nvm_used_bits, first, NVM_UNITS_PER_CHUNK);
-	nvm_bits_set(nvm_used_bits, first, NVM_MAP_UNITS);
+	nvm_bits_set(nvm_used_bits, first, lead);
 	nvm_bits_set(nvm_zero_bits, first, NVM_UNITS_PER_CHUNK);
-	region->free_units += NVM_UNITS_PER_CHUNK - NVM_MAP_UNITS;
+	region->free_units += NVM_UNITS_PER_CHUNK - lead;
 	region->nchunks++;
+}
+
+/*
+ * See nvm_region.h.
+ */
+void
+nvm_region_make_slots(void)
+{
+	NvmRegion  *region = &nvm_regions[NVM_REGION_VOLATILE];
+
+	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
+	if (region->nchunks == 0)
+		nvm_region_grow(region);
+	LWLockRelease(NvmPool->extent_lock);
 }

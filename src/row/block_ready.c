@@ -55,7 +55,8 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		nvm_flush(block, NVM_BLOCK_HEADER_SIZE);
 		NVM_FAILPOINT("space-block-ready");
 	}
-	nvm_drain("space-init-block");
+	if (nvm_rel_region(state)->durable)
+		nvm_drain("space-init-block");
 }
 
 /*

@@ -394,7 +394,7 @@ bool
 nvm_chain_prune(NvmRelState *state, uint64 root, struct GlobalVisState *vistest,
 				NvmRetireBatch *batch, int *nremoved)
 {
-	NvmStamp	stamp = nvm_xact_stamp_if_any();
+	NvmStamp	stamp = nvm_xact_stamp_if_any(state->region);
 	NvmVersion *rootv = nvm_ref_version(state, root);
 	uint64		begin = nvm_load(&rootv->begin);
 	bool		stub = nvm_begin_is(begin, NVM_STAMP_STUB);

@@ -118,7 +118,7 @@ static void
 unlink_run(NvmRelState *state, uint64 root, uint64 holder, EndedVersion *run, int n,
 		   uint64 after)
 {
-	NvmStamp	stamp = nvm_xact_stamp_if_any();
+	NvmStamp	stamp = nvm_xact_stamp_if_any(state->region);
 	NvmVersion *holderv = nvm_cell(state, NVM_REF_BLOCK(holder), NVM_REF_OFFSET(holder));
 	NvmVersion *afterv = nvm_cell(state, NVM_REF_BLOCK(after), NVM_REF_OFFSET(after));
 	uint16		hi = NvmVersionCells(holderv);
@@ -155,7 +155,7 @@ nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge)
 	int			n;
 	int			removed = 0;
 
-	if (nvm_xact_stamp_if_any() == 0 || !nvm_snapshots_held())
+	if (nvm_xact_stamp_if_any(state->region) == 0 || !nvm_snapshots_held())
 		return 0;
 	if (!nvm_begin_is(begin, NVM_STAMP_STUB) &&
 		(!nvm_begin_is_version(begin) || !(rootv->flags & NVM_VF_ROOT)))

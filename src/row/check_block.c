@@ -85,7 +85,10 @@ check_in_gap(NvmBlockCheck *block, uint64 stamp)
 static bool
 check_handed_out(NvmBlockCheck *block, uint32 slot, uint64 *limit)
 {
-	if (slot >= pg_atomic_read_u32(&NvmWbl->slots_used))
+	NvmRegionId region = ((NvmCheck *) block)->state->region;
+
+	/* a stamp is one of the block's own region; others are beyond its slots */
+	if (slot - region * NVM_VOLATILE_SLOT >= pg_atomic_read_u32(&NvmWbl->slots_used[region]))
 		return false;
 	/* one transaction at a time runs in a slot */
 	*limit = pg_atomic_read_u64(&nvm_slots[slot].durable) + 1;

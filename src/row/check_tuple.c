@@ -270,7 +270,7 @@ nvm_check_large_orphans(NvmCheck *check)
 		NvmVersion *v;
 
 		/* running transactions and gaps have their own ways */
-		if (stamp == 0 || NVM_STAMP_SLOT(stamp) >= NVM_MAX_SLOTS ||
+		if (stamp == 0 || NVM_STAMP_SLOT(stamp) >= NVM_SLOT_NUMBERS ||
 			!nvm_stamp_is_frozen(stamp) || nvm_stamp_in_gap(stamp))
 			continue;
 		if (nvm_tid_exists(check->state, head->owner_block, head->owner_offset))

@@ -34,7 +34,7 @@ nvm_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot
 	uint32		blk = ItemPointerGetBlockNumber(tid);
 	TM_Result	result;
 
-	nvm_row_change_begin(&change, cid);
+	nvm_row_change_begin(&change, nvm_rel(rel), cid);
 	change.key_changed = true;
 	if (!nvm_row_to_change(rel, tid, &row))
 		ereport(ERROR,

@@ -147,7 +147,7 @@ nvm_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 {
 	NvmRowChange change;
 
-	nvm_row_change_begin(&change, cid);
+	nvm_row_change_begin(&change, nvm_rel(rel), cid);
 	nvm_indexes_prove(rel);
 	insert_row(rel, slot, 0, &change);
 	nvm_ssi_inserted(rel);
@@ -166,7 +166,7 @@ nvm_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 	NvmRowChange change;
 
 	Assert(specToken != 0);
-	nvm_row_change_begin(&change, cid);
+	nvm_row_change_begin(&change, nvm_rel(rel), cid);
 	nvm_indexes_prove(rel);
 	insert_row(rel, slot, specToken, &change);
 	nvm_ssi_inserted(rel);
@@ -184,11 +184,11 @@ nvm_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
 	LWLock	   *lock = nvm_row_lock(state->dir, blk);
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	Assert(nvm_load(&v->begin) == nvm_xact_stamp_if_any());
+	Assert(nvm_xact_owns_stamp(nvm_load(&v->begin)));
 	if (succeeded)
 		nvm_store(&v->link, 0);
 	else
-		nvm_version_retire(state, v, blk, off, nvm_xact_stamp_if_any(),
+		nvm_version_retire(state, v, blk, off, nvm_xact_stamp_if_any(state->region),
 						   (v->flags & NVM_VF_NOINDEX) ? NVM_STAMP_RETIRED : NVM_STAMP_DEAD);
 	LWLockRelease(lock);
 	if (!succeeded)
@@ -204,7 +204,7 @@ nvm_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid
 	uint16		flags = insert_flags(rel);
 	uint32		last_blk = InvalidBlockNumber;
 
-	nvm_row_change_begin(&change, cid);
+	nvm_row_change_begin(&change, state, cid);
 	nvm_indexes_prove(rel);
 	nvm_note_entries(rel);
 	for (int i = 0; i < nslots; i++)

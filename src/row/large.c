@@ -117,7 +117,7 @@ nvm_large_set_make(NvmRelState *state)
 
 	set->cxt = cxt;
 	set->state = state;
-	set->stamp = nvm_xact_stamp();
+	set->stamp = nvm_xact_stamp(state->region);
 	set->maxruns = 8;
 	set->runs = MemoryContextAlloc(cxt, set->maxruns * sizeof(uint64));
 	set->callback.func = large_set_free;

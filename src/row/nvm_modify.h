@@ -106,9 +106,9 @@ extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,
  * Begin a change by this command: the transaction gets a stamp and an xid.
  */
 static inline void
-nvm_row_change_begin(NvmRowChange *change, CommandId cid)
+nvm_row_change_begin(NvmRowChange *change, const NvmRelState *state, CommandId cid)
 {
-	change->stamp = nvm_xact_stamp();
+	change->stamp = nvm_xact_stamp(state->region);
 	change->xid = nvm_xact_current_xid();
 	change->cid = change->cmax = cid;
 	change->iscombo = change->key_changed = false;

@@ -316,7 +316,7 @@ made_by_later_command(const RowLockRequest *req, NvmVersion *v, uint64 begin)
 {
 	HeapTupleHeader tuple = NvmVersionTuple(v);
 
-	if (begin != nvm_xact_stamp_if_any() ||
+	if (!nvm_xact_owns_stamp(begin) ||
 		!TransactionIdIsCurrentTransactionId(v->tuple.xmin) ||
 		HeapTupleHeaderGetCmin(tuple) < req->cid)
 		return false;

@@ -47,7 +47,7 @@ nvm_ssi_version_slow(Relation rel, NvmVersion *v, bool visible, ItemPointer tid,
 		TransactionId xmin = InvalidTransactionId;
 
 		/* its writer needs no lock; an xid of the past may look like ours */
-		if (nvm_load(&v->begin) == nvm_xact_stamp_if_any())
+		if (nvm_xact_owns_stamp(nvm_load(&v->begin)))
 			xmin = v->tuple.xmin;
 		PredicateLockTID(rel, tid, snapshot, xmin);
 	}

@@ -47,9 +47,9 @@ nobody_refers(uint64 fxid)
 	static uint64 limit = 0;
 	static NvmStamp asked = NVM_STAMP_NONE;
 
-	if (fxid >= limit && asked != nvm_xact_stamp_if_any())
+	if (fxid >= limit && asked != nvm_xact_identity())
 	{
-		asked = nvm_xact_stamp_if_any();
+		asked = nvm_xact_identity();
 		limit = nvm_reuse_limit();
 	}
 	return fxid < limit;
@@ -93,7 +93,7 @@ nvm_retired_is_free(NvmVersion *v, uint64 begin, struct GlobalVisState *vistest)
 	{
 		uint64		by = nvm_load(NvmRetiredBy(v));
 
-		if (by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
+		if (by != 0 && NVM_STAMP_SLOT(by) < NVM_SLOT_NUMBERS &&
 			NVM_STAMP_COUNTER(by) >
 			pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable))
 			return false;
@@ -318,7 +318,8 @@ nvm_space_reclaim(NvmRelState *state, NvmBlock *block)
 	{
 		if (nvm_persist_in_force != NVM_PERSIST_PMEM)
 			n += reclaim_neighbours(state, block->blkno, vistest, &list[1]);
-		nvm_drain("space-reclaim");
+		if (nvm_rel_region(state)->durable)
+			nvm_drain("space-reclaim");
 	}
 	for (int i = n - 1; i >= 0; i--)
 		reclaim_free(state, &list[i]);

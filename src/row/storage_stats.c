@@ -50,7 +50,7 @@ stats_is_decided(uint64 stamp)
 {
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 
-	return slot < NVM_MAX_SLOTS &&
+	return slot < NVM_SLOT_NUMBERS &&
 		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_slots[slot].durable) &&
 		!nvm_stamp_in_gap(stamp);
 }

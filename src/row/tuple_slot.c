@@ -210,7 +210,7 @@ tts_nvm_is_current_xact_tuple(TupleTableSlot *slot)
 		return !HeapTupleHeaderXminFrozen(nslot->base.tuple->t_data) &&
 			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(nslot->base.tuple->t_data));
 	}
-	return nvm_load(&nslot->version->begin) == nvm_xact_stamp_if_any() &&
+	return nvm_xact_owns_stamp(nvm_load(&nslot->version->begin)) &&
 		TransactionIdIsCurrentTransactionId(nslot->version->tuple.xmin);
 }
 

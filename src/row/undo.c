@@ -275,7 +275,7 @@ retired_by_nobody(NvmVersion *v, uint64 *said)
 		!(nvm_begin_is(begin, NVM_STAMP_RETIRED) || nvm_begin_is(begin, NVM_STAMP_STUB)))
 		return false;
 	*said = by = nvm_load(NvmRetiredBy(v));
-	return by != 0 && NVM_STAMP_SLOT(by) < NVM_MAX_SLOTS &&
+	return by != 0 && NVM_STAMP_SLOT(by) < NVM_SLOT_NUMBERS &&
 		NVM_STAMP_COUNTER(by) >
 		pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(by)].durable) + 1;
 }

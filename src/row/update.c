@@ -417,7 +417,7 @@ nvm_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 	TM_Result	result;
 	int			nremoved = 0;
 
-	nvm_row_change_begin(&change, cid);
+	nvm_row_change_begin(&change, nvm_rel(rel), cid);
 	nvm_indexes_prove(rel);
 	if (!nvm_row_to_change(rel, otid, &row))
 		ereport(ERROR,

@@ -199,7 +199,7 @@ copy_block(CopyState *copy, uint32 blk)
 void
 nvm_storage_copy(uint32 from, uint32 to)
 {
-	CopyState	copy = {nvm_rel_open(from), &nvm_relstates[to], nvm_xact_stamp()};
+	CopyState	copy = {nvm_rel_open(from), &nvm_relstates[to], NVM_STAMP_NONE};
 	LWLock	   *lock = nvm_rel_extend_lock(copy.to);
 	uint32		nblocks = nvm_rel_nblocks(copy.from);
 	uint32		first;
@@ -210,6 +210,8 @@ nvm_storage_copy(uint32 from, uint32 to)
 		nvm_index_copy_storage(from, to);
 		return;
 	}
+	if (nblocks > 0)
+		copy.stamp = nvm_xact_stamp(copy.to->region);
 	for (uint32 blk = 0; blk < nblocks; blk++)
 	{
 		CHECK_FOR_INTERRUPTS();

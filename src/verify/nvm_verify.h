@@ -162,7 +162,9 @@ nvm_extent_of_storage(uint64 word)
 static inline uint32
 nvm_chunk_first_unit(uint64 chunk)
 {
-	return chunk == 0 ? NVM_CHUNK0_FIRST_UNIT : NVM_MAP_UNITS;
+	if (chunk == 0)
+		return NVM_CHUNK0_FIRST_UNIT;
+	return chunk == NVM_REGION_UNITS / NVM_UNITS_PER_CHUNK ? NVM_VOLATILE_FIRST_UNIT : NVM_MAP_UNITS;
 }
 
 extern uint64 nvm_extent_word(uint32 kind, uint32 owner, uint32 arg, uint64 unit);

@@ -98,7 +98,7 @@ nvm_cell_looks_taken(const NvmBlock *block, uint32 cell)
 	uint64		begin = nvm_load(&((const NvmVersion *) ((const char *) block + cell * NVM_CELL_SIZE))->begin);
 
 	return nvm_begin_is(begin, NVM_STAMP_STUB) ||
-		(nvm_begin_is_version(begin) && NVM_STAMP_SLOT(begin) < NVM_MAX_SLOTS);
+		(nvm_begin_is_version(begin) && NVM_STAMP_SLOT(begin) < NVM_SLOT_NUMBERS);
 }
 
 /* ---- checks ---- */

@@ -94,7 +94,7 @@ check_stamp(NvmBlockCheck *check, uint32 blk, uint32 off, const char *which,
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 	uint64		limit;
 
-	if (slot >= NVM_MAX_SLOTS || !check->ops->handed_out(check, slot, &limit))
+	if (slot >= NVM_SLOT_NUMBERS || !check->ops->handed_out(check, slot, &limit))
 	{
 		check->ops->report(check, blk, off, "%s stamp names commit slot %u, which was never used",
 						   which, slot);

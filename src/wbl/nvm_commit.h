@@ -10,12 +10,13 @@
 #ifndef NVM_COMMIT_H
 #define NVM_COMMIT_H
 
+#include "pool/nvm_region.h"
 #include "wbl/nvm_wbl.h"
 
 /* ---- wbl_slot.c ---- */
 
-/* the stamp of a new transaction of this process, whose xid is fxid */
-extern NvmStamp nvm_slot_next_stamp(uint64 fxid);
+/* the stamp, in a region, of a new transaction of this process with xid fxid */
+extern NvmStamp nvm_slot_next_stamp(NvmRegionId region, uint64 fxid);
 
 /* add what this process has flushed to the sums of its slot */
 extern void nvm_slot_note_work(void);
@@ -48,6 +49,7 @@ nvm_twophase_before_commit(void)
 extern void nvm_lock_list_begin(NvmStamp stamp);
 extern void nvm_lock_list_add(const NvmLockItem *items, int n);
 extern uint32 nvm_lock_list_end(void);
+extern void nvm_lock_list_kept(void);
 extern void nvm_lock_list_discard(void);
 
 #endif							/* NVM_COMMIT_H */

@@ -90,7 +90,8 @@ typedef struct NvmWblShared
 	 * for which the collector has been through all blocks.
 	 */
 	pg_atomic_uint32 ntorn;
-	pg_atomic_uint32 slots_used;	/* slots ever used: 0 .. slots_used - 1 */
+	pg_atomic_uint32 slots_used[NVM_NUM_REGIONS];	/* slots ever used: the
+													 * first ones of each */
 	uint32		losers_found;	/* by recovery at this start */
 	uint32		indoubt_found;
 	uint64		recovery_usec;	/* analysis, without the pool's open */
@@ -119,14 +120,43 @@ typedef struct NvmWblShared
 #define NVM_WBL_TRANCHE	"nvm_wbl"
 
 extern NvmWblShared *NvmWbl;
-extern NvmSlotState *nvm_slots; /* [NVM_MAX_SLOTS] */
+extern NvmSlotState *nvm_slots; /* [NVM_SLOT_NUMBERS] */
 
 /*
  * frozen[slot]: every counter up to it is decided, durable, and visible to
  * every snapshot that is or will be taken (unless it is in a gap: then it
  * never happened).  The fast path of every visibility check.
  */
-extern pg_atomic_uint64 *nvm_frozen;	/* [NVM_MAX_SLOTS] */
+extern pg_atomic_uint64 *nvm_frozen;	/* [NVM_SLOT_NUMBERS] */
+
+/*
+ * The first slot in use whose number is at least `slot`, or NVM_SLOT_NUMBERS.
+ * The pool's slots in use are one run of numbers, the volatile region's another.
+ */
+static inline uint32
+nvm_next_used_slot(uint32 slot)
+{
+	if (slot < NVM_VOLATILE_SLOT)
+	{
+		if (slot < pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_POOL]))
+			return slot;
+		slot = NVM_VOLATILE_SLOT;
+	}
+	if (slot - NVM_VOLATILE_SLOT < pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]))
+		return slot;
+	return NVM_SLOT_NUMBERS;
+}
+
+#define NvmForEachUsedSlot(slot) \
+	for (uint32 slot = nvm_next_used_slot(0); slot < NVM_SLOT_NUMBERS; \
+		 slot = nvm_next_used_slot(slot + 1))
+
+/* any number, such as one that damage has made */
+static inline bool
+nvm_slot_is_used(uint32 slot)
+{
+	return slot < NVM_SLOT_NUMBERS && nvm_next_used_slot(slot) == slot;
+}
 
 static inline bool
 nvm_stamp_is_frozen(NvmStamp stamp)
@@ -134,7 +164,7 @@ nvm_stamp_is_frozen(NvmStamp stamp)
 	/* caller has excluded 0 and the special stamps */
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 
-	return slot < NVM_MAX_SLOTS &&
+	return slot < NVM_SLOT_NUMBERS &&
 		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_frozen[slot]);
 }
 
@@ -147,7 +177,7 @@ static inline TransactionId
 nvm_stamp_xid(NvmStamp stamp, TransactionId xid)
 {
 	if (unlikely(NvmWbl->nrestored > 0) &&
-		NVM_STAMP_SLOT(stamp) < NVM_MAX_SLOTS &&
+		NVM_STAMP_SLOT(stamp) < NVM_SLOT_NUMBERS &&
 		nvm_slots[NVM_STAMP_SLOT(stamp)].restored_counter == NVM_STAMP_COUNTER(stamp))
 		return nvm_slots[NVM_STAMP_SLOT(stamp)].restored_xid;
 	return xid;
@@ -162,7 +192,7 @@ nvm_stamp_handed_out(NvmStamp stamp)
 {
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 
-	return slot < pg_atomic_read_u32(&NvmWbl->slots_used) &&
+	return nvm_slot_is_used(slot) &&
 		NVM_STAMP_COUNTER(stamp) <= pg_atomic_read_u64(&nvm_slots[slot].durable) + 1;
 }
 

@@ -91,7 +91,7 @@ nvm_used_slot_problem(uint32 slot)
 static const char *
 nvm_unused_slot_problem(uint32 slot)
 {
-	if (slot < pg_atomic_read_u32(&NvmWbl->slots_used))
+	if (nvm_slot_is_used(slot))
 		return NULL;			/* taken meanwhile */
 	return nvm_slot_blank_problem(nvm_slot(slot));
 }
@@ -113,7 +113,7 @@ nvm_check_lock_list(uint64 unit, uint64 word, void *arg)
 
 	for (int look = 0; look < RECHECK_LOOKS; look++)
 	{
-		if (slot < pg_atomic_read_u32(&NvmWbl->slots_used) &&
+		if (nvm_slot_is_used(slot) &&
 			pg_atomic_read_u32(&nvm_slots[slot].owner) != 0)
 			return;
 		if (nvm_locks_units((uint32) unit, slot) == 0)
@@ -130,7 +130,7 @@ nvm_check_lock_list(uint64 unit, uint64 word, void *arg)
 void
 nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint32		nslots;
 	uint32		ngaps = 0;
 	uint32		ntorn = 0;
 	NvmCheckLists lists = {emit, arg};
@@ -138,13 +138,15 @@ nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 	if (pg_atomic_read_u32(&NvmWbl->resolved) != 0)
 		nvm_extents_walk(NVM_EXT_LOCKS, 0, nvm_check_lock_list, &lists);
 
-	for (uint32 slot = 0; slot < NVM_MAX_SLOTS; slot++)
+	/* the volatile region's may have no memory yet */
+	nslots = nvm_regions[NVM_REGION_VOLATILE].nchunks > 0 ? NVM_SLOT_NUMBERS : NVM_MAX_SLOTS;
+	for (uint32 slot = 0; slot < nslots; slot++)
 	{
 		const char *problem = NULL;
 
 		for (int look = 0; look < RECHECK_LOOKS; look++)
 		{
-			problem = (slot < nslots) ? nvm_used_slot_problem(slot) :
+			problem = nvm_slot_is_used(slot) ? nvm_used_slot_problem(slot) :
 				nvm_unused_slot_problem(slot);
 			if (problem == NULL)
 				break;
@@ -157,7 +159,7 @@ nvm_wbl_verify(NvmCheckEmit emit, void *arg)
 	}
 
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
-	for (uint32 slot = 0; slot < pg_atomic_read_u32(&NvmWbl->slots_used); slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		ngaps += nvm_slots[slot].ngaps;
 		for (int i = 0; i < NVM_SLOT_GAPS; i++)

@@ -53,7 +53,6 @@ typedef struct NvmSweep
 	TimestampTz passed;
 	uint64		until;			/* the next xid */
 	uint64	   *running;		/* the counter that each slot had handed out */
-	uint32		nslots;
 	NvmStanding *standing;		/* NULL: nothing was torn */
 } NvmSweep;
 
@@ -90,14 +89,13 @@ nvm_sweep_add_dir(uint32 id, NvmDirEntry *entry, void *arg)
 static void
 nvm_sweep_begin(NvmSweep *sweep)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	uint32		room;
 	uint32	   *dirs;
 
 	memset(sweep, 0, sizeof(*sweep));
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
 	sweep->gaps = palloc(sizeof(NvmStamp) * (pg_atomic_read_u32(&NvmWbl->ngaps) + 1));
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		for (int i = 0; i < NVM_SLOT_GAPS; i++)
 		{
@@ -247,9 +245,9 @@ nvm_sweep_passed(NvmSweep *sweep)
 	nvm_drain("gap-swept");
 	sweep->passed = GetCurrentTimestamp();
 	sweep->until = U64FromFullTransactionId(ReadNextFullTransactionId());
-	sweep->nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-	sweep->running = palloc(sizeof(uint64) * (sweep->nslots + 1));
-	for (uint32 slot = 0; slot < sweep->nslots; slot++)
+	/* slots that are first used later count as having nothing running */
+	sweep->running = palloc0(sizeof(uint64) * NVM_SLOT_NUMBERS);
+	NvmForEachUsedSlot(slot)
 		sweep->running[slot] = pg_atomic_read_u64(&nvm_slots[slot].running);
 	if (pg_atomic_read_u32(&NvmWbl->ntorn) > 0)
 		sweep->standing = nvm_standing_note();
@@ -330,7 +328,7 @@ nvm_sweep_wait_for_readers(NvmSweep *sweep)
 static NvmSweepResult
 nvm_sweep_wait_for_writers(NvmSweep *sweep)
 {
-	for (uint32 slot = 0; slot < sweep->nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		while (pg_atomic_read_u64(&nvm_slots[slot].durable) < sweep->running[slot])
 		{

@@ -34,7 +34,9 @@ nvm_commit_flush_data(void)
 
 /*
  * Before a mixed transaction asks pg_xact: its data and the question, durable
- * together.  The xid is stored ahead of the word, in the same lines.
+ * together.  The xid is stored ahead of the word, in the same lines.  A
+ * transaction that wrote both regions calls this for the volatile one first: the
+ * pool's fence comes last.
  */
 void
 nvm_commit_prepare(NvmStamp stamp, uint64 fxid)
@@ -44,7 +46,8 @@ nvm_commit_prepare(NvmStamp stamp, uint64 fxid)
 	nvm_slot_store_xid(slot, fxid);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_PREPARED,
 											NVM_STAMP_COUNTER(stamp)));
-	nvm_drain("commit-prepared");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("commit-prepared");
 }
 
 /*
@@ -68,7 +71,8 @@ nvm_commit_decide(NvmStamp stamp)
 				 errmsg("commit slot %u was changed by somebody else", slot),
 				 errdetail("The decision on its transaction %llu cannot be stored.",
 						   (unsigned long long) counter)));
-	nvm_drain("commit-decided");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("commit-decided");
 	nvm_slot_advance_durable(slot, counter);
 }
 
@@ -86,7 +90,8 @@ nvm_commit_decide_mixed(NvmStamp stamp)
 	uint64		counter = NVM_STAMP_COUNTER(stamp);
 
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
-	nvm_drain("commit-mixed-decided");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("commit-mixed-decided");
 	nvm_slot_advance_durable(slot, counter);
 }
 
@@ -101,9 +106,11 @@ nvm_commit_finish_abort(NvmStamp stamp)
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 	uint64		counter = NVM_STAMP_COUNTER(stamp);
 
-	nvm_drain("abort-undone");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("abort-undone");
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
-	nvm_drain("abort-decided");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("abort-decided");
 	nvm_slot_advance_durable(slot, counter);
 }
 
@@ -123,9 +130,11 @@ nvm_commit_abandon(NvmStamp stamp)
 		ereport(PANIC,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("gap list of commit slot %u is full", slot)));
-	nvm_drain("abort-gap");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("abort-gap");
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
-	nvm_drain("abort-gap-decided");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("abort-gap-decided");
 	LWLockRelease(NvmWbl->wbl_lock);
 	nvm_slot_advance_durable(slot, counter);
 }
@@ -152,7 +161,7 @@ nvm_stamp_ensure_durable_slow(NvmStamp stamp)
 	uint64		word;
 	uint64		decided;
 
-	if (slot >= pg_atomic_read_u32(&NvmWbl->slots_used))
+	if (!nvm_slot_is_used(slot))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("stamp %u/%llu names a commit slot that was never used",
@@ -192,7 +201,8 @@ nvm_stamp_ensure_durable_slow(NvmStamp stamp)
 						slot, (unsigned long long) counter),
 				 errdetail("The slot's transactions are decided up to %llu.",
 						   (unsigned long long) decided)));
-	nvm_drain("commit-helped");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("commit-helped");
 	nvm_slot_advance_durable(slot, counter);
 	pg_atomic_fetch_add_u64(&NvmWbl->helped, 1);
 }

@@ -116,7 +116,6 @@ nvm_horizon_oldest(void)
 void
 nvm_wbl_advance_frozen(void)
 {
-	uint32		nslots;
 	uint64		oldest;
 	uint64		next;
 
@@ -125,10 +124,9 @@ nvm_wbl_advance_frozen(void)
 	if (!LWLockConditionalAcquire(NvmWbl->horizon_lock, LW_EXCLUSIVE))
 		return;
 
-	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	oldest = nvm_horizon_oldest();
 
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		NvmSlotState *state = &nvm_slots[slot];
 
@@ -142,7 +140,7 @@ nvm_wbl_advance_frozen(void)
 	 * durable counters first, then the next xid: it is above every xid that
 	 * they belong to.  sample_next_xid is unset meanwhile, under the lock.
 	 */
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		NvmSlotState *state = &nvm_slots[slot];
 		uint64		durable = pg_atomic_read_u64(&state->durable);
@@ -156,7 +154,7 @@ nvm_wbl_advance_frozen(void)
 	}
 	pg_memory_barrier();
 	next = U64FromFullTransactionId(ReadNextFullTransactionId());
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		if (nvm_slots[slot].sample_next_xid == PG_UINT64_MAX)
 			nvm_slots[slot].sample_next_xid = next;
@@ -172,12 +170,11 @@ nvm_wbl_advance_frozen(void)
 bool
 nvm_horizon_wants_xid(void)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
 
 	if (nvm_horizon_oldest() != next)
 		return false;
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		NvmSlotState *state = &nvm_slots[slot];
 

@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "pool/nvm_region.h"
 #include "portability/instr_time.h"
 #include "wbl/nvm_wbl.h"
 
@@ -45,6 +46,17 @@ extern void nvm_slot_store_locks(uint32 slot, uint32 unit);
 /* from -> to in both copies, unless somebody has done it; flushes */
 extern bool nvm_slot_exchange_word(uint32 slot, uint64 from, uint64 to);
 
+/*
+ * Does the slot, and what its transactions write, outlive the postmaster?  If not,
+ * nobody fences for it: what a process has stored there is there for the others,
+ * and for the start that follows the death of a process.
+ */
+static inline bool
+nvm_slot_is_fenced(uint32 slot)
+{
+	return nvm_region_of_slot(slot) == NVM_REGION_POOL;
+}
+
 static inline uint64
 nvm_slot_load_word(uint32 slot)
 {
@@ -61,7 +73,7 @@ extern void nvm_slot_forget_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_mend_gap(uint32 slot, uint64 counter);
 
 /* the slot, and what its transaction did, is no longer this process's */
-extern void nvm_slot_hand_over(void);
+extern void nvm_slot_hand_over(NvmRegionId region);
 
 /* ---- wbl_recovery.c, wbl_resolve.c ---- */
 
@@ -98,7 +110,6 @@ extern bool nvm_twophase_keep_dir(NvmDirEntry *entry);
 
 /* ---- wbl_locklist.c ---- */
 
-extern void nvm_lock_list_kept(void);
 extern const char *nvm_lock_list_problem(uint32 slot, uint64 counter, uint32 unit);
 extern uint32 nvm_lock_list_restore(uint32 slot, uint32 unit, TransactionId xid);
 extern void nvm_lock_list_free(uint32 slot, uint32 unit);

@@ -37,7 +37,9 @@ nvm_slot_read(uint32 slot, NvmSlotCopy *result)
 		nvm_pool_refuse(ERRCODE_DATA_CORRUPTED,
 						psprintf("both copies of commit slot %u of the pool are damaged: %s; %s",
 								 slot, problem[0], problem[1]),
-						"Restore the pool from a backup. Which transactions of this slot committed is not recorded anywhere else.");
+						nvm_slot_is_fenced(slot) ?
+						"Restore the pool from a backup. Which transactions of this slot committed is not recorded anywhere else." :
+						"Stop the server and start it again: then what is in memory alone is empty.");
 		return false;
 	}
 	if (problem[0] != NULL || problem[1] != NULL)
@@ -93,6 +95,28 @@ nvm_slots_count(uint32 *count)
 							 hole, *count),
 					"Restore the pool from a backup.");
 	return false;
+}
+
+/*
+ * The number of used slots of the volatile region.  No power has failed while it
+ * has contents, so the first blank slot is the end.
+ */
+static uint32
+nvm_volatile_slots_count(void)
+{
+	uint32		count = 0;
+
+	if (nvm_regions[NVM_REGION_VOLATILE].nchunks == 0)
+		return 0;
+	while (count < NVM_MAX_SLOTS)
+	{
+		NvmSlot    *s = nvm_slot(NVM_VOLATILE_SLOT + count);
+
+		if (s->copy[0].word == 0 && s->copy[1].word == 0)
+			break;
+		count++;
+	}
+	return count;
 }
 
 /*
@@ -260,30 +284,38 @@ nvm_recovery_analyse(void)
 	instr_time	start;
 	uint32		nslots;
 	uint64	   *words;
+	uint64	   *word;
 	bool		changed = false;
 
 	INSTR_TIME_SET_CURRENT(start);
 	if (!nvm_slots_count(&nslots))
 		return;
 
-	words = palloc(sizeof(uint64) * (nslots + 1));
-	for (uint32 slot = 0; slot < nslots; slot++)
+	/* nobody else is there yet who could believe that they are analysed */
+	pg_atomic_write_u32(&NvmWbl->slots_used[NVM_REGION_POOL], nslots);
+	pg_atomic_write_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE], nvm_volatile_slots_count());
+	nslots += pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]);
+
+	word = words = palloc(sizeof(uint64) * (nslots + 1));
+	NvmForEachUsedSlot(slot)
 	{
-		if (!nvm_slot_analyse(slot, &words[slot]))
+		if (!nvm_slot_analyse(slot, word++))
 			return;
 	}
 	nvm_drain("recovery-gaps");
-	for (uint32 slot = 0; slot < nslots; slot++)
+	word = words;
+	NvmForEachUsedSlot(slot)
 	{
-		if (words[slot] == nvm_slot_load_word(slot))
-			continue;
-		nvm_slot_store_word(slot, words[slot]);
-		changed = true;
+		if (*word != nvm_slot_load_word(slot))
+		{
+			nvm_slot_store_word(slot, *word);
+			changed = true;
+		}
+		word++;
 	}
 	if (changed)
 		nvm_drain("recovery-words");
 	pfree(words);
-	pg_atomic_write_u32(&NvmWbl->slots_used, nslots);
 	NvmWbl->recovery_usec = nvm_elapsed_usec(start);
 
 	ereport(LOG,

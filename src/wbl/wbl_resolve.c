@@ -35,7 +35,7 @@
 /* what resolving found in the directory */
 typedef struct NvmResolveCount
 {
-	uint32		prepared;		/* still */
+	uint32		prepared;		/* still; each has one slot of the pool */
 	uint32		committed;
 	uint32		rolled_back;
 	uint32		storages_freed;
@@ -77,12 +77,11 @@ nvm_slot_did_commit(uint32 slot)
 static bool
 nvm_resolve_is_possible(void)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	FullTransactionId next = ReadNextFullTransactionId();
 	uint64		oldest = U64FromFullTransactionId(next) -
 	(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
 
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint64		xid = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
 
@@ -104,9 +103,9 @@ nvm_resolve_is_possible(void)
  * exclusively.
  */
 static void
-nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
+nvm_resolve_gaps(NvmResolveCount *count)
 {
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint64		word = nvm_slot_load_word(slot);
 
@@ -118,11 +117,11 @@ nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
 		 * settling will find out
 		 */
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
-			count->prepared++;
+			count->prepared += nvm_slot_is_fenced(slot);
 		else if (nvm_twophase_is_prepared(slot))
 		{
 			nvm_twophase_restore(slot);
-			count->prepared++;
+			count->prepared += nvm_slot_is_fenced(slot);
 		}
 		else if (nvm_slot_did_commit(slot))
 			count->committed++;
@@ -142,9 +141,9 @@ nvm_resolve_gaps(uint32 nslots, NvmResolveCount *count)
  * flushed.  The gaps are durable.  wbl_lock is held exclusively.
  */
 static void
-nvm_resolve_words(uint32 nslots)
+nvm_resolve_words(void)
 {
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint64		word = nvm_slot_load_word(slot);
 		bool		prepared = pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED;
@@ -164,9 +163,9 @@ nvm_resolve_words(uint32 nslots)
  * wbl_lock is held exclusively.
  */
 static void
-nvm_resolve_frozen(uint32 nslots)
+nvm_resolve_frozen(void)
 {
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint64		word = nvm_slot_load_word(slot);
 		uint64		counter = NVM_WORD_COUNTER(word);
@@ -186,15 +185,13 @@ nvm_resolve_frozen(uint32 nslots)
 static void
 nvm_resolve_slots(NvmResolveCount *count)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-
-	nvm_resolve_gaps(nslots, count);
+	nvm_resolve_gaps(count);
 	if (count->committed + count->rolled_back + count->prepared == 0)
 		return;
 	nvm_drain("resolve-gaps");
-	nvm_resolve_words(nslots);
+	nvm_resolve_words();
 	nvm_drain("resolve-words");
-	nvm_resolve_frozen(nslots);
+	nvm_resolve_frozen();
 }
 
 /*

@@ -68,8 +68,8 @@ nvm_wbl_shmem_size(void)
 {
 	Size		size = MAXALIGN(sizeof(NvmWblShared));
 
-	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState))));
-	size = add_size(size, CACHELINEALIGN(mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64))));
+	size = add_size(size, CACHELINEALIGN(mul_size(NVM_SLOT_NUMBERS, sizeof(NvmSlotState))));
+	size = add_size(size, CACHELINEALIGN(mul_size(NVM_SLOT_NUMBERS, sizeof(pg_atomic_uint64))));
 	size = add_size(size, CACHELINEALIGN(nvm_snapshot_shmem_size()));
 	return add_size(size, 4 * PG_CACHE_LINE_SIZE);
 }
@@ -90,9 +90,9 @@ nvm_wbl_shmem_startup(void)
 
 	NvmWbl = ShmemInitStruct("pg_nvm wbl", sizeof(NvmWblShared), &found);
 	nvm_slots = ShmemInitStruct("pg_nvm commit slots",
-								mul_size(NVM_MAX_SLOTS, sizeof(NvmSlotState)), &found);
+								mul_size(NVM_SLOT_NUMBERS, sizeof(NvmSlotState)), &found);
 	nvm_frozen = ShmemInitStruct("pg_nvm frozen",
-								 mul_size(NVM_MAX_SLOTS, sizeof(pg_atomic_uint64)), &found);
+								 mul_size(NVM_SLOT_NUMBERS, sizeof(pg_atomic_uint64)), &found);
 	nvm_snapshot_shmem_startup();
 	if (!found)
 		nvm_wbl_shmem_init();
@@ -108,6 +108,7 @@ void
 nvm_wbl_shmem_init(void)
 {
 	LWLockPadded *locks;
+	int			nslots;
 
 	memset(NvmWbl, 0, sizeof(NvmWblShared));
 	nvm_walwriter_init();
@@ -119,7 +120,8 @@ nvm_wbl_shmem_init(void)
 	pg_atomic_init_u32(&NvmWbl->judged, 0);
 	pg_atomic_init_u32(&NvmWbl->ngaps, 0);
 	pg_atomic_init_u32(&NvmWbl->ntorn, 0);
-	pg_atomic_init_u32(&NvmWbl->slots_used, 0);
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+		pg_atomic_init_u32(&NvmWbl->slots_used[i], 0);
 	pg_atomic_init_u64(&NvmWbl->commits, 0);
 	pg_atomic_init_u64(&NvmWbl->mixed_commits, 0);
 	pg_atomic_init_u64(&NvmWbl->prepared, 0);
@@ -135,8 +137,10 @@ nvm_wbl_shmem_init(void)
 	pg_atomic_init_u32(&NvmWbl->commit_record_size, 0);
 	pg_atomic_init_u64(&NvmWbl->redo_checkpoints, 0);
 
-	memset(nvm_slots, 0, sizeof(NvmSlotState) * NVM_MAX_SLOTS);
-	for (int i = 0; i < NVM_MAX_SLOTS; i++)
+	/* without a volatile region, the memory for its slots is never touched */
+	nslots = nvm_regions[NVM_REGION_VOLATILE].max_chunks > 0 ? NVM_SLOT_NUMBERS : NVM_MAX_SLOTS;
+	memset(nvm_slots, 0, sizeof(NvmSlotState) * nslots);
+	for (int i = 0; i < nslots; i++)
 	{
 		pg_atomic_init_u64(&nvm_slots[i].durable, 0);
 		pg_atomic_init_u32(&nvm_slots[i].owner, 0);

@@ -26,9 +26,12 @@
 #include "wbl/nvm_commit.h"
 #include "wbl/wbl_impl.h"
 
-/* This process's slot, or -1, and the last counter it has handed out there */
-static int	my_slot = -1;
-static uint64 my_counter = 0;
+/*
+ * This process's slot in each region, or -1, and the last counter it has handed
+ * out there
+ */
+static int	my_slot[NVM_NUM_REGIONS] = {-1, -1};
+static uint64 my_counter[NVM_NUM_REGIONS];
 static bool exit_registered = false;
 
 /*
@@ -130,7 +133,7 @@ nvm_stamp_in_gap_slow(NvmStamp stamp)
 	uint64		counter = NVM_STAMP_COUNTER(stamp);
 	volatile NvmSlotState *state;
 
-	if (slot >= NVM_MAX_SLOTS || counter == 0)
+	if (slot >= NVM_SLOT_NUMBERS || counter == 0)
 		return false;
 	state = &nvm_slots[slot];
 	if (state->ngaps == 0)
@@ -257,13 +260,14 @@ nvm_slot_mend_gap(uint32 slot, uint64 counter)
  * Give the slot back.  The counter that it handed out last must be decided.
  */
 static void
-nvm_slot_release(void)
+nvm_slot_release(NvmRegionId region)
 {
-	uint32		slot = my_slot;
+	uint32		slot = my_slot[region];
 
-	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, my_counter));
-	nvm_drain("slot-release");
-	my_slot = -1;
+	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, my_counter[region]));
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("slot-release");
+	my_slot[region] = -1;
 	pg_atomic_write_u32(&nvm_slots[slot].owner, 0);
 }
 
@@ -276,13 +280,15 @@ nvm_slot_release(void)
 static void
 nvm_slot_exit(int code, Datum arg)
 {
-	if (my_slot < 0)
-		return;
-
 	LWLockReleaseAll();
-	if (pg_atomic_read_u64(&nvm_slots[my_slot].durable) < my_counter)
-		nvm_commit_abandon(NVM_STAMP_MAKE(my_slot, my_counter));
-	nvm_slot_release();
+	for (int i = 0; i < NVM_NUM_REGIONS; i++)
+	{
+		if (my_slot[i] < 0)
+			continue;
+		if (pg_atomic_read_u64(&nvm_slots[my_slot[i]].durable) < my_counter[i])
+			nvm_commit_abandon(NVM_STAMP_MAKE(my_slot[i], my_counter[i]));
+		nvm_slot_release(i);
+	}
 }
 
 /*
@@ -296,6 +302,7 @@ nvm_slot_try_take(uint32 slot)
 	NvmSlotState *state = &nvm_slots[slot];
 	uint32		owner = pg_atomic_read_u32(&state->owner);
 	uint64		word;
+	NvmRegionId region;
 
 	if (state->ngaps >= NVM_SLOT_GAPS ||
 		(owner != 0 && owner != (uint32) MyProcPid) ||
@@ -312,9 +319,11 @@ nvm_slot_try_take(uint32 slot)
 	}
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED,
 											NVM_WORD_COUNTER(word)));
-	nvm_drain("slot-acquire");
-	my_counter = NVM_WORD_COUNTER(word);
-	my_slot = slot;
+	region = nvm_region_of_slot(slot);
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("slot-acquire");
+	my_counter[region] = NVM_WORD_COUNTER(word);
+	my_slot[region] = slot;
 	return true;
 }
 
@@ -322,12 +331,15 @@ nvm_slot_try_take(uint32 slot)
  * Take a slot that was never used.  ERROR if there is none.
  */
 static void
-nvm_slot_take_new(void)
+nvm_slot_take_new(NvmRegionId region)
 {
+	pg_atomic_uint32 *used = &NvmWbl->slots_used[region];
 	uint32		slot;
 
+	if (region == NVM_REGION_VOLATILE)
+		nvm_region_make_slots();
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	slot = pg_atomic_read_u32(&NvmWbl->slots_used);
+	slot = pg_atomic_read_u32(used);
 	if (slot >= NVM_MAX_SLOTS)
 	{
 		LWLockRelease(NvmWbl->wbl_lock);
@@ -338,22 +350,26 @@ nvm_slot_take_new(void)
 						   NVM_MAX_SLOTS),
 				 errhint("End prepared transactions and those with old snapshots, for which the collector waits, and check that nvm.collect_gaps is on.")));
 	}
+	slot += region * NVM_VOLATILE_SLOT;
 	pg_atomic_write_u32(&nvm_slots[slot].owner, MyProcPid);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, 0));
-	nvm_drain("slot-first-use");
-	my_counter = 0;
-	my_slot = slot;
-	pg_atomic_write_u32(&NvmWbl->slots_used, slot + 1);
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("slot-first-use");
+	my_counter[region] = 0;
+	my_slot[region] = slot;
+	pg_atomic_fetch_add_u32(used, 1);
 	LWLockRelease(NvmWbl->wbl_lock);
 }
 
 /*
- * Become the owner of a slot.  Low numbers first, so that few are ever used.
+ * Become the owner of a slot of a region.  Low numbers first, so that few are ever
+ * used.
  */
 static void
-nvm_slot_acquire(void)
+nvm_slot_acquire(NvmRegionId region)
 {
-	uint32		nused = pg_atomic_read_u32(&NvmWbl->slots_used);
+	uint32		first = region * NVM_VOLATILE_SLOT;
+	uint32		end = first + pg_atomic_read_u32(&NvmWbl->slots_used[region]);
 	bool		taken = false;
 
 	if (!exit_registered)
@@ -361,36 +377,39 @@ nvm_slot_acquire(void)
 		on_shmem_exit(nvm_slot_exit, (Datum) 0);
 		exit_registered = true;
 	}
-	for (uint32 slot = 0; slot < nused && !taken; slot++)
+	for (uint32 slot = first; slot < end && !taken; slot++)
 		taken = nvm_slot_try_take(slot);
 	if (!taken)
-		nvm_slot_take_new();
+		nvm_slot_take_new(region);
 }
 
 /*
- * The stamp of a new transaction.  The transaction before it in this slot is
+ * The stamp of a new transaction, in a region.  The transaction before it in this slot is
  * decided, durably: a counter that is handed out is never more than one above
  * the word on media.  A slot keeps room in its gap list for one more crash.
  */
 NvmStamp
-nvm_slot_next_stamp(uint64 fxid)
+nvm_slot_next_stamp(NvmRegionId region, uint64 fxid)
 {
+	NvmSlotState *state;
+
 	Assert(pg_atomic_read_u32(&NvmWbl->resolved) != 0);
 
-	if (my_slot >= 0 && nvm_slots[my_slot].ngaps >= NVM_SLOT_GAPS)
-		nvm_slot_release();
-	if (my_slot < 0)
-		nvm_slot_acquire();
+	if (my_slot[region] >= 0 && nvm_slots[my_slot[region]].ngaps >= NVM_SLOT_GAPS)
+		nvm_slot_release(region);
+	if (my_slot[region] < 0)
+		nvm_slot_acquire(region);
 
-	Assert(pg_atomic_read_u64(&nvm_slots[my_slot].durable) == my_counter);
-	if (my_counter >= NVM_STAMP_COUNTER_MASK - 1)
+	state = &nvm_slots[my_slot[region]];
+	Assert(pg_atomic_read_u64(&state->durable) == my_counter[region]);
+	if (my_counter[region] >= NVM_STAMP_COUNTER_MASK - 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("commit slot %d has run out of numbers", my_slot)));
-	my_counter++;
-	pg_atomic_write_u64(&nvm_slots[my_slot].xid, fxid);
-	pg_atomic_write_u64(&nvm_slots[my_slot].running, my_counter);
-	return NVM_STAMP_MAKE(my_slot, my_counter);
+				 errmsg("commit slot %d has run out of numbers", my_slot[region])));
+	my_counter[region]++;
+	pg_atomic_write_u64(&state->xid, fxid);
+	pg_atomic_write_u64(&state->running, my_counter[region]);
+	return NVM_STAMP_MAKE(my_slot[region], my_counter[region]);
 }
 
 /*
@@ -398,12 +417,12 @@ nvm_slot_next_stamp(uint64 fxid)
  * of this process takes another.
  */
 void
-nvm_slot_hand_over(void)
+nvm_slot_hand_over(NvmRegionId region)
 {
-	uint32		slot = my_slot;
+	uint32		slot = my_slot[region];
 
-	Assert(my_slot >= 0);
-	my_slot = -1;
+	Assert(my_slot[region] >= 0);
+	my_slot[region] = -1;
 	pg_atomic_write_u32(&nvm_slots[slot].owner, NVM_OWNER_PREPARED);
 }
 
@@ -418,10 +437,11 @@ nvm_slot_note_work(void)
 	static uint64 drains = 0;
 	static uint64 bytes = 0;
 	NvmSlotState *state;
+	NvmRegionId region = my_slot[NVM_REGION_POOL] >= 0 ? NVM_REGION_POOL : NVM_REGION_VOLATILE;
 
-	if (my_slot < 0)
+	if (my_slot[region] < 0)
 		return;
-	state = &nvm_slots[my_slot];
+	state = &nvm_slots[my_slot[region]];
 	state->flushes += nvm_pmem_flushes - flushes;
 	state->drains += nvm_pmem_drains - drains;
 	state->bytes += nvm_pmem_bytes - bytes;

@@ -50,7 +50,8 @@ nvm_twophase_prepare(NvmStamp stamp, uint64 fxid, uint32 locks)
 	NVM_FAILPOINT("prepare-locks-named");
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_PREPARED,
 											NVM_STAMP_COUNTER(stamp)));
-	nvm_drain("prepare-asked");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("prepare-asked");
 }
 
 /*
@@ -69,11 +70,10 @@ nvm_twophase_withdraw(NvmStamp stamp)
 static void
 twophase_recount(void)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 	uint32		n = 0;
 	uint64		oldest = PG_UINT64_MAX;
 
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) != NVM_OWNER_PREPARED)
 			continue;
@@ -100,15 +100,14 @@ nvm_twophase_hand_over(NvmStamp stamp, bool dirs)
 
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_TWOPHASE,
 											NVM_STAMP_COUNTER(stamp)));
-	nvm_drain("prepare-recorded");
-	nvm_lock_list_kept();
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("prepare-recorded");
 	nvm_slots[slot].prepared_dirs = dirs;
 
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
-	nvm_slot_hand_over();
+	nvm_slot_hand_over(nvm_region_of_slot(slot));
 	twophase_recount();
 	LWLockRelease(NvmWbl->wbl_lock);
-	pg_atomic_fetch_add_u64(&NvmWbl->prepared, 1);
 }
 
 /* ---- the outcome ---- */
@@ -182,13 +181,15 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 			ereport(PANIC,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("gap list of commit slot %u is full", slot)));
-		nvm_drain("twophase-gap");
+		if (nvm_slot_is_fenced(slot))
+			nvm_drain("twophase-gap");
 	}
 	NVM_FAILPOINT("twophase-before-decision");
 	/* the list first: no word but one that asks may have one beside it */
 	nvm_slot_store_locks(slot, 0);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, NVM_WORD_COUNTER(word)));
-	nvm_drain("twophase-decided");
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("twophase-decided");
 	nvm_slot_advance_durable(slot, NVM_WORD_COUNTER(word));
 	LWLockRelease(NvmWbl->wbl_lock);
 
@@ -197,7 +198,9 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 		nvm_dir_walk(twophase_settle_dir, &outcome);
 	NVM_FAILPOINT("twophase-before-release");
 
-	pg_atomic_fetch_add_u64(outcome.committed ? &NvmWbl->mixed_commits : &NvmWbl->aborts, 1);
+	/* the transaction has one slot of the pool, and perhaps another */
+	if (nvm_slot_is_fenced(slot))
+		pg_atomic_fetch_add_u64(outcome.committed ? &NvmWbl->mixed_commits : &NvmWbl->aborts, 1);
 	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
 	state->prepared_dirs = false;
 	pg_atomic_write_u32(&state->owner, 0);
@@ -214,14 +217,11 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 void
 nvm_twophase_settle(void)
 {
-	uint32		nslots;
-
 	if (NvmWbl == NULL || pg_atomic_read_u32(&NvmWbl->ntwophase) == 0 ||
 		pg_atomic_read_u32(&NvmWbl->resolved) == 0)
 		return;
 
-	nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		NvmSlotState *state = &nvm_slots[slot];
 		uint64		fxid;
@@ -303,7 +303,7 @@ stamp_is_prepared(NvmStamp stamp)
 {
 	uint32		slot = NVM_STAMP_SLOT(stamp);
 
-	return stamp != NVM_STAMP_NONE && slot < NVM_MAX_SLOTS &&
+	return stamp != NVM_STAMP_NONE && slot < NVM_SLOT_NUMBERS &&
 		pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED &&
 		nvm_slots[slot].restored_counter == NVM_STAMP_COUNTER(stamp);
 }
@@ -357,9 +357,8 @@ replace_locks(uint32 slot, uint32 from, uint32 to)
 void
 nvm_twophase_restore_locks(void)
 {
-	uint32		nslots = pg_atomic_read_u32(&NvmWbl->slots_used);
 
-	for (uint32 slot = 0; slot < nslots; slot++)
+	NvmForEachUsedSlot(slot)
 	{
 		uint32		locks = (uint32) NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
 		uint32		kept;

@@ -14,16 +14,25 @@
 
 #include "access/twophase.h"
 #include "media/media_slot.h"
+#include "pool/nvm_region.h"
 #include "utils/rel.h"
 #include "wbl/nvm_wbl.h"
 
 /*
- * The stamp of the current top-level transaction, made if it has none:
- * assigns an xid, a commit slot and a counter.  May ERROR (no slot, recovery
- * in progress, parallel mode).  Everything durable that the transaction
- * writes carries it.
+ * The stamps of a transaction: one for each region that it has written, or 0.
  */
-extern NvmStamp nvm_xact_stamp(void);
+typedef struct NvmXactStamps
+{
+	NvmStamp	in[NVM_NUM_REGIONS];
+} NvmXactStamps;
+
+/*
+ * The stamp of the current top-level transaction in a region, made if it has
+ * none: assigns an xid, a commit slot and a counter.  May ERROR (no slot,
+ * recovery in progress, parallel mode, the transaction is ending).  Everything
+ * that the transaction writes to the region carries it.
+ */
+extern NvmStamp nvm_xact_stamp(NvmRegionId region);
 
 /*
  * GetCurrentTransactionId() for a writer of nvm data: the same, but WAL that
@@ -41,7 +50,18 @@ extern TransactionId nvm_xact_current_xid(void);
 extern void nvm_xact_rests_on_wal(void);
 
 extern bool nvm_xact_is_writer(void);	/* has the transaction a stamp? */
-extern NvmStamp nvm_xact_stamp_if_any(void);	/* 0 if none; cheap */
+extern NvmStamp nvm_xact_stamp_if_any(NvmRegionId region);	/* 0 if none; cheap */
+
+/*
+ * Is this stamp one of the current transaction's?  0 is not.
+ */
+extern bool nvm_xact_owns_stamp(NvmStamp stamp);
+
+/*
+ * What tells the current transaction from others of this process, from its first
+ * stamp on; 0 before.  It is that stamp.
+ */
+extern NvmStamp nvm_xact_identity(void);
 
 /*
  * Called before a row is locked, with no lock of ours held.  A transaction
@@ -126,7 +146,7 @@ extern void nvm_xact_register_undo_ops(const NvmUndoOps *ops);
  * Called when the current transaction is about to be made durable, or to give
  * storages back.  The indexes see to it that after the next drain everything
  * that the transaction has inserted is durable.  Returns whether there was
- * anything; does not fail where interrupts are held.
+ * anything in the pool; does not fail where interrupts are held.
  */
 typedef bool (*NvmSettleFunction) (void);
 

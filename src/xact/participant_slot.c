@@ -38,8 +38,12 @@ extern char *temp_tablespaces;
  */
 typedef struct NvmXactSlot
 {
-	NvmStamp	stamp;			/* 0: it has written no nvm data */
-	NvmStamp	prepared;		/* of class TWOPHASE: its stamp, or 0 */
+	NvmXactStamps stamps;		/* all 0: it has written no nvm data */
+	NvmXactStamps prepared;		/* of class TWOPHASE: its stamps, or 0 */
+	bool		closing;		/* PRE_COMMIT has come by */
+	NvmStamp	closed;			/* from then on its stamp in the volatile
+								 * region: nothing is written there any more */
+	NvmStamp	identity;		/* the first stamp */
 	TransactionId promised;		/* xids below it may be in rows: wbl_xid.c */
 	bool		locked_rows;	/* it has locked rows, and perhaps written
 								 * nothing */
@@ -66,19 +70,23 @@ nvm_xact_register_settle(NvmSettleFunction settle)
 }
 
 /*
- * See nvm_xact.h.
+ * The first write of the current transaction to a region.  May ERROR.
  */
-NvmStamp
-nvm_xact_stamp(void)
+static void
+make_stamp(NvmRegionId region)
 {
-	if (likely(xact.stamp != NVM_STAMP_NONE))
-		return xact.stamp;
+	FullTransactionId fxid;
 
 	nvm_pool_require();
 	if (nvm_xact_class == NVM_XACT_TWOPHASE)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("cannot change nvm tables while the transaction is being prepared")));
+	if (xact.closing && (region == NVM_REGION_VOLATILE || xact.closed != NVM_STAMP_NONE))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot change nvm tables in memory while the transaction is being committed"),
+				 errhint("List pg_nvm first in shared_preload_libraries, so that its part of a commit comes last.")));
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
@@ -91,9 +99,23 @@ nvm_xact_stamp(void)
 	/* it reads catalogs; when the undo log spills, that would be too late */
 	if (temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
 		PrepareTempTablespaces();
-	xact.promised = nvm_xid_promise(GetTopFullTransactionId());
-	xact.stamp = nvm_slot_next_stamp(U64FromFullTransactionId(GetTopFullTransactionId()));
-	return xact.stamp;
+	fxid = GetTopFullTransactionId();
+	xact.promised = nvm_xid_promise(fxid);
+	xact.stamps.in[region] = nvm_slot_next_stamp(region, U64FromFullTransactionId(fxid));
+	if (xact.identity == NVM_STAMP_NONE)
+		xact.identity = xact.stamps.in[region];
+}
+
+/*
+ * See nvm_xact.h.
+ */
+NvmStamp
+nvm_xact_stamp(NvmRegionId region)
+{
+	if (likely(xact.stamps.in[region] != NVM_STAMP_NONE))
+		return xact.stamps.in[region];
+	make_stamp(region);
+	return xact.stamps.in[region];
 }
 
 /*
@@ -118,13 +140,28 @@ nvm_xact_before_row_lock(void)
 bool
 nvm_xact_is_writer(void)
 {
-	return xact.stamp != NVM_STAMP_NONE;
+	return xact.identity != NVM_STAMP_NONE;
 }
 
 NvmStamp
-nvm_xact_stamp_if_any(void)
+nvm_xact_stamp_if_any(NvmRegionId region)
 {
-	return xact.stamp;
+	return xact.stamps.in[region];
+}
+
+bool
+nvm_xact_owns_stamp(NvmStamp stamp)
+{
+	return stamp != NVM_STAMP_NONE &&
+		(stamp == xact.stamps.in[NVM_REGION_POOL] ||
+		 stamp == xact.stamps.in[NVM_REGION_VOLATILE] ||
+		 stamp == xact.closed);
+}
+
+NvmStamp
+nvm_xact_identity(void)
+{
+	return xact.identity;
 }
 
 /*
@@ -146,112 +183,148 @@ nvm_xact_current_xid(void)
 	return xid;
 }
 
+static inline bool
+has_stamp(const NvmXactStamps *stamps, NvmRegionId region)
+{
+	return stamps->in[region] != NVM_STAMP_NONE;
+}
+
 /*
- * First round of PRE_COMMIT.  Nothing in the pool needs pg_xact.  But problems
- * that show late are found here (nvm_undo_check), and the indexes' pages are
- * settled.
+ * First round of PRE_COMMIT.  Problems that show late are found here
+ * (nvm_undo_check), and the indexes' pages are settled.  A transaction that has
+ * written both regions needs pg_xact: two words cannot be stored at once.
  */
 static bool
 slot_begin_commit(void)
 {
-	if (xact.stamp != NVM_STAMP_NONE)
-	{
-		NVM_FAILPOINT("commit-begin");
-		nvm_undo_check();
-		(void) settle_indexes();
-	}
-	return false;
+	if (!nvm_xact_is_writer())
+		return false;
+	NVM_FAILPOINT("commit-begin");
+	nvm_undo_check();
+	(void) settle_indexes();
+	return has_stamp(&xact.stamps, NVM_REGION_POOL) &&
+		has_stamp(&xact.stamps, NVM_REGION_VOLATILE);
 }
 
 /*
  * Make the data durable, and for a mixed transaction the question that pg_xact
- * will answer.
+ * will answer.  The volatile region comes first, since the pool's fence follows.
+ * Nobody fences for a transaction of the volatile region alone.
  */
 static void
 slot_pre_commit(NvmXactClass class)
 {
-	if (xact.stamp == NVM_STAMP_NONE)
+	xact.closing = true;
+	if (!nvm_xact_is_writer())
 		return;
 
 	if (class == NVM_XACT_MIXED)
-		nvm_commit_prepare(xact.stamp,
-						   U64FromFullTransactionId(GetTopFullTransactionId()));
-	else
+	{
+		for (int i = NVM_NUM_REGIONS - 1; i >= 0; i--)
+			if (has_stamp(&xact.stamps, i))
+				nvm_commit_prepare(xact.stamps.in[i],
+								   U64FromFullTransactionId(GetTopFullTransactionId()));
+	}
+	else if (has_stamp(&xact.stamps, NVM_REGION_POOL))
 		nvm_commit_flush_data();
+	xact.closed = xact.stamps.in[NVM_REGION_VOLATILE];
+	xact.stamps.in[NVM_REGION_VOLATILE] = NVM_STAMP_NONE;
 	NVM_FAILPOINT("commit-after-prepare");
 }
 
 /*
- * The stamp may have been taken after PRE_COMMIT, by an ON COMMIT action, or
- * by another library's pre-commit callback that ran after ours.  Such a
- * transaction had written no nvm data before, and nobody has waited for its
- * data.
+ * PRE_COMMIT may have come by: the stamps again as they were before.
+ */
+static void
+reopen(void)
+{
+	if (xact.closed != NVM_STAMP_NONE)
+		xact.stamps.in[NVM_REGION_VOLATILE] = xact.closed;
+}
+
+/*
+ * The pool's stamp may have been taken after PRE_COMMIT, by an ON COMMIT action,
+ * or by another library's pre-commit callback that ran after ours.  Nobody has
+ * waited for what such a transaction wrote there.
  */
 static void
 slot_decide(NvmXactClass class)
 {
 	bool		late;
 
-	if (xact.stamp == NVM_STAMP_NONE)
+	if (!nvm_xact_is_writer())
 		return;
 
+	reopen();
 	NVM_FAILPOINT("commit-before-decision");
 	late = settle_indexes();
 	if (late || class == NVM_XACT_OPEN)
 		nvm_drain("commit-late-data");
-	if (class == NVM_XACT_MIXED)
+	for (int i = NVM_NUM_REGIONS - 1; i >= 0; i--)
 	{
-		nvm_commit_decide_mixed(xact.stamp);
-		pg_atomic_fetch_add_u64(&NvmWbl->mixed_commits, 1);
+		if (!has_stamp(&xact.stamps, i))
+			continue;
+		if (class == NVM_XACT_MIXED)
+			nvm_commit_decide_mixed(xact.stamps.in[i]);
+		else
+			nvm_commit_decide(xact.stamps.in[i]);
 	}
+	if (class == NVM_XACT_MIXED)
+		pg_atomic_fetch_add_u64(&NvmWbl->mixed_commits, 1);
 	else
 	{
-		uint64		commits;
+		uint64		commits = pg_atomic_fetch_add_u64(&NvmWbl->commits, 1);
 
-		nvm_commit_decide(xact.stamp);
-		commits = pg_atomic_fetch_add_u64(&NvmWbl->commits, 1);
 		if (commits % MEASURE_EVERY == 0 && XactLastCommitEnd > ProcLastRecPtr)
 			pg_atomic_write_u32(&NvmWbl->commit_record_size,
 								Min(XactLastCommitEnd - ProcLastRecPtr, 8192));
 	}
 	NVM_FAILPOINT("commit-after-decision");
-	nvm_undo_commit(xact.stamp);
+	nvm_undo_commit(xact.stamps.in[NVM_REGION_POOL]);
 	nvm_slot_note_work();
 	NVM_FAILPOINT("commit-end");
 }
 
 /*
- * Row locks alone make a transaction a writer: their list hangs on a slot.
+ * The pool has a slot for every prepared transaction: the list of row locks hangs
+ * on it, and row locks alone make a transaction a writer.
  */
 static void
 slot_pre_prepare(void)
 {
+	uint64		fxid;
 	uint32		locks;
 
 	NVM_FAILPOINT("prepare-begin");
 	nvm_undo_check();
-	if (xact.stamp == NVM_STAMP_NONE && xact.locked_rows)
-		(void) nvm_xact_stamp();
-	if (xact.stamp == NVM_STAMP_NONE)
+	if (nvm_xact_is_writer() || xact.locked_rows)
+		(void) nvm_xact_stamp(NVM_REGION_POOL);
+	else
 		return;
 
 	(void) settle_indexes();
-	locks = nvm_undo_save_locks(xact.stamp);
-	xact.prepared = xact.stamp;
-	xact.stamp = NVM_STAMP_NONE;
-	nvm_twophase_prepare(xact.prepared,
-						 U64FromFullTransactionId(GetTopFullTransactionId()), locks);
+	locks = nvm_undo_save_locks(xact.stamps.in[NVM_REGION_POOL]);
+	xact.prepared = xact.stamps;
+	memset(&xact.stamps, 0, sizeof(xact.stamps));
+	fxid = U64FromFullTransactionId(GetTopFullTransactionId());
+	if (has_stamp(&xact.prepared, NVM_REGION_VOLATILE))
+		nvm_twophase_prepare(xact.prepared.in[NVM_REGION_VOLATILE], fxid, 0);
+	nvm_twophase_prepare(xact.prepared.in[NVM_REGION_POOL], fxid, locks);
 }
 
 static void
 slot_prepare(void)
 {
-	if (xact.prepared == NVM_STAMP_NONE)
+	if (!has_stamp(&xact.prepared, NVM_REGION_POOL))
 		return;
 
 	NVM_FAILPOINT("prepare-before-hand-over");
 	nvm_slot_note_work();
-	nvm_twophase_hand_over(xact.prepared, nvm_undo_has_dirs());
+	if (has_stamp(&xact.prepared, NVM_REGION_VOLATILE))
+		nvm_twophase_hand_over(xact.prepared.in[NVM_REGION_VOLATILE], false);
+	nvm_twophase_hand_over(xact.prepared.in[NVM_REGION_POOL], nvm_undo_has_dirs());
+	nvm_lock_list_kept();
+	pg_atomic_fetch_add_u64(&NvmWbl->prepared, 1);
 	NVM_FAILPOINT("prepare-end");
 }
 
@@ -262,21 +335,30 @@ slot_prepare(void)
 static void
 slot_abort(void)
 {
-	NvmStamp	stamp = xact.stamp;
+	NvmXactStamps stamps;
+	bool		undone;
 
-	if (xact.prepared != NVM_STAMP_NONE)
+	reopen();
+	stamps = xact.stamps;
+	if (has_stamp(&xact.prepared, NVM_REGION_POOL))
 	{
-		stamp = xact.prepared;
-		nvm_twophase_withdraw(stamp);
+		stamps = xact.prepared;
+		nvm_twophase_withdraw(stamps.in[NVM_REGION_POOL]);
 	}
-	if (stamp == NVM_STAMP_NONE)
+	if (!has_stamp(&stamps, NVM_REGION_POOL) && !has_stamp(&stamps, NVM_REGION_VOLATILE))
 		return;
 
 	NVM_FAILPOINT("abort-begin");
-	if (nvm_undo_abort(stamp))
-		nvm_commit_finish_abort(stamp);
-	else
-		nvm_commit_abandon(stamp);
+	undone = nvm_undo_abort(&stamps);
+	for (int i = NVM_NUM_REGIONS - 1; i >= 0; i--)
+	{
+		if (!has_stamp(&stamps, i))
+			continue;
+		if (undone)
+			nvm_commit_finish_abort(stamps.in[i]);
+		else
+			nvm_commit_abandon(stamps.in[i]);
+	}
 	nvm_lock_list_discard();
 	nvm_slot_note_work();
 	pg_atomic_fetch_add_u64(&NvmWbl->aborts, 1);
@@ -290,18 +372,15 @@ slot_abort(void)
 static void
 slot_sub_abort(int level)
 {
-	if (xact.stamp != NVM_STAMP_NONE)
+	if (nvm_xact_is_writer())
 		(void) settle_indexes();
-	nvm_undo_subabort(level, xact.stamp);
+	nvm_undo_subabort(level, &xact.stamps);
 }
 
 static void
 slot_reset(void)
 {
-	xact.stamp = NVM_STAMP_NONE;
-	xact.prepared = NVM_STAMP_NONE;
-	xact.promised = InvalidTransactionId;
-	xact.locked_rows = false;
+	memset(&xact, 0, sizeof(xact));
 }
 
 const NvmParticipant nvm_participant_slot = {

@@ -22,13 +22,13 @@ extern const NvmUndoOps *nvm_undo_ops;
 
 /* a subtransaction has ended at this nesting level */
 extern void nvm_undo_subcommit(int level);
-extern void nvm_undo_subabort(int level, NvmStamp stamp);
+extern void nvm_undo_subabort(int level, const NvmXactStamps *stamps);
 
 /*
  * End of the top-level transaction.  Abort: false if rows are left to the gap
  * collector.  Flushed, not drained.
  */
-extern bool nvm_undo_abort(NvmStamp stamp);
+extern bool nvm_undo_abort(const NvmXactStamps *stamps);
 extern void nvm_undo_commit(NvmStamp stamp);
 extern void nvm_undo_check(void);
 

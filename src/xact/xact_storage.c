@@ -133,7 +133,7 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 void
 nvm_storage_end(uint32 dir)
 {
-	NvmStamp	stamp = nvm_xact_stamp();
+	NvmStamp	stamp = nvm_xact_stamp(NVM_REGION_POOL);
 
 	/* else a savepoint could take back what was done before it */
 	if (nvm_dir_entry(dir)->end == stamp)
@@ -151,7 +151,7 @@ nvm_storage_end(uint32 dir)
 uint32
 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form)
 {
-	uint32		dir = nvm_dir_create(key, form, nvm_xact_stamp());
+	uint32		dir = nvm_dir_create(key, form, nvm_xact_stamp(NVM_REGION_POOL));
 
 	PG_TRY();
 	{

@@ -309,7 +309,7 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
  * Take back the rows above height `to` of the stack, last first.
  */
 static void
-undo_pop_rows(uint64 to, NvmStamp stamp)
+undo_pop_rows(uint64 to, const NvmXactStamps *stamps)
 {
 	for (;;)
 	{
@@ -331,7 +331,8 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
 					.xid = e->xid
 				};
 
-				nvm_undo_ops->undo_range(&range, stamp);
+				nvm_undo_ops->undo_range(&range,
+										 stamps->in[nvm_relstates[range.dir].region]);
 			}
 			nentries--;
 			NVM_FAILPOINT("abort-mid-undo");
@@ -351,7 +352,7 @@ undo_pop_rows(uint64 to, NvmStamp stamp)
  * everything could be taken back.
  */
 static bool
-undo_try_pop_rows(uint64 to, NvmStamp stamp)
+undo_try_pop_rows(uint64 to, const NvmXactStamps *stamps)
 {
 	MemoryContext context = CurrentMemoryContext;
 	uint32		holdoff = InterruptHoldoffCount;
@@ -362,7 +363,7 @@ undo_try_pop_rows(uint64 to, NvmStamp stamp)
 
 	PG_TRY();
 	{
-		undo_pop_rows(to, stamp);
+		undo_pop_rows(to, stamps);
 	}
 	PG_CATCH();
 	{
@@ -429,16 +430,16 @@ nvm_undo_subcommit(int level)
  * more: the stamp is the same for all of it.
  */
 void
-nvm_undo_subabort(int level, NvmStamp stamp)
+nvm_undo_subabort(int level, const NvmXactStamps *stamps)
 {
 	NvmUndoMark mark;
 
 	if (nmarks == 0 || marks[nmarks - 1].level < level)
 		return;
 	mark = marks[--nmarks];
-	if (!undo_try_pop_rows(mark.nrows, stamp))
+	if (!undo_try_pop_rows(mark.nrows, stamps))
 		doomed = true;
-	undo_pop_dirs(mark.ndirs, stamp);
+	undo_pop_dirs(mark.ndirs, stamps->in[NVM_REGION_POOL]);
 }
 
 /*
@@ -459,13 +460,13 @@ nvm_undo_check(void)
  * False if rows are left for the gap collector.
  */
 bool
-nvm_undo_abort(NvmStamp stamp)
+nvm_undo_abort(const NvmXactStamps *stamps)
 {
 	bool		ok = !doomed && nspilled <= UNDO_PLAY_MAX;
 
 	if (ok)
-		ok = undo_try_pop_rows(0, stamp);
-	undo_pop_dirs(0, stamp);
+		ok = undo_try_pop_rows(0, stamps);
+	undo_pop_dirs(0, stamps->in[NVM_REGION_POOL]);
 	return ok;
 }
 
