@@ -19,8 +19,9 @@
 #			sqlsmith: random statements (check_sqlsmith.sh)
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
-# installed server nor the checkout: works on copies in a temporary directory,
-# and as root runs everything as user postgres, since servers refuse root.
+# installed server nor the checkout: works on copies in a temporary directory
+# (below TMPDIR; without TMPDIR in /dev/shm, if there are 12 GB), and as root runs
+# everything as user postgres, since servers refuse root.
 # Says which tier begins, and which TAP test has ended.  Ends with what failed, the end of
 # its log, and "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
@@ -162,8 +163,8 @@ outer() {
 	memory=$(awk '$1=="MemAvailable:"{print $2}' /proc/meminfo 2>/dev/null)
 	disk=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check.XXXXXX")
 	work=$disk
-	# Servers in memory take a fifth of the processor's time less: of the files that they
-	# make and remove without end.  What is kept, or runs long, lies on the disk.
+	# In memory the files that servers make and remove without end cost less of the
+	# processor than on ext4.  What is kept, or runs long, lies on the disk.
 	if [ -z "${TMPDIR:-}" ] && [ $keep$long = 00 ] && [ "$shm" -gt 12000000 ] && [ "${memory:-0}" -gt 12000000 ]; then
 		work=$(mktemp -d /dev/shm/pg_nvm_work.XXXXXX)
 	fi
