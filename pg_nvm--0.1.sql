@@ -167,7 +167,8 @@ CREATE FUNCTION nvm.relations_info(
     OUT id int, OUT database oid, OUT tablespace oid, OUT relfilenode oid,
     OUT persistence "char", OUT ended bool, OUT blocks bigint,
     OUT extents bigint, OUT bytes bigint, OUT large_values bigint,
-    OUT live_rows bigint, OUT dead_versions bigint, OUT kind "char")
+    OUT live_rows bigint, OUT dead_versions bigint, OUT kind "char",
+    OUT creation bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_relations_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -179,7 +180,7 @@ CREATE VIEW nvm.relations AS
 SELECT i.id, d.datname AS database,
        CASE WHEN d.datname = current_database() THEN c.oid::regclass END AS relation,
        i.relfilenode, i.persistence, i.ended, i.blocks, i.extents, i.bytes,
-       i.large_values, i.live_rows, i.dead_versions, i.kind
+       i.large_values, i.live_rows, i.dead_versions, i.kind, i.creation
   FROM nvm.relations_info() i
        LEFT JOIN pg_catalog.pg_database d ON d.oid = i.database
        LEFT JOIN pg_catalog.pg_class c
@@ -194,6 +195,8 @@ COMMENT ON COLUMN nvm.relations.database IS
 'name of the database; NULL if it is gone (nvm.drop_orphans() drops the storage)';
 COMMENT ON COLUMN nvm.relations.relation IS
 'the table or index; NULL in another database than this, or if it is gone';
+COMMENT ON COLUMN nvm.relations.creation IS
+'number of this storage among all that the pool has had, never used twice; id is used again';
 
 CREATE FUNCTION nvm.size(relation regclass)
 RETURNS bigint

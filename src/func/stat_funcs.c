@@ -32,7 +32,7 @@ PG_FUNCTION_INFO_V1(nvm_check_pool);
 
 #define POOL_COLUMNS		16
 #define RECOVERY_COLUMNS	6
-#define RELATIONS_COLUMNS	13
+#define RELATIONS_COLUMNS	14
 #define ACTIVITY_COLUMNS	12
 
 static Datum
@@ -210,6 +210,7 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	values[8] = stat_u64(nvm_rel_bytes(state));
 	values[9] = stat_u64(pg_atomic_read_u32(&state->nlarge));
 	values[12] = CharGetDatum(entry->kind == NVM_DIR_KIND_TABLE ? RELKIND_RELATION : RELKIND_INDEX);
+	values[13] = stat_u64(entry->creation_id);
 	LWLockRelease(NvmWbl->storage_lock);
 
 	values[10] = stat_u64(estimate.live);

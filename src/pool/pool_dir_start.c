@@ -37,6 +37,9 @@ find_orphan(uint64 unit, uint64 word, void *arg)
 	}
 }
 
+/* no pool has had as many storages */
+#define NVM_CREATION_LIMIT		(UINT64CONST(1) << 62)
+
 /*
  * Is an extent of a storage in another region than the storage's own?
  */
@@ -89,8 +92,19 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 	rel->dir = id;
 	nvm_dir_hash_insert(id);
 	NvmPool->ndirs = id;
-	nvm_dram->next_creation = Max(nvm_dram->next_creation, entry->creation_id + 1);
 	return true;
+}
+
+/*
+ * No creation id recurs.  A free entry keeps that of its last use, which may be
+ * the newest of all.  It is a word, so no crash tears it; a value that damage has
+ * made is left out, since the ids must not run out.
+ */
+static void
+note_creation(const NvmDirEntry *entry)
+{
+	if (entry->creation_id < NVM_CREATION_LIMIT)
+		nvm_dram->next_creation = Max(nvm_dram->next_creation, entry->creation_id + 1);
 }
 
 /*
@@ -117,6 +131,7 @@ nvm_dir_scan(uint64 nowned)
 			uint32		id = i * NVM_DIRS_PER_EXTENT + j;
 			NvmDirEntry *entry = nvm_dir_entry(id);
 
+			note_creation(entry);
 			if (entry->begin != 0 && !scan_entry(id, entry, &owned))
 				return false;
 		}

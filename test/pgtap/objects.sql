@@ -47,7 +47,7 @@ SELECT columns_are('nvm', 'pool', ARRAY['status', 'reason', 'hint', 'directory',
 SELECT columns_are('nvm', 'recovery', ARRAY['losers', 'in_doubt', 'resolved', 'gaps', 'recovery_us', 'resolve_us']);
 SELECT columns_are('nvm', 'gaps', ARRAY['slot', 'counter']);
 SELECT columns_are('nvm', 'relations', ARRAY['id', 'database', 'relation', 'relfilenode', 'persistence', 'ended',
-	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions', 'kind', 'kind']);
+	'blocks', 'extents', 'bytes', 'large_values', 'live_rows', 'dead_versions', 'kind', 'creation']);
 SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts', 'helped', 'slots_used', 'gaps',
 	'collector_sweeps', 'collector_blocks', 'collector_total', 'gaps_collected', 'commit_record_bytes', 'redo_checkpoints']);
 SELECT columns_are('nvm', 'transactions', ARRAY['slot', 'counter', 'pid', 'xid', 'state', 'gid', 'since']);
