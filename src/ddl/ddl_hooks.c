@@ -222,11 +222,13 @@ ddl_execute_database(DdlCommand *command)
 	{
 		ddl_next(command);
 	}
-	PG_FINALLY();
+	PG_CATCH();					/* gcc warns of PG_FINALLY of 18 here */
 	{
 		ddl_pop(command);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	ddl_pop(command);
 }
 
 /*
