@@ -151,6 +151,19 @@ clean_up() {
 	fi
 }
 
+memory_kb() {			# what is available, at most what the cgroup has
+	local kb limit file
+	kb=$(awk '$1=="MemAvailable:"{print $2}' /proc/meminfo 2>/dev/null)
+	for file in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+		limit=$(cat "$file" 2>/dev/null)
+		case $limit in
+			'' | *[!0-9]*) ;;
+			*) [ $((limit / 1024)) -ge "${kb:-0}" ] || kb=$((limit / 1024)) ;;
+		esac
+	done
+	echo "${kb:-0}"
+}
+
 outer() {
 	case " $tiers " in
 		*" soak "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
@@ -160,13 +173,19 @@ outer() {
 	local user= pg_config source=${PG_CONFIG:-} shm=0 memory=0
 	# in kB
 	[ ! -w /dev/shm ] || shm=$(df -Pk /dev/shm | awk 'NR==2{print $4}')
-	memory=$(awk '$1=="MemAvailable:"{print $2}' /proc/meminfo 2>/dev/null)
+	memory=$(memory_kb)
 	disk=$(mktemp -d "${TMPDIR:-/tmp}/pg_nvm_check.XXXXXX")
 	work=$disk
 	# In memory the files that servers make and remove without end cost less of the
 	# processor than on ext4.  What is kept, or runs long, lies on the disk.
-	if [ -z "${TMPDIR:-}" ] && [ $keep$long = 00 ] && [ "$shm" -gt 12000000 ] && [ "${memory:-0}" -gt 12000000 ]; then
+	if [ -z "${TMPDIR:-}" ] && [ $keep$long = 00 ] && [ "$shm" -gt 12000000 ] && [ "$memory" -gt 12000000 ]; then
 		work=$(mktemp -d /dev/shm/pg_nvm_work.XXXXXX)
+		# containers often forbid to run programs from there
+		if ! { cp "$(type -P true)" "$work/true" && "$work/true"; } 2>/dev/null; then
+			rm -rf "$work"
+			work=$disk
+		fi
+		rm -f "$work/true"
 	fi
 	pools= mounted=
 	failed=1
