@@ -120,10 +120,14 @@ PG_CPPFLAGS = -Isrc -DNVM_VERSION='"$(shell sed -n "s/^default_version *= *'\(.*
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter
 SHLIB_LINK = -lpmem
 
-# The offline checker: a program, with the checks of src/verify once more
+# Programs, with the checks of src/verify once more: the offline checker, and what prints the log
+VERIFY_FE_OBJS = $(patsubst %.c,%_fe.o,$(sort $(wildcard src/verify/*.c)))
 POOLCHECK = bin/nvm_poolcheck/nvm_poolcheck
-POOLCHECK_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard bin/nvm_poolcheck/*.c))) \
-	$(patsubst %.c,%_fe.o,$(sort $(wildcard src/verify/*.c)))
+POOLCHECK_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard bin/nvm_poolcheck/*.c))) $(VERIFY_FE_OBJS)
+LOGDUMP = bin/nvm_logdump/nvm_logdump
+LOGDUMP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard bin/nvm_logdump/*.c))) $(VERIFY_FE_OBJS)
+PROGRAMS = $(POOLCHECK) $(LOGDUMP)
+PROGRAM_OBJS = $(sort $(POOLCHECK_OBJS) $(LOGDUMP_OBJS))
 
 # Each suite has its own temporary server, because the library must be
 # preloaded.  These options come after those of PGXS and override them.
@@ -138,7 +142,7 @@ TAP_TESTS = 1
 PROVE_TESTS ?= test/t/*/*.pl
 
 EXTRA_CLEAN = results regression.diffs regression.out output_iso tmp_check_iso \
-	$(POOLCHECK) $(POOLCHECK_OBJS)
+	$(PROGRAMS) $(PROGRAM_OBJS)
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -146,31 +150,38 @@ include $(PGXS)
 PG_PROVE_FLAGS += -I $(srcdir)/test
 
 # PGXS of a packaged server tracks no headers
-$(OBJS) $(OBJS:.o=.bc) $(POOLCHECK_OBJS): $(wildcard src/*.h src/*/*.h bin/*/*.h) Makefile
+$(OBJS) $(OBJS:.o=.bc) $(PROGRAM_OBJS): $(wildcard src/*.h src/*/*.h bin/*/*.h) Makefile
 
 # PGXS has no PROGRAM beside a MODULE_big
-all: $(POOLCHECK)
+all: $(PROGRAMS)
 $(POOLCHECK): $(POOLCHECK_OBJS)
-	$(CC) $(CFLAGS) $(POOLCHECK_OBJS) $(LDFLAGS) $(LDFLAGS_EX) -L'$(pkglibdir)' -L'$(libdir)' \
+$(LOGDUMP): $(LOGDUMP_OBJS)
+$(PROGRAMS):
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) -L'$(pkglibdir)' -L'$(libdir)' \
 		-lpgcommon -lpgport -lm -o $@
-$(POOLCHECK_OBJS): override CPPFLAGS += -DFRONTEND
+$(PROGRAM_OBJS): override CPPFLAGS += -DFRONTEND
 %_fe.o: %.c
 	$(CC) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
-install: install-poolcheck
-install-poolcheck: $(POOLCHECK)
+install: install-programs
+install-programs: $(PROGRAMS)
 	$(MKDIR_P) '$(DESTDIR)$(bindir)'
-	$(INSTALL_PROGRAM) $(POOLCHECK) '$(DESTDIR)$(bindir)/'
-uninstall: uninstall-poolcheck
-uninstall-poolcheck:
-	rm -f '$(DESTDIR)$(bindir)/$(notdir $(POOLCHECK))'
-.PHONY: install-poolcheck uninstall-poolcheck
+	$(INSTALL_PROGRAM) $(PROGRAMS) '$(DESTDIR)$(bindir)/'
+uninstall: uninstall-programs
+uninstall-programs:
+	rm -f $(patsubst %,'$(DESTDIR)$(bindir)/%',$(notdir $(PROGRAMS)))
+.PHONY: install-programs uninstall-programs
 
 # a fence without a name of its own fails the build: no test would find it
 all: fence-names
 fence-names:
 	@if command -v python3 >/dev/null; then scripts/check_drain_names.py; fi
 .PHONY: fence-names
+
+# which files of regress there are for this server
+print-regress:
+	@echo $(REGRESS)
+.PHONY: print-regress
 
 # what the TAP tests call besides the server
 installcheck: test-tools

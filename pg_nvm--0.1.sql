@@ -6,7 +6,7 @@
 CREATE SCHEMA nvm;
 
 COMMENT ON SCHEMA nvm IS
-'persistent-memory tables: checks and views of the pool';
+'tables in persistent memory, and in memory with a log: checks and views of the pool and the log';
 
 -- ---------------------------------------------------------------------------
 -- The access methods
@@ -25,6 +25,19 @@ CREATE ACCESS METHOD nvm TYPE TABLE HANDLER nvm.nvm_tableam_handler;
 COMMENT ON ACCESS METHOD nvm IS
 'tables in the persistent-memory pool, committed by write-behind logging';
 
+CREATE FUNCTION nvm.nvm_vlog_handler(internal)
+RETURNS table_am_handler
+AS 'MODULE_PATHNAME', 'nvm_vlog_handler'
+LANGUAGE C STRICT;
+
+COMMENT ON FUNCTION nvm.nvm_vlog_handler(internal) IS
+'handler of table access method nvm_vlog';
+
+CREATE ACCESS METHOD nvm_vlog TYPE TABLE HANDLER nvm.nvm_vlog_handler;
+
+COMMENT ON ACCESS METHOD nvm_vlog IS
+'tables in ordinary memory, brought back after a restart by a log of what was committed';
+
 CREATE FUNCTION nvm.nvm_btree_handler(internal)
 RETURNS index_am_handler
 AS 'MODULE_PATHNAME', 'nvm_btree_handler'
@@ -36,7 +49,7 @@ COMMENT ON FUNCTION nvm.nvm_btree_handler(internal) IS
 CREATE ACCESS METHOD nvm_btree TYPE INDEX HANDLER nvm.nvm_btree_handler;
 
 COMMENT ON ACCESS METHOD nvm_btree IS
-'B+tree in the persistent-memory pool, for nvm tables';
+'B+tree in the persistent-memory pool or in memory, for nvm and nvm_vlog tables';
 
 CREATE FUNCTION nvm.mirror_operator_classes()
 RETURNS int
@@ -265,6 +278,70 @@ COMMENT ON COLUMN nvm.stat_wbl.sync_waits IS
 COMMENT ON COLUMN nvm.stat_wbl.syncs_joined IS
 'those of them that were served by the sync of another process';
 
+CREATE FUNCTION nvm.checkpoints_info(
+    OUT number bigint, OUT state text, OUT started timestamptz, OUT finished timestamptz,
+    OUT begin_position bigint, OUT rows bigint, OUT bytes bigint, OUT files bigint,
+    OUT blocks_done bigint, OUT blocks_total bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_checkpoints_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.checkpoints_info() IS 'the rows of view nvm.checkpoints';
+
+CREATE VIEW nvm.checkpoints AS SELECT * FROM nvm.checkpoints_info();
+
+COMMENT ON VIEW nvm.checkpoints IS
+'checkpoints of tables in memory: the usable one, and one that is running or has failed since';
+COMMENT ON COLUMN nvm.checkpoints.begin_position IS
+'position of the log from which on it is needed with this checkpoint';
+COMMENT ON COLUMN nvm.checkpoints.blocks_done IS
+'of the running one: blocks looked at; blocks_total: of about so many';
+
+CREATE FUNCTION nvm.checkpoint()
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_checkpoint'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.checkpoint() IS
+'make a checkpoint of tables in memory, and wait until it is usable; the log before it goes';
+
+REVOKE ALL ON FUNCTION nvm.checkpoint() FROM PUBLIC;
+GRANT USAGE ON SCHEMA nvm TO pg_checkpoint;
+GRANT EXECUTE ON FUNCTION nvm.checkpoint() TO pg_checkpoint;
+
+CREATE FUNCTION nvm.log_info(
+    OUT state text, OUT reason text, OUT directory text, OUT generation bigint,
+    OUT inserted bigint, OUT persistent bigint, OUT files bigint, OUT file_bytes bigint,
+    OUT records bigint, OUT bytes bigint, OUT syncs bigint, OUT waits bigint, OUT wait_us bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_log_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.log_info() IS 'the row of view nvm.log';
+
+CREATE VIEW nvm.log AS SELECT * FROM nvm.log_info();
+
+COMMENT ON VIEW nvm.log IS
+'the log of nvm_vlog tables: state (off, not begun, on, failed), where it is, how far it is written; counters since the server started';
+COMMENT ON COLUMN nvm.log.inserted IS
+'position in the log, in bytes, up to which transactions are decided';
+COMMENT ON COLUMN nvm.log.persistent IS
+'position up to which everything is synced';
+
+CREATE FUNCTION nvm.log_recovery_info(
+    OUT state text, OUT reason text, OUT files bigint, OUT bytes bigint,
+    OUT "rows" bigint, OUT tables bigint, OUT started timestamptz, OUT finished timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_log_recovery_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.log_recovery_info() IS 'the row of view nvm.log_recovery';
+
+CREATE VIEW nvm.log_recovery AS SELECT * FROM nvm.log_recovery_info();
+
+COMMENT ON VIEW nvm.log_recovery IS
+'are nvm_vlog tables there (whole), or being rebuilt from the log, and how far; if that has failed, why';
+
 -- Names of directories and of other databases' tables are for monitoring.
 REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
@@ -275,8 +352,12 @@ REVOKE ALL ON FUNCTION nvm.size(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.log_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.log_recovery_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.checkpoints_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
 REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
+REVOKE ALL ON nvm.log, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -289,5 +370,9 @@ GRANT EXECUTE ON FUNCTION nvm.size(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.log_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
+GRANT SELECT ON nvm.log, nvm.log_recovery, nvm.checkpoints TO pg_monitor;

@@ -9,7 +9,7 @@
 #			races), or their paths; several with spaces between them.  Without
 #			tiers it means build and tap.  "make check T=LIST" is the same.
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation region pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#			isolation region vlog pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
 #			by paths, REGRESS_TESTS among those of regress by names.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
@@ -26,7 +26,7 @@
 # its log, and "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
 
-all_tiers="lint media crashimage build install headers likeheap regress isolation region pgtap tap"
+all_tiers="lint media crashimage build install headers likeheap regress isolation region vlog pgtap tap"
 long=0 keep=0 tiers='' chosen=''
 for arg; do
 	case $arg in
@@ -207,7 +207,7 @@ outer() {
 
 	# what git would list, and nothing that was built
 	tar -C "$top" -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' \
-		--exclude=./bin/nvm_poolcheck/nvm_poolcheck \
+		--exclude=./bin/nvm_poolcheck/nvm_poolcheck --exclude=./bin/nvm_logdump/nvm_logdump \
 		--exclude='*.gcno' --exclude='*.gcda' \
 		--exclude=./tmp_check --exclude=./tmp_check_iso --exclude=./results . |
 		tar -C "$work/src" -xf - || exit 1
@@ -414,22 +414,41 @@ tier_isolation() {
 	cp output_iso/regression.diffs output_iso/log/* "$work/log/isolation.d/" 2>/dev/null
 }
 
-# Both again, with all nvm tables in memory alone.
-tier_region() {
-	local status=0 conf="$work/tmp/region.conf"
-	{
-		echo "nvm.pool_directory = '$NVM_CHECK_POOLS/region'"
-		echo "shared_preload_libraries = 'pg_nvm,$PWD/test/tools/nvm_dram'"
-		echo "nvm_dram.all = on"
-	} >"$conf"
-	make installcheck ISOLATION= TAP_TESTS= EXTRA_REGRESS_OPTS="--temp-config=$conf" \
-		${REGRESS_TESTS:+REGRESS="$REGRESS_TESTS"} >"$log" 2>&1 || status=$?
-	sed -i "s,/region',/region_isolation'," "$conf"
-	make installcheck REGRESS= TAP_TESTS= EXTRA_REGRESS_OPTS="--temp-config=$conf" >>"$log" 2>&1 || status=$?
+# Both again, with all nvm tables in memory: alone, or brought back by the log.  The
+# settings go behind the suites' own, which would win over those of EXTRA_REGRESS_OPTS.
+# Without space_reuse, which measures the pool, where these tables are not.
+in_memory() {			# in_memory TIER LOGGED
+	local status=0 suite conf=test/regress/nvm.conf names=${REGRESS_TESTS:-$(make -s print-regress | sed 's/\<space_reuse\>//')}
+	cp "$conf" "$work/tmp/nvm.conf"
+	for suite in regress isolation; do
+		{
+			cat "$work/tmp/nvm.conf"
+			echo "nvm.pool_directory = '$NVM_CHECK_POOLS/$1_$suite'"
+			echo "shared_preload_libraries = 'pg_nvm,$PWD/test/tools/nvm_dram'"
+			echo "nvm_dram.all = on"
+			echo "nvm_dram.log = $2"
+		} >"$conf"
+		if [ $suite = regress ]; then
+			make installcheck ISOLATION= TAP_TESTS= REGRESS="$names" >"$log" 2>&1 || status=$?
+			grep -q 'nvm_dram: all tables' log/postmaster.log || status=1
+		else
+			make installcheck REGRESS= TAP_TESTS= >>"$log" 2>&1 || status=$?
+			grep -q 'nvm_dram: all tables' output_iso/log/postmaster.log || status=1
+		fi
+	done
+	cp "$work/tmp/nvm.conf" "$conf"
 	# shellcheck disable=SC2046
 	calm $(count_pg_regress $status) log/postmaster.log output_iso/log/postmaster.log
-	cat regression.diffs output_iso/regression.diffs >"$work/log/region.d/regression.diffs" 2>/dev/null
-	cp log/* "$work/log/region.d/" 2>/dev/null
+	cat regression.diffs output_iso/regression.diffs >"$work/log/$1.d/regression.diffs" 2>/dev/null
+	cp log/* "$work/log/$1.d/" 2>/dev/null
+}
+
+tier_region() {
+	in_memory region off
+}
+
+tier_vlog() {
+	in_memory vlog on
 }
 
 tier_pgtap() {
@@ -585,7 +604,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" region "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

@@ -30,8 +30,8 @@ import sys
 from source_index import Index
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'wbl', 'xact', 'vlog', 'archive',
-          'command', 'btree', 'row', 'storage', 'am', 'ddl', 'func', '']
+LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'log', 'wbl', 'xact', 'archive',
+          'command', 'btree', 'row', 'storage', 'vlog', 'am', 'ddl', 'func', '']
 
 GRAPH_FILE = 'doc/internals.md'
 GRAPH_BEGIN = '<!-- graph: written by scripts/check_layers.py --graph -->\n'

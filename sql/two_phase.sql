@@ -23,7 +23,7 @@ UPDATE t SET k = 20 WHERE id = 2;
 DELETE FROM t WHERE id = 3;
 PREPARE TRANSACTION 'nvm_commit';
 SELECT * FROM t ORDER BY id;
-SELECT gid, state, pid, xid::text = (SELECT transaction::text FROM pg_prepared_xacts p WHERE p.gid = t.gid) AS xid,
+SELECT DISTINCT gid, state, pid, xid::text = (SELECT transaction::text FROM pg_prepared_xacts p WHERE p.gid = t.gid) AS xid,
 	since IS NOT NULL AS since
 FROM nvm.transactions t WHERE gid IS NOT NULL;
 -- conflicts wait

@@ -12,8 +12,8 @@
  * 4. PostgreSQL's own recovery, if it needs one.  Nobody uses nvm data meanwhile.
  * 5. The first access to nvm data, or the first commit, settles what the last
  *	  crash left in doubt (wbl/wbl_resolve.c): only now pg_xact can be asked.
- * 6. Workers, in the background: the keeper, the gap collector and the rebuild of
- *	  indexes.
+ * 6. Workers, in the background: the keeper, the gap collector, the recovery of the
+ *	  volatile region, for which its tables wait, and the rebuild of indexes.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -26,6 +26,7 @@
 #include "btree/nvm_btree_state.h"
 #include "ddl/nvm_ddl.h"
 #include "fmgr.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "nvm_library.h"
 #include "pmem/nvm_pmem.h"
@@ -36,6 +37,7 @@
 #include "storage/lwlock.h"
 #include "storage/nvm_storage_relation.h"
 #include "utils/guc.h"
+#include "vlog/nvm_vlog.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_xact.h"
 
@@ -54,11 +56,14 @@ nvm_shmem_request(void)
 
 	RequestAddinShmemSpace(nvm_pmem_shmem_size());
 	RequestAddinShmemSpace(nvm_pool_shmem_size());
+	RequestAddinShmemSpace(nvm_log_shmem_size());
 	RequestAddinShmemSpace(nvm_wbl_shmem_size());
 	RequestAddinShmemSpace(nvm_btree_shmem_size());
 	RequestAddinShmemSpace(nvm_table_shmem_size());
+	RequestAddinShmemSpace(nvm_vlog_shmem_size());
 	RequestNamedLWLockTranche(NVM_PMEM_TRANCHE, nvm_pmem_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
+	RequestNamedLWLockTranche(NVM_LOG_TRANCHE, nvm_log_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_WBL_TRANCHE, nvm_wbl_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_TABLE_TRANCHE, nvm_table_num_lwlocks());
 }
@@ -82,13 +87,18 @@ nvm_shmem_startup(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	nvm_pmem_shmem_startup();
 	nvm_pool_shmem_startup();
+	nvm_log_shmem_startup();
 	if (!IsUnderPostmaster)
 		nvm_table_forget_old_marks();
 	nvm_btree_shmem_startup();
 	nvm_table_shmem_startup();
 	nvm_wbl_shmem_startup();
+	nvm_vlog_shmem_startup();
 	if (!IsUnderPostmaster && nvm_pool_settle_reset())
+	{
+		nvm_log_shmem_init();
 		nvm_wbl_shmem_init();
+	}
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -111,9 +121,12 @@ _PG_init(void)
 	 */
 	nvm_pmem_define_settings();
 	nvm_pool_define_settings();
+	nvm_memory_define_settings();
+	nvm_log_define_settings();
 	nvm_wbl_define_settings();
 	nvm_btree_define_settings();
 	nvm_ddl_define_settings();
+	nvm_vlog_define_settings();
 	nvm_warn_of_unknown_settings();
 	MarkGUCPrefixReserved("nvm");
 
@@ -130,14 +143,17 @@ _PG_init(void)
 	 * registered has run when this one decides.
 	 */
 	nvm_xact_register_callbacks();
+	nvm_log_register_callbacks();
 
 	/* what lower layers call of higher ones */
 	nvm_row_state_register();
 	nvm_index_state_register();
 	nvm_table_register();
+	nvm_vlog_method_register();
 	nvm_btree_register();
 	nvm_btree_register_settle();
 	nvm_index_register_relpages();
+	nvm_vlog_register();
 
 	/* PostgreSQL's hooks: those of one part, then those of several */
 	nvm_ddl_register_hooks();

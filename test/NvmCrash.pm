@@ -42,6 +42,7 @@ use File::Path qw(rmtree);
 use POSIX ();
 use Time::HiRes qw(usleep time);
 
+use NvmLogDisk;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -346,7 +347,7 @@ sub make_base
 	$node->init(pool => "$home/pool", extra => [ '--wal-segsize=1', '--no-sync', '--no-instructions' ]);
 	$node->append_conf('postgresql.conf', <<CONF);
 max_connections = 20
-max_worker_processes = 6
+max_worker_processes = 8
 max_prepared_transactions = 10
 shared_buffers = 8MB
 min_wal_size = 2MB
@@ -577,10 +578,11 @@ sub txn_prepared
 
 =over
 
-=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1)
+=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1, log => 0|1)
 
 A copy of the base; newborn: a server that has not been started yet, which
-$rig->grow_up gives the tables.  It is removed when the object goes.
+$rig->grow_up gives the tables.  log: with simulate, the disk of its log is NvmLogDisk's,
+and images have a log.  It is removed when the object goes.
 
 =cut
 
@@ -594,6 +596,7 @@ sub new
 		home     => $home,
 		base     => $base,
 		simulate => $params{simulate},
+		log_disk => $params{log},
 		owner    => $$,
 		images   => 0,
 		acked    => {},
@@ -671,6 +674,7 @@ sub start
 		: ('fsync' => 'off'),
 		%conf);
 	$self->{log_start} = -s $self->{log};
+	my $disk = $self->{log_disk} && $self->{simulate} ? $self->_disk : undef;
 	my $pid = fork();
 	die "fork: $!" unless defined $pid;
 	if ($pid == 0)
@@ -680,6 +684,12 @@ sub start
 		open(STDOUT, '>>', $self->{log});
 		open(STDERR, '>>', $self->{log});
 		$ENV{LD_PRELOAD} = $preload if defined $preload && $self->{simulate};
+		if ($disk)
+		{
+			my %env = NvmLogDisk::environment($self->log_directory, $disk);
+			$env{LD_PRELOAD} .= ":$preload" if defined $preload;
+			$ENV{$_} = $env{$_} foreach keys %env;
+		}
 		exec('postgres', '-D', $self->{data}, map { ('-c', "$_=$all{$_}") } sort keys %all)
 		  or POSIX::_exit(127);
 	}
@@ -707,6 +717,19 @@ sub start
 		usleep(3000);
 	}
 	die "the server does not start:\n" . $self->log_since_start;
+}
+
+# Directory of the log; the disk that it lies on.  What it has had while no server with
+# the disk's library wrote there is on the medium.
+sub log_directory { return "$_[0]->{data}/pg_nvm_log"; }
+
+sub _disk
+{
+	my ($self) = @_;
+	my $disk = "$self->{home}/disk";
+
+	NvmLogDisk::attach($self->log_directory, $disk) unless -d $disk;
+	return $disk;
 }
 
 sub log_since_start
@@ -960,14 +983,15 @@ sub run_sessions
 =item $rig->make_image(SEED, FROM => rig, ...)
 
 Replace the pool of this server, which is dead, by an image that a power failure could
-have left of the pool of FROM, or of itself.
+have left of the pool of FROM, or of itself; and its log, if FROM has a disk for it.
 
 =cut
 
 sub make_image
 {
 	my ($self, $image_seed, %options) = @_;
-	my $from = (delete $options{from} // $self)->{pool};
+	my $rig  = delete $options{from} // $self;
+	my $from = $rig->{pool};
 	my $to   = "$self->{home}/image" . ++$self->{images};
 	my $args = join ' ', map { "--$_ $options{$_}" } sort keys %options;
 	my $said = qx($NvmTest::crashimage_tool $from $to --seed $image_seed $args 2>&1);
@@ -977,6 +1001,11 @@ sub make_image
 	die "nvm_patch: $said" if $? != 0;
 	rmtree($self->{pool});
 	rename($to, $self->{pool}) or die "rename $to: $!";
+	if ($rig->{log_disk})
+	{
+		NvmLogDisk::image($rig->_disk, $self->log_directory, seed => $image_seed, mode => $options{mode});
+		rmtree("$self->{home}/disk");
+	}
 
 	# what the next start repairs is not damage
 	$said = qx(nvm_poolcheck -P $self->{pool} 2>&1);
@@ -1031,6 +1060,7 @@ sub new_empty
 		home     => $home,
 		base     => $like{base},
 		simulate => $like{simulate},
+		log_disk => $like{log_disk},
 		owner    => $$,
 		images   => 0,
 		log      => "$home/log",

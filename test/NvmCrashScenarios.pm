@@ -32,7 +32,8 @@ SQL that runs, and is acknowledged, before anything can fail
 =item prelude
 
 { sessions => [...] } that lead to a first crash: by a failpoint that they set,
-or else, when each has logged a sleep, by SIGKILL
+or else, when each has logged a sleep, by SIGKILL; killed => 1: whatever comes later,
+that is no loss of power
 
 =item asleep
 
@@ -65,6 +66,7 @@ use Cwd qw(abs_path);
 use File::Basename;
 use NvmCrash;
 use NvmCrashBtree;
+use NvmCrashLog;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -86,6 +88,11 @@ our %unreachable = ();
 our %elsewhere = (
 	'orphan-candidates' => 'ddl/12_orphans',
 	'orphan-ended'      => 'ddl/12_orphans',
+	'log-directory-made' => 'log/09_access_method',
+	'resolve-log'       => 'log/05_prepared',
+	'pool-count-volatile' => 'log/10_foreign_entries',
+	(map { $_ => 'log/07_checkpoint' } qw(ckpt-begin ckpt-data-write ckpt-data-sync ckpt-walk ckpt-walked ckpt-sync
+		ckpt-rename ckpt-renamed ckpt-remove-rows ckpt-remove-log ckpt-removed-side ckpt-removed)),
 	'reset-request'     => 'pool/04_reset_pool',
 	'reset-requested'   => 'pool/04_reset_pool',
 	'reset-moved'       => 'pool/04_reset_pool',
@@ -584,7 +591,7 @@ sub run
 		# the last one brings the server down, or we do
 		$rig->wait_dead($open[-1]{sql} =~ /:crash/ ? 20 : 0) or $rig->crash;
 		push @problems, $rig->end_session($_) foreach @open;
-		$rig->make_image($params{power}) if defined $params{power};
+		$rig->make_image($params{power}) if defined $params{power} && !$s->{prelude}{killed};
 	}
 
 	if (!$s->{sessions})
@@ -715,7 +722,7 @@ sub needed
 {
 	my ($names) = @_;
 	return { map { $_ => 1 }
-		  grep { !NvmCrashBtree::is_ours($_) && !$elsewhere{$_} && !$unreachable{$_} } keys %$names };
+		  grep { !NvmCrashBtree::is_ours($_) && !NvmCrashLog::is_log($_) && !$elsewhere{$_} && !$unreachable{$_} } keys %$names };
 }
 
 =pod
@@ -770,13 +777,15 @@ sub choose
 
 	foreach my $name (sort keys %$names)
 	{
-		my $test = NvmCrashBtree::is_ours($name) ? 'btree/09_index_crash' : $elsewhere{$name};
+		my $test = NvmCrashBtree::is_ours($name) ? 'btree/09_index_crash'
+		  : NvmCrashLog::is_log($name) ? 'log/06_power_failure' : $elsewhere{$name};
 
 		$here{$name} = $names->{$name};
 		next unless $test;
 		my $file = dirname(abs_path($INC{'NvmCrashScenarios.pm'})) . "/t/$test.pl";
 		like(PostgreSQL::Test::Utils::slurp_file($file),
-			NvmCrashBtree::is_ours($name) ? qr/NvmCrashBtree::is_ours/ : qr/$name/, "$name is a matter of $test");
+			NvmCrashBtree::is_ours($name) ? qr/NvmCrashBtree::is_ours/
+			: NvmCrashLog::is_log($name) ? qr/NvmCrashLog::is_log/ : qr/$name/, "$name is a matter of $test");
 		delete $here{$name};
 	}
 	is(join(' ', grep { !$names->{$_} } sort keys %unreachable, sort keys %elsewhere),

@@ -57,6 +57,7 @@ use Cwd qw(abs_path);
 use Fcntl qw(SEEK_SET);
 use File::Basename;
 use NvmCrash;
+use NvmLogModel;
 use PostgreSQL::Test::Utils;
 
 our @kinds = qw(durable any longer twice inside);
@@ -255,7 +256,7 @@ sub _changed
 Problems of one image: it starts, each transaction is whole or absent, what was
 acknowledged is there, the checks find nothing, a second recovery finds the same,
 and one can go on.  again: also recover a second time where the kind does not
-ask for it; write_on: sub (RIG, CLIENT) in place of NvmCrash's, or undef for none;
+ask for it; what the log has is held against NvmLogModel; write_on: sub (RIG, CLIENT) in place of NvmCrash's, or undef for none;
 simulate: the image is of a simulated pool whatever its kind.
 
 =cut
@@ -279,8 +280,11 @@ sub _check_image
 	my (@expected, @problems);
 
 	$copy->{simulate} = 0 if $kind eq 'inside';
-	$copy->start or return 'no start: ' . $copy->log_since_start;
+	my $model = $copy->{log_disk} ? NvmLogModel->new($copy->log_directory) : undef;
+	push @problems, $model->problems if $model;
+	$copy->start or return (@problems, 'no start: ' . $copy->log_since_start);
 	push @problems, $copy->verify;
+	push @problems, $model->differences($copy, $copy->log_directory) if $model && !@problems;
 	if ($kind eq 'twice' || $options{again})
 	{
 		my $digest = $copy->{digest};

@@ -159,7 +159,7 @@ scan_entry(Pool *pool, uint32 id)
 	 * as many as there are must be the first ones, and those that are counted
 	 * among them
 	 */
-	for (uint32 i = 0; i < Max(storage->nextents, NVM_DIR_COUNT(entry->counted)); i++)
+	for (uint32 i = 0; i < Max(storage->nextents, nvm_dir_needs_extents(entry)); i++)
 	{
 		if (i < storage->room && storage->unit[i] != 0)
 			continue;

@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "am/nvm_am.h"
 #include "am/nvm_scan.h"
+#include "btree/nvm_btree.h"
 #include "catalog/catalog.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -351,6 +352,24 @@ nvm_build_begin_scan(NvmIndexBuild *build, bool allow_sync, TableScanDesc sscan)
 }
 
 /*
+ * A clean stop takes the rows of an UNLOGGED table in memory, and leaves the files of
+ * indexes of PostgreSQL's own: their entries would lead to other rows.
+ */
+static void
+refuse_left_entries(Relation rel, Relation index)
+{
+	if (rel->rd_rel->relpersistence != RELPERSISTENCE_UNLOGGED ||
+		!nvm_relation_is_vlog(rel) || nvm_relation_is_btree(index))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("an UNLOGGED table of access method nvm_vlog can have indexes of access method nvm_btree only"),
+			 errdetail("Index \"%s\" would outlive the rows of table \"%s\".",
+					   RelationGetRelationName(index), RelationGetRelationName(rel)),
+			 errhint("Use an index of access method nvm_btree, or a table that is not UNLOGGED.")));
+}
+
+/*
  * The rows whose roots are in the current block of the scan.
  */
 static void
@@ -385,6 +404,7 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 	Snapshot	snapshot;
 	bool		registered;
 
+	refuse_left_entries(rel, index);
 	nvm_build_init(&build, rel, index, info);
 	build.anyvisible = anyvisible;
 	Assert(!(anyvisible && build.unique));

@@ -24,6 +24,9 @@ struct NvmScanDescData;
 
 extern const TableAmRoutine nvm_tableam_routine;
 
+extern void nvm_vlog_method_register(void);
+extern bool nvm_relation_is_vlog(Relation rel);
+
 /* ---- scan.c ---- */
 
 extern TableScanDesc nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,

@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * tableam.c
- *	  The routine of table access method `nvm`, and its handler.
+ *	  The routines of table access methods `nvm` and `nvm_vlog`, and their handlers.
+ *
+ * The two do the same.  Where a storage lies says its directory entry, which is made
+ * by the routine that the table has then (xact/xact_storage.c).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -22,8 +25,10 @@
 #include "storage/nvm_storage_relation.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_tableam_handler);
+PG_FUNCTION_INFO_V1(nvm_vlog_handler);
 
 #if NVM_APPLY_ASKS_INDEX
 /*
@@ -145,4 +150,32 @@ Datum
 nvm_tableam_handler(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_POINTER(&nvm_tableam_routine);
+}
+
+/* a copy with an address of its own; complete once anybody has asked for it */
+static TableAmRoutine vlog_routine;
+
+Datum
+nvm_vlog_handler(PG_FUNCTION_ARGS)
+{
+	vlog_routine = nvm_tableam_routine;
+	PG_RETURN_POINTER(&vlog_routine);
+}
+
+/*
+ * In _PG_init: tables of nvm_vlog have their rows in memory, and in the log.
+ */
+void
+nvm_vlog_method_register(void)
+{
+	nvm_storage_register_volatile(&vlog_routine, true);
+}
+
+/*
+ * Is rel a table of nvm_vlog?
+ */
+bool
+nvm_relation_is_vlog(Relation rel)
+{
+	return rel->rd_tableam == &vlog_routine;
 }

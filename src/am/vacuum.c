@@ -42,6 +42,7 @@
 #include "commands/dbcommands.h"
 #include "compat/nvm_compat.h"
 #include "compat/nvm_compat_vacuum.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -468,9 +469,12 @@ vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
 	/*
 	 * relfrozenxid may pass prepared transactions that were ended since, and
 	 * is seen at once.  And we may no longer be marked as in VACUUM; of a
-	 * process that is, the commit knows that.
+	 * process that is, the commit knows that.  And when pg_xact is cut off
+	 * the log must have, durably, what it has answered.
 	 */
 	nvm_twophase_settle();
+	if (nvm_log_is_on && nvm_rel(vac->rel)->region == NVM_REGION_VOLATILE)
+		nvm_log_wait_outcomes(vac->new_frozenxid);
 	nvm_update_relstats(vac->rel, vac->nblocks, (double) vac->live,
 						vac->all_visible, vac->nindexes > 0,
 						vac->new_frozenxid, vac->new_minmulti,

@@ -25,6 +25,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_class.h"
 #include "funcapi.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "pool/nvm_pool.h"
@@ -88,6 +89,23 @@ nvm_btree_register_workers(void)
 	nvm_register_worker("nvm index rebuilder", "nvm_rebuilder_main");
 }
 
+/*
+ * See nvm_btree_persist.h.
+ */
+void
+nvm_index_rebuilder_wake(void)
+{
+	struct Latch *rebuilder;
+
+	pg_atomic_write_u32(&NvmIndexes->nabsent, PG_UINT32_MAX);
+	pg_atomic_write_u32(&NvmIndexes->relaxed, 1);
+	/* it looks after it has entered its latch */
+	pg_memory_barrier();
+	rebuilder = NvmIndexes->rebuilder;
+	if (rebuilder != NULL)
+		SetLatch(rebuilder);
+}
+
 /* ---- what is absent ---- */
 
 typedef struct AbsentSearch
@@ -138,6 +156,9 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 		(OidIsValid(search->database) && entry->database != search->database))
 		return;
 	search->nabsent++;
+	/* a worker would wait for the table */
+	if (state->region == NVM_REGION_VOLATILE && !nvm_log_is_whole())
+		return;
 	if (index_state != NVM_INDEXSTATE_ABSENT || entry->end != 0 ||
 		pg_atomic_read_u32(&nvm_rel_index(state)->failed) == NVM_INDEXFAILED_ERROR)
 		return;

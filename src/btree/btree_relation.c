@@ -86,7 +86,8 @@ persistence_of(const NvmIndexMeta *meta)
 
 /*
  * Flags of the meta page of a storage that a start has emptied.  The storage
- * keeps the kind as which it was made, whatever becomes of the option.
+ * keeps the kind as which it was made, whatever becomes of the option.  In the
+ * volatile region leaves are gone with the rest.
  */
 static uint32
 meta_flags_for(Relation index, uint32 dir)
@@ -95,6 +96,8 @@ meta_flags_for(Relation index, uint32 dir)
 
 	if ((nvm_dir_entry(dir)->flags & NVM_DIR_REBUILT) != 0)
 		return (flags & ~NVM_INDEX_META_LEAVES) | NVM_INDEX_META_NONE;
+	if ((nvm_dir_entry(dir)->flags & NVM_DIR_VOLATILE) != 0)
+		flags &= ~NVM_INDEX_META_LEAVES;
 	return flags & ~NVM_INDEX_META_NONE;
 }
 
@@ -163,6 +166,7 @@ nvm_index_cache_slow(Relation index)
 
 	nvm_table_require();
 	dir = find_storage(index);
+	nvm_storage_require_rows(nvm_dir_entry(dir)->flags);
 	state = nvm_rel_open(dir);
 	meta = open_meta(index, dir, state);
 

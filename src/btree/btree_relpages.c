@@ -29,6 +29,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "compat/nvm_compat_vacuum.h"
+#include "log/nvm_log.h"
 #include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
@@ -69,7 +70,8 @@ blocks_of(Relation index, BlockNumber *nblocks)
 		return false;
 	nvm_storage_key(index, &locator, &key);
 	dir = nvm_dir_lookup(&key);
-	if (dir == 0)
+	if (dir == 0 ||
+		(nvm_relstates[dir].region == NVM_REGION_VOLATILE && !nvm_log_is_whole()))
 		return false;
 	*nblocks = pg_atomic_read_u32(&nvm_rel_open(dir)->nblocks);
 	return true;

@@ -39,6 +39,21 @@ index_lost_by_start(NvmRelState *rel, bool relaxed)
 	pg_atomic_write_u32(&index->state, NVM_INDEXSTATE_ABSENT);
 }
 
+/*
+ * See nvm_btree_state.h.
+ *
+ * The mark in the directory is for the death of a process while the index is not
+ * rebuilt: memory is kept then, and half an index must not pass for a whole one.
+ * A stored word is there for that start; where power fails, all of the region goes.
+ * So nobody fences.  The rebuilder takes the mark back, as with a relaxed index.
+ */
+void
+nvm_index_lost_with_region(NvmRelState *rel)
+{
+	nvm_dir_set_relaxed(rel->dir, true);
+	index_lost_by_start(rel, true);
+}
+
 void
 nvm_index_state_register(void)
 {

@@ -154,6 +154,9 @@ extern bool nvm_index_end_relaxed(bool all);
 
 extern int	nvm_index_rebuild_workers;
 
+/* indexes have become absent since the start */
+extern void nvm_index_rebuilder_wake(void);
+
 extern PGDLLEXPORT void nvm_rebuilder_main(Datum main_arg);
 extern PGDLLEXPORT void nvm_rebuild_worker_main(Datum main_arg);
 

@@ -61,6 +61,12 @@ nvm_rel_index(NvmRelState *rel)
 	return (NvmIndexState *) rel->index;
 }
 
+/*
+ * An index in the volatile region, which was lost: have it rebuilt, once its table
+ * is.  The caller empties it after that, and nobody else uses it.
+ */
+extern void nvm_index_lost_with_region(NvmRelState *rel);
+
 /* in _PG_init, before the pool is opened */
 extern void nvm_index_state_register(void);
 

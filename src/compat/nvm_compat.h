@@ -52,7 +52,9 @@ typedef RelFileNode NvmLocator;
 #define NvmProcNumber()			MyProcNumber
 #define NvmBackendId()			MyProcNumber
 #define NvmProcLxid(proc)		((proc)->vxid.lxid)
+#define NvmProcNumberOf(proc)	GetNumberFromPGProc(proc)
 #else
+#define NvmProcNumberOf(proc)	((int) (proc)->pgprocno)
 #define NvmProcLxid(proc)		((proc)->lxid)
 #define NvmProcNumber()			((int) MyProc->pgprocno)
 #define NvmBackendId()			MyBackendId

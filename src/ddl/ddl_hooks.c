@@ -25,6 +25,7 @@
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "storage/nvm_storage_relation.h"
 #include "tcop/tcopprot.h"
@@ -274,6 +275,9 @@ ddl_execute(DdlCommand *command)
 	else if (IsA(stmt, TransactionStmt))
 		settle = ((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
 			((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED;
+	/* its record is flushed inside the statement, ahead of PRE_COMMIT */
+	if (settle && nvm_log_is_on)
+		nvm_log_wait_rests();
 
 	ddl_next(command);
 

@@ -60,10 +60,14 @@ publication_is_nvm(Oid relid)
 static void
 publication_refuse(const char *pubname, Oid relid)
 {
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			method = ((Form_pg_class) GETSTRUCT(tuple))->relam;
+
+	ReleaseSysCache(tuple);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot publish table \"%s\" in publication \"%s\", because its access method is nvm",
-					get_rel_name(relid), pubname),
+			 errmsg("cannot publish table \"%s\" in publication \"%s\", because its access method is %s",
+					get_rel_name(relid), pubname, get_am_name(method)),
 			 errdetail(PUBLICATION_DETAIL),
 			 errhint("Publish tables of access method heap.")));
 }

@@ -119,7 +119,11 @@ typedef struct NvmPoolHeader
 	uint32_t	marks_era;		/* run-time marks in the pool, which carry the
 								 * low 16 bits of an incarnation, are of
 								 * incarnations with these high ones */
-	uint8_t		reserved[20];	/* zero, checked */
+	uint32_t	log_generation; /* of the log that was begun last; 0: the pool
+								 * has none (media_log.h) */
+	uint32_t	log_file;		/* number of the file of that generation that
+								 * was begun last */
+	uint8_t		reserved[12];	/* zero, checked */
 	uint32_t	reserved2;		/* zero, checked */
 	uint32_t	crc;
 } NvmPoolHeader;
@@ -227,7 +231,8 @@ typedef struct NvmPlaceRecord
  * counted says how many extents of blocks the storage has at least, in its low
  * half, with a check of that in the high one; 0: nothing is known.  The count
  * is raised when an extent's map word is durable.  It is durably 0 before the
- * first extent is released.
+ * first extent is released.  Of a table of the volatile region it says how many
+ * extents it has ever had.
  */
 #define NVM_DIR_KIND_TABLE		1
 #define NVM_DIR_KIND_INDEX		2	/* media_index.h */
@@ -236,6 +241,8 @@ typedef struct NvmPlaceRecord
 #define NVM_DIR_TEMP			0x0002
 #define NVM_DIR_REBUILT			0x0004	/* an index that no restart keeps */
 #define NVM_DIR_VOLATILE		0x0008	/* its extents are not in the pool */
+#define NVM_DIR_LOGGED			0x0010	/* a volatile one that the log brings
+										 * back */
 
 typedef struct NvmDirEntry
 {

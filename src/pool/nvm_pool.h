@@ -149,6 +149,14 @@ nvm_pool_require(void)
  */
 extern uint64 nvm_pool_promise_xids(uint64 xid, uint64 wanted);
 
+/*
+ * The generation of the log that the pool was last used with, or 0, and the last file
+ * of it; and new ones, durably.  Takes header_lock.  Cannot fail.
+ */
+extern uint32 nvm_pool_log_generation(void);
+extern uint32 nvm_pool_log_file(void);
+extern void nvm_pool_note_log(uint32 generation, uint32 file);
+
 /* did incarnation `inc` end in a crash (or is too old to tell)? */
 extern bool nvm_incarnation_crashed(uint32 inc);
 extern uint32 nvm_incarnation_last_clean(void);

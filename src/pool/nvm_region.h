@@ -153,9 +153,30 @@ extern void nvm_region_make_slots(void);
 extern void nvm_region_grow(NvmRegion *region);
 
 /*
+ * ERROR for who needs the volatile region where there is none.
+ */
+extern void nvm_region_is_missing(void) __attribute__((noreturn));
+
+/* ---- nvm.memory_limit (pool_memory.c) ---- */
+
+extern int	nvm_memory_limit;	/* megabytes; 0: there is no region */
+
+extern void nvm_memory_define_settings(void);
+
+/*
  * Have a volatile region, of up to so many megabytes.  Called while the postmaster
- * loads libraries, by a test's library: nothing else uses the region yet.
+ * loads libraries, with nvm.memory_limit; a test's library calls it again.
  */
 extern PGDLLEXPORT void nvm_region_request(int megabytes);
+
+/*
+ * Memory beside the volatile region that goes with its contents: it is zero when
+ * they are gone, and as it was when they are kept.  Only what is touched is taken.
+ * NULL if there is none.  Constant in all processes after the fork.
+ */
+extern char *nvm_region_companion;
+
+/* have so many bytes of it; called as nvm_region_request, after it */
+extern void nvm_region_request_companion(Size size);
 
 #endif							/* NVM_REGION_H */

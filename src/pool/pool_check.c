@@ -117,7 +117,7 @@ check_extent(void *to, uint64 unit, uint64 word, const char *place)
 static void
 check_count(CheckState *state, uint32 id, const NvmDirEntry *entry)
 {
-	uint32		counted = NVM_DIR_COUNT(nvm_load(&entry->counted));
+	uint32		counted = nvm_dir_needs_extents(entry);
 	uint32		nextents = pg_atomic_read_u32(&nvm_relstates[id].nextents);
 	char		buf[NVM_PROBLEM_SIZE];
 

@@ -280,6 +280,23 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
 /*
+ * A logged table of the volatile region counts the extents that it has ever had.  They are gone
+ * after a loss of the region.  But entries of indexes that have WAL may lead to
+ * blocks in all of them, so the rebuild makes as many.  The count is durable before
+ * there is such an entry.  It is not lowered.
+ */
+static void
+raise_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
+{
+	if (entry->kind != NVM_DIR_KIND_TABLE || (entry->flags & NVM_DIR_LOGGED) == 0 ||
+		nextents <= NVM_DIR_COUNT(entry->counted))
+		return;
+	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
+	nvm_flush(&entry->counted, sizeof(entry->counted));
+	nvm_drain("pool-count-volatile");
+}
+
+/*
  * Have entry id count that many extents; flushed, not fenced.  Storages that
  * no start keeps have no count.  A caller that raises the count holds the
  * extend lock, and the extents are durable and known in DRAM.  A caller that
@@ -291,6 +308,8 @@ nvm_dir_count(uint32 id, uint32 nextents)
 {
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
+	if ((entry->flags & NVM_DIR_VOLATILE) != 0)
+		raise_volatile_count(id, entry, nextents);
 	if ((entry->flags & NOT_COUNTED) != 0)
 		return;
 	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));

@@ -74,7 +74,7 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 	 * the extents that there are must be the first ones, and all that are
 	 * counted must be there
 	 */
-	for (uint32 i = 0; i < Max(nextents, NVM_DIR_COUNT(entry->counted)); i++)
+	for (uint32 i = 0; i < Max(nextents, nvm_dir_needs_extents(entry)); i++)
 	{
 		uint32		k = 31 - __builtin_clz(i / 64 + 1);
 

@@ -182,6 +182,33 @@ nvm_pool_old_marks_gone(void)
 	LWLockRelease(NvmPool->header_lock);
 }
 
+uint32
+nvm_pool_log_generation(void)
+{
+	return nvm_dram->header.log_generation;
+}
+
+uint32
+nvm_pool_log_file(void)
+{
+	return nvm_dram->header.log_file;
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_pool_note_log(uint32 generation, uint32 file)
+{
+	if (nvm_dram->header.log_generation == generation && nvm_dram->header.log_file == file)
+		return;
+	LWLockAcquire(NvmPool->header_lock, LW_EXCLUSIVE);
+	nvm_dram->header.log_generation = generation;
+	nvm_dram->header.log_file = file;
+	nvm_header_write(&nvm_dram->header);
+	LWLockRelease(NvmPool->header_lock);
+}
+
 /*
  * See nvm_pool.h.
  */

@@ -139,7 +139,7 @@ extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg
 /* pool_region.c */
 extern uint64 nvm_region_address_space(void);
 extern void nvm_region_init(void);
-extern bool nvm_region_open(const NvmPoolHeader *h);
+extern void nvm_region_open(const NvmPoolHeader *h);
 extern void nvm_region_bind(const NvmPoolHeader *h);
 extern void nvm_region_unbind(void);
 extern void nvm_region_give_up(void);

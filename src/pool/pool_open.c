@@ -256,7 +256,7 @@ map_regions(NvmMapFile *file, bool *medium_is_volatile, NvmMapFailure *failure)
 		ereport(WARNING,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("there is no address space for the volatile region, and nothing can be stored in it"),
-				 errhint("Raise the limit of address space (ulimit -v) and restart the server.")));
+				 errhint("Raise the limit of address space (ulimit -v) and restart the server, or set nvm.memory_limit = 0 if there are no tables of access method nvm_vlog.")));
 	return base;
 }
 
@@ -293,7 +293,8 @@ map_and_scan(const NvmPoolHeader *h)
 	NvmPool->medium_is_volatile = medium_is_volatile;
 
 	nvm_regions[NVM_REGION_POOL].nchunks = h->nchunks;
-	if (!nvm_region_open(h) || !nvm_dram_setup())
+	nvm_region_open(h);
+	if (!nvm_dram_setup())
 		return false;
 	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
 }

@@ -31,6 +31,11 @@ NvmRegion  *nvm_regions = NULL;
 static uint64 volatile_max = 0;
 static int	volatile_fd = -1;
 
+/* what goes with it */
+static Size companion_size = 0;
+static int	companion_fd = -1;
+char	   *nvm_region_companion = NULL;
+
 /* the pool that its contents go with, as that pool's header was after the open */
 static bool bound = false;
 static uint8 bound_uuid[16];
@@ -48,6 +53,32 @@ nvm_region_request(int megabytes)
 				 errmsg("the volatile region can be requested by shared_preload_libraries only")));
 	volatile_max = Min((uint64) megabytes * 1024 * 1024 / NVM_CHUNK_SIZE * NVM_CHUNK_SIZE,
 					   NVM_REGION_BYTES);
+}
+
+/*
+ * See nvm_region.h.
+ */
+void
+nvm_region_is_missing(void)
+{
+	bool		is_off = nvm_memory_limit == 0;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("tables in memory are not available"),
+			 is_off ? errdetail("nvm.memory_limit is 0.") :
+			 errdetail("The server has no address space for them, or no memory. The server log says why."),
+			 is_off ? errhint("Set nvm.memory_limit and restart the server. What the log has of these tables is there again then.") :
+			 errhint("Raise the limit of address space (ulimit -v) and restart the server. What the log has of these tables is there again then.")));
+}
+
+/*
+ * See nvm_region.h.
+ */
+void
+nvm_region_request_companion(Size size)
+{
+	companion_size = volatile_max > 0 ? size : 0;
 }
 
 /*
@@ -97,9 +128,11 @@ nvm_region_give_up(void)
 {
 	volatile_max = 0;
 	nvm_regions[NVM_REGION_VOLATILE].max_chunks = 0;
+	nvm_regions[NVM_REGION_VOLATILE].nchunks = 0;
 	if (volatile_fd >= 0)
 		close(volatile_fd);
 	volatile_fd = -1;
+	companion_size = 0;
 	bound = false;
 }
 
@@ -116,41 +149,79 @@ is_of_pool(const NvmPoolHeader *h)
 }
 
 /*
- * Map the volatile region, if there is to be one, with its contents or empty.
- * The pool is mapped.  Returns false after refusing the pool.  Postmaster only.
+ * The same for what goes with the region.  It stays where it is mapped.  False with
+ * errno set.
  */
-bool
-nvm_region_open(const NvmPoolHeader *h)
+static bool
+open_companion(void)
+{
+	if (companion_size == 0)
+		return true;
+	if (companion_fd < 0)
+		companion_fd = memfd_create("pg_nvm companion", MFD_CLOEXEC);
+	if (companion_fd < 0 ||
+		(!bound && ftruncate(companion_fd, 0) != 0) ||
+		ftruncate(companion_fd, (off_t) companion_size) != 0)
+		return false;
+	if (nvm_region_companion == NULL)
+	{
+		void	   *at = mmap(NULL, companion_size, PROT_READ | PROT_WRITE,
+							  MAP_SHARED | MAP_NORESERVE, companion_fd, 0);
+
+		if (at == MAP_FAILED)
+			return false;
+		nvm_region_companion = at;
+#ifdef MADV_DONTDUMP
+		(void) madvise(at, companion_size, MADV_DONTDUMP);
+#endif
+	}
+	return true;
+}
+
+/*
+ * Map the volatile region, with its contents or empty.  False with errno set.
+ */
+static bool
+open_volatile(const NvmPoolHeader *h)
 {
 	NvmRegion  *region = &nvm_regions[NVM_REGION_VOLATILE];
 	struct stat st;
 
-	if (volatile_max == 0)
-		return true;
 	if (volatile_fd < 0)
 		volatile_fd = memfd_create("pg_nvm volatile", MFD_CLOEXEC);
 	if (volatile_fd < 0)
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-						  "Free memory or raise the limits of the server's processes.",
-						  "could not create the volatile region: %m");
+		return false;
 	if (!is_of_pool(h))
 	{
 		bound = false;
 		if (ftruncate(volatile_fd, 0) != 0)
-			return nvm_refuse(ERRCODE_OUT_OF_MEMORY, "Restart the server.",
-							  "could not clear the volatile region: %m");
+			return false;
 	}
 	if (fstat(volatile_fd, &st) != 0 ||
 		mmap(nvm_unit_address(region->first_unit), volatile_max, PROT_READ | PROT_WRITE,
 			 MAP_FIXED | MAP_SHARED | MAP_NORESERVE, volatile_fd, 0) == MAP_FAILED)
-		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
-						  "Raise the limit of address space (ulimit -v).",
-						  "could not map the volatile region: %m");
+		return false;
 #ifdef MADV_DONTDUMP
 	(void) madvise(nvm_unit_address(region->first_unit), volatile_max, MADV_DONTDUMP);
 #endif
 	region->nchunks = (uint64) st.st_size / NVM_CHUNK_SIZE;
 	return true;
+}
+
+/*
+ * Map the volatile region, if there is to be one.  If that fails there is none, and
+ * the pool is served alone.  The pool is mapped.  Postmaster only.
+ */
+void
+nvm_region_open(const NvmPoolHeader *h)
+{
+	if (volatile_max == 0 || (open_volatile(h) && open_companion()))
+		return;
+	ereport(WARNING,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("there is no memory for the volatile region, and nothing can be stored in it: %m"),
+			 errhint("Raise the limits of the server's processes and restart the server.")));
+	nvm_region_give_up();
 }
 
 /*
@@ -242,7 +313,7 @@ grow_volatile(NvmRegion *region)
 				 errmsg("could not extend the volatile region: %m"),
 				 errdetail("It has %llu MB.",
 						   (unsigned long long) (region->nchunks * NVM_CHUNK_SIZE / (1024 * 1024))),
-				 errhint("Free memory, or free space in the region by TRUNCATE or DROP TABLE.")));
+				 errhint("Free memory, or free space in the region by TRUNCATE or DROP TABLE. A smaller nvm.memory_limit leaves more to others.")));
 }
 
 static void
@@ -254,8 +325,9 @@ has_largest_size(const NvmRegion *region)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("could not extend the volatile region: it has its maximum size"),
-				 errdetail("It has %llu MB.", mb),
-				 errhint("Free space in it by TRUNCATE or DROP TABLE.")));
+				 errdetail("Tables in memory and their indexes have %llu MB, nvm.memory_limit allows %llu MB.",
+						   mb, (unsigned long long) (region->max_chunks * NVM_CHUNK_SIZE / (1024 * 1024))),
+				 errhint("Increase nvm.memory_limit and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DISK_FULL),
 			 errmsg("could not extend NVM pool: it has its maximum size"),

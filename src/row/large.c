@@ -150,7 +150,7 @@ nvm_large_new_run(NvmRelState *state, uint32 nunits, NvmStamp stamp)
 static uint64
 large_new_run(NvmLargeSet *set, Size bytes)
 {
-	uint32		nunits = (bytes + sizeof(NvmLargeHeader) + NVM_UNIT_SIZE - 1) / NVM_UNIT_SIZE;
+	uint32		nunits = large_run_units(bytes);
 	uint64		offset;
 
 	if (set->nruns == set->maxruns)

@@ -11,6 +11,7 @@
 #define NVM_CHANGE_H
 
 #include "pool/nvm_pool.h"
+#include "wbl/nvm_wbl.h"
 #include "xact/nvm_xact.h"
 
 /*
@@ -29,5 +30,16 @@ nvm_row_change(NvmUndoKind kind, NvmRelState *state, uint32 blk, uint32 off)
 {
 	nvm_undo_add(kind, state->dir, blk, off);
 }
+
+/* capture.c, for NvmUndoOps: what the log is told of that at PRE_COMMIT */
+extern void nvm_capture_range(const NvmUndoRange *range, NvmStamp stamp);
+extern void nvm_capture_storage(uint32 dir);
+
+/*
+ * Tell the log a version as the newest of its row: the pieces of its large values, and
+ * its tuple.  Between nvm_log_begin and nvm_log_end; names the storage itself.  The
+ * caller sees to it that the version, and its values, stay meanwhile.  May ERROR.
+ */
+extern void nvm_capture_version(NvmRelState *state, const NvmVersion *v);
 
 #endif							/* NVM_CHANGE_H */

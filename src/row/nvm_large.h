@@ -12,6 +12,7 @@
 
 #include "access/htup.h"
 #include "executor/tuptable.h"
+#include "media/media_log.h"
 #include "pool/nvm_pool.h"
 #include "wbl/nvm_wbl.h"
 
@@ -66,5 +67,24 @@ extern uint64 nvm_large_new_run(NvmRelState *state, uint32 nunits, NvmStamp stam
 /* what is wrong with the version's i-th value outside, or NULL */
 extern const char *nvm_large_verify(NvmRelState *state, const NvmVersion *v,
 									uint32 blk, uint32 off, int i);
+
+/* ---- large_log.c ---- */
+
+/*
+ * Tell the log the values that the version has outside, in pieces; its row is to
+ * follow.  They do not change meanwhile.  May ERROR.
+ */
+extern void nvm_large_capture(NvmRelState *state, const NvmVersion *v);
+
+/* what is wrong with the pieces that lead to a row of the log, or NULL */
+extern const char *nvm_large_pieces_problem(const NvmLogRow *first);
+
+/*
+ * Write the values of a version that is being rebuilt, and lead it there.  Its tuple
+ * is in place, its checksum is not made yet; its begin comes later.  `first` has
+ * passed nvm_large_pieces_problem.  Returns how many bytes they have.  May ERROR.
+ */
+extern uint64 nvm_large_rebuild(NvmRelState *state, NvmVersion *v, NvmStamp stamp,
+								const NvmLogRow *first);
 
 #endif							/* NVM_LARGE_H */

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * nvm_large_run.h
- *	  The runs of large values: shared by large.c, large_read.c and
- *	  large_collect.c.
+ *	  The runs of large values: shared by the files large*.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -16,6 +15,13 @@
 
 #define NVM_LARGE_RUN_BYTES \
 	((Size) NVM_LARGE_MAX_UNITS * NVM_UNIT_SIZE - sizeof(NvmLargeHeader))
+
+/* units of a run for so many bytes */
+static inline uint32
+large_run_units(uint64 bytes)
+{
+	return (uint32) ((bytes + sizeof(NvmLargeHeader) + NVM_UNIT_SIZE - 1) / NVM_UNIT_SIZE);
+}
 
 static inline NvmLargeHeader *
 large_header(uint64 offset)

@@ -40,6 +40,12 @@ nvm_rel_row(NvmRelState *rel)
 	return (NvmRowState *) rel->row;
 }
 
+/*
+ * The storage has blocks from before the start.  There may be room where the last
+ * rows went; then the others get their turn.
+ */
+extern void nvm_row_state_opened(NvmRelState *rel, uint32 nblocks);
+
 /* in _PG_init, before the pool is opened */
 extern void nvm_row_state_register(void);
 

@@ -29,6 +29,9 @@ extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
 
 /* ---- taking areas (space.c) ---- */
 
+/* first run of n free cells, or 0; cells of the header count as used */
+extern uint32 nvm_block_find_run(const NvmBlock *block, uint32 n);
+
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
 extern void nvm_space_note(NvmRelState *state, uint32 blk, uint32 free_cells);

@@ -80,7 +80,7 @@ proc_has_name(HeapTuple proc, AttrNumber attr, const char *name)
 }
 
 /*
- * Is this function nvm_tableam_handler, or the handler that was registered?
+ * Is this function a handler of the library, or the one that was registered?
  */
 static bool
 handler_is_ours(Oid handler)
@@ -91,7 +91,8 @@ handler_is_ours(Oid handler)
 	if (!HeapTupleIsValid(proc))
 		return false;
 	result = ((Form_pg_proc) GETSTRUCT(proc))->prolang == ClanguageId &&
-		((proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_tableam_handler") &&
+		(((proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_tableam_handler") ||
+		   proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_vlog_handler")) &&
 		  proc_has_name(proc, Anum_pg_proc_probin, "pg_nvm")) ||
 		 (other_handler != NULL &&
 		  proc_has_name(proc, Anum_pg_proc_prosrc, other_handler) &&
@@ -152,6 +153,7 @@ nvm_rel_cache_slow(Relation rel)
 						   ", or the server has run without it, which may have emptied the indexes of UNLOGGED tables" : ""),
 				 errhint("TRUNCATE the table to use it again, empty, or DROP it; or restore the pool and the data directory together from a backup taken while the server was stopped.")));
 
+	nvm_storage_require_rows(nvm_dir_entry(dir)->flags);
 	state = nvm_rel_open(dir);
 
 	cache = (NvmRelCache *) MemoryContextAllocZero(CacheMemoryContext,

@@ -52,11 +52,10 @@ row_forgotten(NvmRelState *rel)
 }
 
 /*
- * There may be room in the blocks where the last rows went before the start;
- * then the others get their turn.  The caller holds the extend lock.
+ * See nvm_row_state.h.  Also for the pool, which holds the extend lock.
  */
-static void
-row_opened(NvmRelState *rel, uint32 nblocks)
+void
+nvm_row_state_opened(NvmRelState *rel, uint32 nblocks)
 {
 	NvmRowState *row = nvm_rel_row(rel);
 
@@ -73,7 +72,7 @@ nvm_row_state_register(void)
 	static const NvmRelUser user = {
 		.emptied = row_emptied,
 		.forgotten = row_forgotten,
-		.opened = row_opened
+		.opened = nvm_row_state_opened
 	};
 
 	nvm_rel_register_user(NVM_DIR_KIND_TABLE, &user);

@@ -20,8 +20,10 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "log/nvm_log.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
+#include "row/nvm_rebuild.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
 #include "row/nvm_space.h"
@@ -240,6 +242,34 @@ next_root(NvmRelState *state, uint64 root)
 	}
 }
 
+/* are locks being given back on rows that have been rebuilt? */
+static bool rebuilt = false;
+
+/*
+ * Is the lock another time's business?  Rows that are yet to be rebuilt get theirs
+ * when they are there; then the others have theirs already.
+ */
+static bool
+is_not_due(const NvmRelState *state)
+{
+	if (state->region != NVM_REGION_VOLATILE)
+		return rebuilt;
+	return !rebuilt && !nvm_log_is_whole();
+}
+
+/*
+ * See nvm_rebuild.h.
+ */
+void
+nvm_rebuild_row_locks(void)
+{
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	rebuilt = true;
+	nvm_twophase_restore_locks();
+	rebuilt = false;
+	LWLockRelease(NvmWbl->wbl_lock);
+}
+
 /*
  * NvmTableOps.restore_lock: see nvm_wbl.h.
  *
@@ -256,6 +286,8 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 
 	if (item->dir == 0 || item->dir >= NVM_MAX_DIRS || state->dir != item->dir)
 		return false;
+	if (is_not_due(state))
+		return true;
 	(void) nvm_rel_open(item->dir);
 	MultiXactIdSetOldestMember();
 	while (root != 0 &&

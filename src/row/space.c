@@ -51,10 +51,10 @@ set_start(NvmBlock *block, uint32 cell)
 }
 
 /*
- * First run of n free cells, or 0.  Cells of the header count as used.
+ * See nvm_space.h.
  */
-static uint32
-find_run(const NvmBlock *block, uint32 n)
+uint32
+nvm_block_find_run(const NvmBlock *block, uint32 n)
 {
 	uint32		cell = NVM_FIRST_CELL;
 
@@ -184,7 +184,7 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		return NULL;
 	}
 
-	cell = root || block_is_sparse(block) ? find_run(block, cells) : 0;
+	cell = root || block_is_sparse(block) ? nvm_block_find_run(block, cells) : 0;
 	if (cell == 0 && (retired = take_retired(block, cells)) != 0)
 	{
 		cell = retired;
@@ -194,10 +194,10 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	else
 	{
 		if (cell == 0)
-			cell = find_run(block, cells);
+			cell = nvm_block_find_run(block, cells);
 		if (cell == 0 && reclaim && nvm_block_has_retired(block) &&
 			nvm_space_reclaim(state, block) >= cells)
-			cell = find_run(block, cells);
+			cell = nvm_block_find_run(block, cells);
 		if (cell == 0)
 		{
 			LWLockRelease(lock);
@@ -333,7 +333,7 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 		block = nvm_block(state, b);
 		if (block->magic == NVM_BLOCK_MAGIC && wanted->root && !block_takes_roots(block))
 			continue;
-		full = taken_cells(block) >= wanted->limit || find_run(block, cells) == 0;
+		full = taken_cells(block) >= wanted->limit || nvm_block_find_run(block, cells) == 0;
 		if (block->magic != NVM_BLOCK_MAGIC || !full)
 		{
 			*blk = b;

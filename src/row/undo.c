@@ -15,6 +15,7 @@
 
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "row/nvm_change.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_row_locks.h"
@@ -193,6 +194,17 @@ collect_version(NvmRelState *state, uint32 blk, uint32 off)
 }
 
 /*
+ * Is this the begin of a version that a stub leads to, and that is about to be
+ * retired?  It is all that there is of the row: its prepared transaction was rolled back
+ * after a rebuild (rebuild.c).
+ */
+static inline bool
+never_existed(uint64 begin)
+{
+	return nvm_begin_is_version(begin) && nvm_stamp_in_gap(begin);
+}
+
+/*
  * A crash may have kept the retirement of versions, but not the new link past
  * them in the root or in a version that was kept.  Make that link lead to
  * what is left.  If nothing is left, the whole row was being unlinked, and
@@ -233,7 +245,8 @@ relink(NvmRelState *state, uint32 blk, uint32 off)
 			!nvm_tid_exists(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next)))
 			break;
 		w = nvm_cell(state, NVM_REF_BLOCK(next), NVM_REF_OFFSET(next));
-		if (!nvm_begin_is(nvm_load(&w->begin), NVM_STAMP_RETIRED) ||
+		if (!(nvm_begin_is(nvm_load(&w->begin), NVM_STAMP_RETIRED) ||
+			  (skips == 0 && never_existed(nvm_load(&w->begin)))) ||
 			nvm_version_root(w) != root ||
 			nvm_chain_circles(&guard, next))	/* the checker's, not ours */
 			break;
@@ -349,7 +362,9 @@ nvm_table_register(void)
 	static const NvmUndoOps undo_ops = {
 		.undo_range = nvm_undo_range,
 		.locks_held = nvm_locks_held,
-		.is_table = nvm_relation_is_nvm
+		.is_table = nvm_relation_is_nvm,
+		.capture_range = nvm_capture_range,
+		.capture_storage = nvm_capture_storage
 	};
 	static const NvmTableOps table_ops = {
 		.collect_block = nvm_collect_block,

@@ -469,7 +469,8 @@ begin_vacuum_state(NvmVersion *v, uint64 begin, TransactionId *xid)
 
 /*
  * What VACUUM, ANALYZE and index builds make of a version.  "Dead" means dead
- * to everybody and durably so (invariant 8).
+ * to everybody and durably so (invariant 8).  In the volatile region that is when
+ * the log has it: entries of other index methods go by WAL, and may not go before.
  */
 NvmVacuumState
 nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
@@ -510,7 +511,8 @@ nvm_version_vacuum_state(NvmVersion *v, struct GlobalVisState *vistest,
 			return NVM_VAC_DELETE_IN_PROGRESS;
 		if (!stamp_did_commit(v, "end", end, xend))
 			return NVM_VAC_LIVE;
-		if (vistest != NULL && GlobalVisTestIsRemovableXid(vistest, xend))
+		if (vistest != NULL && GlobalVisTestIsRemovableXid(vistest, xend) &&
+			nvm_stamp_is_persistent(end))
 			return NVM_VAC_DEAD;
 		return NVM_VAC_RECENTLY_DEAD;
 	}

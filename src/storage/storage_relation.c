@@ -71,10 +71,12 @@ ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
 	NvmStorageForm form;
 	SMgrRelation srel;
 
+	nvm_storage_form(rel, rel, NVM_DIR_KIND_TABLE, persistence, &form);
+	nvm_storage_require_rows(form.flags);
+
 	srel = RelationCreateStorage(*newlocator, persistence, true);
 	smgrclose(srel);
 
-	nvm_storage_form(rel, rel, NVM_DIR_KIND_TABLE, persistence, &form);
 	nvm_storage_key(rel, newlocator, &key);
 	return nvm_storage_make(&key, &form);
 }

@@ -194,6 +194,17 @@ extern const char *nvm_extent_missing(char *buf, uint32 index, uint32 id,
 
 extern uint32 nvm_dir_entry_crc(uint32 id, const NvmDirEntry *entry);
 
+/*
+ * Extents that the storage must have, or something is missing.  A table of the
+ * volatile region counts those that it has had.
+ */
+static inline uint32
+nvm_dir_needs_extents(const NvmDirEntry *entry)
+{
+	return (entry->flags & NVM_DIR_VOLATILE) != 0 ? 0 :
+		NVM_DIR_COUNT(__atomic_load_n(&entry->counted, __ATOMIC_RELAXED));
+}
+
 /* NvmDirEntry.counted of entry id, for so many extents */
 extern uint64 nvm_dir_counted(uint32 id, uint32 nextents);
 

@@ -15,7 +15,9 @@
 #include "access/transam.h"
 #include "access/twophase.h"
 #include "datatype/timestamp.h"
+#include "log/nvm_log.h"
 #include "pool/nvm_pool.h"
+#include "postmaster/bgworker.h"
 #include "storage/latch.h"
 #include "utils/relcache.h"
 #include "verify/nvm_verify.h"
@@ -36,6 +38,8 @@ typedef struct NvmSlotState
 	/* sampling for the horizon, by nvm_wbl_advance_frozen alone */
 	uint64		sample_counter;
 	uint64		sample_next_xid;
+	uint64		sample_position;	/* of the log: what is decided up to the
+									 * counter lies before it */
 
 	/*
 	 * the counter handed out last, and its transaction's full xid; open while
@@ -74,6 +78,12 @@ typedef struct NvmWblShared
 								 * incarnations were settled */
 	pg_atomic_uint32 judged;	/* the part of it that all commits wait for is
 								 * done */
+
+	/*
+	 * Full xids from here on were not handed out by an earlier incarnation,
+	 * as far as pg_xact knows.  Set before anybody can have committed.
+	 */
+	uint64		first_xid;
 
 	/* attempts at it that failed, and the last of them: under wbl_lock */
 	uint32		settle_failures;
@@ -219,6 +229,18 @@ nvm_stamp_ensure_durable(NvmStamp stamp)
 	if (unlikely(NVM_STAMP_COUNTER(stamp) >
 				 pg_atomic_read_u64(&nvm_slots[NVM_STAMP_SLOT(stamp)].durable)))
 		nvm_stamp_ensure_durable_slow(stamp);
+	nvm_log_rest_on(NVM_STAMP_SLOT(stamp));
+}
+
+/*
+ * Has the log, durably, what a committed transaction did in the volatile region?  If
+ * it is not frozen, an answer of no may come late.  Of the pool's stamps: yes.
+ */
+static inline bool
+nvm_stamp_is_persistent(NvmStamp stamp)
+{
+	return likely(NVM_STAMP_SLOT(stamp) < NVM_VOLATILE_SLOT) || !nvm_log_is_on ||
+		nvm_log_has_slot(NVM_STAMP_SLOT(stamp));
 }
 
 /*
@@ -284,6 +306,10 @@ extern void nvm_wbl_register_workers(void);
  * there is no pool.  sleep: false when it is time to end.
  */
 extern void nvm_register_worker(const char *name, const char *function);
+
+/* the same for one that a process starts; restart: as bgw_restart_time */
+extern void nvm_worker_describe(BackgroundWorker *worker, const char *name,
+								const char *function, int restart);
 extern void nvm_worker_start(void);
 extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_end(void) __attribute__((noreturn));
@@ -301,6 +327,13 @@ extern TransactionId nvm_xid_promise(FullTransactionId fxid);
  * if there are none; holds no lock of ours when called.
  */
 extern void nvm_twophase_settle(void);
+
+/*
+ * Row locks of transactions that were prepared before the start: given back by
+ * resolving, and once more by what rebuilds rows.  May ERROR.  The caller holds
+ * wbl_lock exclusively.
+ */
+extern void nvm_twophase_restore_locks(void);
 
 /*
  * How the upper layer collects; registered by row/ at load.

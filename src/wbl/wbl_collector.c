@@ -18,6 +18,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -47,6 +48,8 @@ typedef struct NvmSweep
 	uint32		ngaps;
 	uint32	   *dirs;			/* storages there were when it began */
 	uint32		ndirs;
+	bool		whole;			/* the volatile region was, at the beginning:
+								 * else the sweep is not about it */
 	uint32		blocks_since_pause;
 
 	/* when all blocks had been looked at, durably */
@@ -93,10 +96,13 @@ nvm_sweep_begin(NvmSweep *sweep)
 	uint32	   *dirs;
 
 	memset(sweep, 0, sizeof(*sweep));
+	sweep->whole = nvm_log_is_whole();
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
 	sweep->gaps = palloc(sizeof(NvmStamp) * (pg_atomic_read_u32(&NvmWbl->ngaps) + 1));
 	NvmForEachUsedSlot(slot)
 	{
+		if (nvm_region_of_slot(slot) == NVM_REGION_VOLATILE && !sweep->whole)
+			break;
 		for (int i = 0; i < NVM_SLOT_GAPS; i++)
 		{
 			if (nvm_slots[slot].gap[i] != 0)
@@ -182,7 +188,8 @@ nvm_sweep_storage(NvmSweep *sweep, uint32 id)
 		 * nothing in an index carries a stamp; VACUUM removes entries that
 		 * lead to no row
 		 */
-		if (nvm_dir_entry(id)->kind != NVM_DIR_KIND_TABLE)
+		if (nvm_dir_entry(id)->kind != NVM_DIR_KIND_TABLE ||
+			(nvm_relstates[id].region == NVM_REGION_VOLATILE && !sweep->whole))
 		{
 			LWLockRelease(NvmWbl->storage_lock);
 			return true;
@@ -371,6 +378,8 @@ nvm_sweep(void)
 	NvmSweepResult result;
 
 	nvm_sweep_begin(&sweep);
+	if (sweep.ngaps == 0)
+		return NVM_SWEEP_LEFT;
 	pg_atomic_write_u64(&NvmWbl->collector_blocks, 0);
 	pg_atomic_write_u64(&NvmWbl->collector_total, 0);
 	NVM_FAILPOINT("gap-sweep-begin");

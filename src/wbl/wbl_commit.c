@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "log/nvm_log.h"
 #include "pmem/nvm_pmem.h"
 #include "verify/nvm_verify.h"
 #include "wbl/nvm_commit.h"
@@ -51,6 +52,30 @@ nvm_commit_prepare(NvmStamp stamp, uint64 fxid)
 }
 
 /*
+ * Does the log bring back what this slot's transactions have written?  Then a decision
+ * and the place of the transaction's record are one step.
+ */
+static inline bool
+is_logged(uint32 slot)
+{
+	return !nvm_slot_is_fenced(slot) && nvm_log_is_on;
+}
+
+static bool
+is_decided(NvmStamp stamp)
+{
+	return NVM_WORD_COUNTER(nvm_slot_load_word(NVM_STAMP_SLOT(stamp))) >= NVM_STAMP_COUNTER(stamp);
+}
+
+static void
+store_decided(NvmStamp stamp)
+{
+	nvm_slot_store_word(NVM_STAMP_SLOT(stamp),
+						nvm_slot_word(NVM_STAMP_SLOT(stamp), NVM_SLOT_DECIDED,
+									  NVM_STAMP_COUNTER(stamp)));
+}
+
+/*
  * Decide an nvm-only transaction that others already see as committed.  It is
  * too late for an ERROR.
  */
@@ -63,9 +88,11 @@ nvm_commit_decide(NvmStamp stamp)
 	if (pg_atomic_read_u64(&nvm_slots[slot].durable) >= counter)
 		return;					/* a helper did it, drained */
 
-	if (!nvm_slot_exchange_word(slot,
-								nvm_slot_word(slot, NVM_SLOT_DECIDED, counter - 1),
-								nvm_slot_word(slot, NVM_SLOT_DECIDED, counter)))
+	if (is_logged(slot))
+		nvm_log_decide(stamp, is_decided, store_decided);
+	else if (!nvm_slot_exchange_word(slot,
+									 nvm_slot_word(slot, NVM_SLOT_DECIDED, counter - 1),
+									 nvm_slot_word(slot, NVM_SLOT_DECIDED, counter)))
 		ereport(PANIC,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("commit slot %u was changed by somebody else", slot),
@@ -179,8 +206,11 @@ nvm_stamp_ensure_durable_slow(NvmStamp stamp)
 	if (decided + 1 == counter)
 	{
 		NVM_FAILPOINT("commit-help");
-		(void) nvm_slot_exchange_word(slot, word,
-									  nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
+		if (is_logged(slot))
+			nvm_log_decide(stamp, is_decided, store_decided);
+		else
+			(void) nvm_slot_exchange_word(slot, word,
+										  nvm_slot_word(slot, NVM_SLOT_DECIDED, counter));
 	}
 	else if (decided == counter && NVM_WORD_STATE(word) == NVM_SLOT_DECIDED)
 	{

@@ -17,6 +17,7 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "replication/slot.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -110,6 +111,17 @@ nvm_horizon_oldest(void)
 }
 
 /*
+ * Who finds a stamp frozen does not look at the log.  So of a slot of the volatile
+ * region the log must have, durably, all that the sample counts.
+ */
+static bool
+sample_is_persistent(uint32 slot)
+{
+	return nvm_slot_is_fenced(slot) || !nvm_log_is_on ||
+		nvm_log_persistent() >= nvm_slots[slot].sample_position;
+}
+
+/*
  * Advance frozen[] as far as the samples allow, and take new samples of the
  * slots that have moved.  If another process is doing it, leave it at that.
  */
@@ -131,7 +143,7 @@ nvm_wbl_advance_frozen(void)
 		NvmSlotState *state = &nvm_slots[slot];
 
 		if (state->sample_counter > pg_atomic_read_u64(&nvm_frozen[slot]) &&
-			oldest > state->sample_next_xid)
+			oldest > state->sample_next_xid && sample_is_persistent(slot))
 			pg_atomic_write_u64(&nvm_frozen[slot], state->sample_counter);
 	}
 
@@ -149,6 +161,9 @@ nvm_wbl_advance_frozen(void)
 			durable > state->sample_counter)
 		{
 			state->sample_counter = durable;
+			pg_read_barrier();
+			if (nvm_log_is_on)
+				state->sample_position = nvm_log_inserted();
 			state->sample_next_xid = PG_UINT64_MAX;
 		}
 	}

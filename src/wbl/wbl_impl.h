@@ -72,6 +72,9 @@ extern void nvm_slot_drop_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_forget_gap(uint32 slot, uint64 counter);
 extern void nvm_slot_mend_gap(uint32 slot, uint64 counter);
 
+/* this process has a slot in the region, and gives it back */
+extern void nvm_slot_release(NvmRegionId region);
+
 /* the slot, and what its transaction did, is no longer this process's */
 extern void nvm_slot_hand_over(NvmRegionId region);
 
@@ -105,7 +108,6 @@ extern void nvm_xid_keep_promise(void);
 
 extern bool nvm_twophase_is_prepared(uint32 slot);
 extern void nvm_twophase_restore(uint32 slot);
-extern void nvm_twophase_restore_locks(void);
 extern bool nvm_twophase_keep_dir(NvmDirEntry *entry);
 
 /* ---- wbl_locklist.c ---- */

@@ -18,6 +18,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "pool/nvm_pool.h"
@@ -37,19 +38,28 @@
 /* rounds of silence before an xid is spent on the horizon */
 #define SILENT_ROUNDS			3
 
+/*
+ * See nvm_wbl.h.
+ */
+void
+nvm_worker_describe(BackgroundWorker *worker, const char *name, const char *function, int restart)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker->bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker->bgw_restart_time = restart;
+	strlcpy(worker->bgw_library_name, "pg_nvm", sizeof(worker->bgw_library_name));
+	strlcpy(worker->bgw_function_name, function, sizeof(worker->bgw_function_name));
+	strlcpy(worker->bgw_name, name, sizeof(worker->bgw_name));
+	strlcpy(worker->bgw_type, name, sizeof(worker->bgw_type));
+}
+
 void
 nvm_register_worker(const char *name, const char *function)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = 2;
-	strlcpy(worker.bgw_library_name, "pg_nvm", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, name, sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, name, sizeof(worker.bgw_type));
+	nvm_worker_describe(&worker, name, function, 2);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -177,6 +187,7 @@ nvm_keeper_main(Datum main_arg)
 	{
 		warn_of_ignored_standbys();
 		nvm_twophase_settle();
+		nvm_log_watch_recovery();
 		nvm_wbl_advance_frozen();
 		silent = nvm_horizon_wants_xid() ? silent + 1 : 0;
 		if (silent >= SILENT_ROUNDS)

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "log/nvm_log.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "verify/nvm_verify.h"
@@ -275,6 +276,20 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 }
 
 /*
+ * A death may have come between a place in the log, which decides, and the word.
+ */
+static void
+finish_decision(void)
+{
+	NvmStamp	stamp = nvm_log_is_on ? nvm_log_unfinished_decision() : NVM_STAMP_NONE;
+
+	if (stamp != NVM_STAMP_NONE)
+		nvm_slot_store_word(NVM_STAMP_SLOT(stamp),
+							nvm_slot_word(NVM_STAMP_SLOT(stamp), NVM_SLOT_DECIDED,
+										  NVM_STAMP_COUNTER(stamp)));
+}
+
+/*
  * Find out from the slots what the last stop left undecided.  Postmaster only;
  * refuses the pool if a slot cannot be read, does not throw.
  */
@@ -296,6 +311,7 @@ nvm_recovery_analyse(void)
 	pg_atomic_write_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE], nvm_volatile_slots_count());
 	nslots += pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]);
 
+	finish_decision();
 	word = words = palloc(sizeof(uint64) * (nslots + 1));
 	NvmForEachUsedSlot(slot)
 	{

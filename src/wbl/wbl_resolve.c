@@ -21,9 +21,11 @@
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "verify/nvm_verify.h"
 #include "wbl/wbl_impl.h"
@@ -43,15 +45,14 @@ typedef struct NvmResolveCount
 } NvmResolveCount;
 
 /*
- * Did the transaction in this slot commit?  It is not prepared (any more).  An
+ * Did the transaction with this full xid commit?  It is not prepared (any more).  An
  * xid that is not below the next one was lost with the WAL that assigned it.
  * Such an xid may have been handed out a second time and run now.  It has not
  * committed then: every commit waits for us.
  */
 static bool
-nvm_slot_did_commit(uint32 slot)
+nvm_xid_did_commit(uint64 value)
 {
-	uint64		value = NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid);
 	FullTransactionId fxid = FullTransactionIdFromU64(value);
 
 	if (!FullTransactionIdPrecedes(fxid, ReadNextFullTransactionId()))
@@ -123,7 +124,7 @@ nvm_resolve_gaps(NvmResolveCount *count)
 			nvm_twophase_restore(slot);
 			count->prepared += nvm_slot_is_fenced(slot);
 		}
-		else if (nvm_slot_did_commit(slot))
+		else if (nvm_xid_did_commit(NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].xid)))
 			count->committed++;
 		else
 		{
@@ -195,6 +196,28 @@ nvm_resolve_slots(NvmResolveCount *count)
 }
 
 /*
+ * Say in the log what has become of those whose process died between ASK and
+ * OUTCOME.  That may be before or after their slot's word asked, or when it no
+ * longer did.  Prepared transactions are left to settling.  wbl_lock is held
+ * exclusively, and nobody can have committed: see nvm_xid_did_commit.
+ */
+static void
+nvm_resolve_log(void)
+{
+	if (!nvm_log_is_on)
+		return;
+	NvmForEachUsedSlot(slot)
+	{
+		uint64		fxid = slot < NVM_VOLATILE_SLOT ? 0 : nvm_log_asked(slot);
+
+		if (fxid == 0 || pg_atomic_read_u32(&nvm_slots[slot].owner) == NVM_OWNER_PREPARED)
+			continue;
+		nvm_log_place_outcome(slot, nvm_xid_did_commit(fxid));
+		NVM_FAILPOINT("resolve-log");
+	}
+}
+
+/*
  * Resolve a directory entry as the last stop left it.  No transaction of this
  * run has touched any.  Its stamps are decided now, except those of prepared
  * transactions.  If its begin is in a gap it never existed.  If its end is in
@@ -226,6 +249,32 @@ nvm_resolve_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
+ * A bound between the xids of earlier incarnations and those of this one, as
+ * PostgreSQL's recovery has found them.  What was handed out below it in this run has
+ * aborted: nobody has committed yet, and nobody runs who has an older one.
+ * Prepared transactions are not among these processes.  wbl_lock is held
+ * exclusively, and nothing is judged.
+ */
+static uint64
+first_xid_of_run(void)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint64		first = U64FromFullTransactionId(next);
+
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		TransactionId xid = *(volatile TransactionId *) &ProcGlobal->allProcs[i].xid;
+
+		if (TransactionIdIsNormal(xid))
+			first = Min(first, U64FromFullTransactionId(next) +
+						(int64) (int32) (xid - XidFromFullTransactionId(next)));
+	}
+	LWLockRelease(ProcArrayLock);
+	return first;
+}
+
+/*
  * Settle what the last stop left in doubt.  wbl_lock is held exclusively.  May
  * ERROR; the next attempt repeats a half-done one.  False if the pool was
  * refused.
@@ -243,7 +292,10 @@ nvm_resolve_locked(NvmResolveCount *count)
 	NVM_FAILPOINT("resolve-begin");
 	if (!nvm_resolve_is_possible())
 		return false;
+	if (pg_atomic_read_u32(&NvmWbl->judged) == 0)
+		NvmWbl->first_xid = first_xid_of_run();
 	nvm_resolve_slots(count);
+	nvm_resolve_log();
 	nvm_xid_keep_promise();		/* not earlier: the steps above compare with
 								 * the next xid */
 	NvmPool->promise_kept = true;

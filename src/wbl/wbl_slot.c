@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -259,7 +260,7 @@ nvm_slot_mend_gap(uint32 slot, uint64 counter)
 /*
  * Give the slot back.  The counter that it handed out last must be decided.
  */
-static void
+void
 nvm_slot_release(NvmRegionId region)
 {
 	uint32		slot = my_slot[region];
@@ -286,7 +287,11 @@ nvm_slot_exit(int code, Datum arg)
 		if (my_slot[i] < 0)
 			continue;
 		if (pg_atomic_read_u64(&nvm_slots[my_slot[i]].durable) < my_counter[i])
+		{
+			if (i == NVM_REGION_VOLATILE && nvm_log_is_on)
+				nvm_log_forget();
 			nvm_commit_abandon(NVM_STAMP_MAKE(my_slot[i], my_counter[i]));
+		}
 		nvm_slot_release(i);
 	}
 }

@@ -19,6 +19,7 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -141,6 +142,24 @@ twophase_settle_dir(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
+ * The transaction of a slot was rolled back.  If its rows have been rebuilt, a root of
+ * it may be a stub, which leads to a version of its: the collector has to see to
+ * that link, as after a crash (torn).
+ */
+static void
+twophase_add_gap(uint32 slot, uint64 counter)
+{
+	bool		rebuilt = !nvm_slot_is_fenced(slot) && nvm_slots[slot].restored_counter == counter;
+
+	if (!nvm_slot_add_gap(slot, counter, rebuilt))
+		ereport(PANIC,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("gap list of commit slot %u is full", slot)));
+	if (nvm_slot_is_fenced(slot))
+		nvm_drain("twophase-gap");
+}
+
+/*
  * Persist the outcome of transaction fxid in this slot.  The transaction is no
  * longer in progress: pg_xact knows it, durably.  Cannot fail once it has
  * asked.
@@ -176,15 +195,12 @@ twophase_settle_slot(uint32 slot, uint64 fxid)
 	dirs = state->prepared_dirs;
 
 	if (!outcome.committed)
-	{
-		if (!nvm_slot_add_gap(slot, NVM_WORD_COUNTER(word), false))
-			ereport(PANIC,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("gap list of commit slot %u is full", slot)));
-		if (nvm_slot_is_fenced(slot))
-			nvm_drain("twophase-gap");
-	}
+		twophase_add_gap(slot, NVM_WORD_COUNTER(word));
 	NVM_FAILPOINT("twophase-before-decision");
+	/* as long as the word asks, a start says the outcome */
+	if (nvm_log_is_on && !nvm_slot_is_fenced(slot) && nvm_log_asked(slot) != 0)
+		nvm_log_place_outcome(slot, outcome.committed);
+	NVM_FAILPOINT("twophase-logged");
 	/* the list first: no word but one that asks may have one beside it */
 	nvm_slot_store_locks(slot, 0);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_IDLE, NVM_WORD_COUNTER(word)));
@@ -352,7 +368,7 @@ replace_locks(uint32 slot, uint32 from, uint32 to)
 
 /*
  * Give the restored transactions their row locks, and forget those whose rows are
- * gone.  May ERROR; then all is done again.
+ * gone.  May ERROR; then all is done again.  wbl_lock is held exclusively.
  */
 void
 nvm_twophase_restore_locks(void)
@@ -363,7 +379,9 @@ nvm_twophase_restore_locks(void)
 		uint32		locks = (uint32) NVM_FIELD_VALUE(nvm_slot(slot)->copy[0].locks);
 		uint32		kept;
 
+		/* not of a transaction that this run has prepared: they are in force */
 		if (pg_atomic_read_u32(&nvm_slots[slot].owner) != NVM_OWNER_PREPARED ||
+			nvm_slots[slot].restored_counter != NVM_WORD_COUNTER(nvm_slot_load_word(slot)) ||
 			locks == 0)
 			continue;
 		NVM_FAILPOINT("resolve-locks");

@@ -4,8 +4,8 @@
  *	  Participants of a transaction: the places that it may have written.
  *
  * A participant is a place whose part of a transaction becomes durable by a rule
- * of its own.  There are two: the pool, by the slot's word, and the WAL, by
- * pg_xact.  xact_callback.c asks them in turn at each event of a transaction's
+ * of its own.  There are three: the pool, by the slot's word, the WAL, by pg_xact,
+ * and the log, by a place in it.  xact_callback.c asks them in turn at each event of a transaction's
  * life; xact/README.md, "Participants", has the rules.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -78,6 +78,7 @@ typedef struct NvmParticipant
 } NvmParticipant;
 
 extern const NvmParticipant nvm_participant_wal;	/* participant_wal.c */
+extern const NvmParticipant nvm_participant_log;	/* participant_log.c */
 extern const NvmParticipant nvm_participant_slot;	/* participant_slot.c */
 
 /* the class of the current transaction (xact_callback.c) */

@@ -33,9 +33,19 @@ extern void nvm_storage_form(Relation rel, Relation table, uint32 kind, char per
 
 /*
  * Tables whose access method returns this routine when their storage is made
- * have their rows, and their indexes' entries, in the volatile region.  In the postmaster, by a test's library.
+ * have their rows, and their indexes' entries, in the volatile region.  is_logged: the
+ * log brings those of permanent tables back.  In the postmaster; a test's library
+ * calls it, too.
  */
-extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutine *routine);
+extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutine *routine,
+													  bool is_logged);
+
+/*
+ * Before a process comes to a storage with these flags of its directory entry for the
+ * first time, or makes one: ERROR if its rows cannot be brought back; wait while they
+ * are.  The caller holds no LWLock.
+ */
+extern void nvm_storage_require_rows(uint32 flags);
 
 /* both are taken back with the subtransaction */
 extern uint32 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form);

@@ -138,6 +138,15 @@ typedef struct NvmUndoOps
 
 	/* is it a relation with rows in the pool? */
 	bool		(*is_table) (Relation rel);
+
+	/*
+	 * At PRE_COMMIT, for the log: give it the rows that the transaction with
+	 * this stamp has made or ended in a range; or all rows of a storage that
+	 * the transaction has made.  Rows of a storage have one region's stamps.
+	 * May ERROR.
+	 */
+	void		(*capture_range) (const NvmUndoRange *range, NvmStamp stamp);
+	void		(*capture_storage) (uint32 dir);
 } NvmUndoOps;
 
 extern void nvm_xact_register_undo_ops(const NvmUndoOps *ops);

@@ -28,10 +28,12 @@ NvmXactClass nvm_xact_class = NVM_XACT_OPEN;
 
 /*
  * All of them, in the order in which they are asked: the WAL that the pool's data
- * rests on is flushed before the data's fence.
+ * rests on is flushed before the data's fence, and the log asks pg_xact before
+ * the slot does.
  */
 static const NvmParticipant *const participants[] = {
 	&nvm_participant_wal,
+	&nvm_participant_log,
 	&nvm_participant_slot
 };
 
@@ -53,7 +55,10 @@ nvm_xact_classify(void)
 	bool		mixed = false;
 
 	for (int i = NUM_PARTICIPANTS - 1; i >= 0; i--)
-		mixed |= participants[i]->begin_commit();
+	{
+		if (participants[i]->begin_commit != NULL)
+			mixed |= participants[i]->begin_commit();
+	}
 	if (!nvm_xact_is_writer())
 		return NVM_XACT_OPEN;
 	return mixed ? NVM_XACT_MIXED : NVM_XACT_NVM_ONLY;
@@ -201,7 +206,10 @@ nvm_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	{
 		NVM_FAILPOINT("abort-sub-begin");
 		for (int i = 0; i < NUM_PARTICIPANTS; i++)
-			participants[i]->sub_abort(GetCurrentTransactionNestLevel());
+		{
+			if (participants[i]->sub_abort != NULL)
+				participants[i]->sub_abort(GetCurrentTransactionNestLevel());
+		}
 	}
 }
 

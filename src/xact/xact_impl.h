@@ -39,6 +39,13 @@ extern void nvm_undo_check(void);
  */
 extern uint32 nvm_undo_save_locks(NvmStamp stamp);
 extern bool nvm_undo_has_dirs(void);
+
+/*
+ * At PRE_COMMIT, or PRE_PREPARE: build the record of the log, of what the transaction
+ * has changed in tables of the volatile region.  Returns whether there is one: see
+ * nvm_log_end.  May take a stamp in that region, and ERROR.
+ */
+extern bool nvm_undo_capture(const NvmXactStamps *stamps);
 extern void nvm_undo_reset(void);
 
 /* ---- xact_rests.c ---- */

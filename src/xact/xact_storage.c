@@ -16,8 +16,10 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pool/nvm_pool.h"
+#include "pool/nvm_region.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 #include "xact/xact_impl.h"
@@ -67,25 +69,36 @@ nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
 }
 
-/* what a test has registered, or NULL */
-static const struct TableAmRoutine *volatile_routine = NULL;
+/* access methods whose tables lie in the volatile region */
+static struct
+{
+	const struct TableAmRoutine *routine;
+	bool		is_logged;
+}			volatile_methods[4];
+static int	nvolatile_methods = 0;
 
 /*
  * See nvm_storage.h.
  */
 void
-nvm_storage_register_volatile(const struct TableAmRoutine *routine)
+nvm_storage_register_volatile(const struct TableAmRoutine *routine, bool is_logged)
 {
-	volatile_routine = routine;
+	if (nvolatile_methods == lengthof(volatile_methods))
+		elog(ERROR, "too many access methods");
+	volatile_methods[nvolatile_methods].routine = routine;
+	volatile_methods[nvolatile_methods++].is_logged = is_logged;
 }
 
+#define REGION_FLAGS	(NVM_DIR_VOLATILE | NVM_DIR_LOGGED)
+
 /*
- * The flag that says in which region a storage is to be.  An index follows the
- * storage that its table has: that was made when the access method may have
- * returned another routine, and an index must not outlive the rows, nor they it.
+ * The flags that say in which region a storage is to be, and whether the log has the
+ * rows.  An index follows the storage that its table has: that was made when the
+ * access method may have returned another routine, and an index must not outlive the
+ * rows, nor they it.
  */
 static uint32
-region_flag(Relation table, uint32 kind)
+region_flags(Relation table, uint32 kind)
 {
 	if (kind == NVM_DIR_KIND_INDEX)
 	{
@@ -96,9 +109,19 @@ region_flag(Relation table, uint32 kind)
 		nvm_storage_key(table, &locator, &key);
 		dir = nvm_dir_lookup(&key);
 		if (dir != 0)
-			return nvm_dir_entry(dir)->flags & NVM_DIR_VOLATILE;
+			return nvm_dir_entry(dir)->flags & REGION_FLAGS;
 	}
-	return volatile_routine != NULL && table->rd_tableam == volatile_routine ? NVM_DIR_VOLATILE : 0;
+	for (int i = 0; i < nvolatile_methods; i++)
+	{
+		if (table->rd_tableam != volatile_methods[i].routine)
+			continue;
+		if (!volatile_methods[i].is_logged)
+			return NVM_DIR_VOLATILE;
+		if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
+			nvm_region_is_missing();
+		return REGION_FLAGS;
+	}
+	return 0;
 }
 
 /*
@@ -117,9 +140,25 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 		form->flags = NVM_DIR_TEMP;
 		form->temp_owner = (uint32) rel->rd_backend;
 	}
-	form->flags |= region_flag(table, kind);
+	form->flags |= region_flags(table, kind);
+	if (persistence != RELPERSISTENCE_PERMANENT)
+		form->flags &= ~NVM_DIR_LOGGED;
 	if (kind == NVM_DIR_KIND_INDEX)
 		form->relation = RelationGetRelid(rel);
+}
+
+/*
+ * See nvm_storage.h.
+ */
+void
+nvm_storage_require_rows(uint32 flags)
+{
+	if ((flags & NVM_DIR_VOLATILE) == 0)
+		return;
+	/* its rows are in the log, and nobody can bring them back */
+	if ((flags & NVM_DIR_LOGGED) != 0 && !nvm_log_is_on)
+		nvm_region_is_missing();
+	nvm_log_require_whole();
 }
 
 /*
@@ -151,8 +190,18 @@ nvm_storage_end(uint32 dir)
 uint32
 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form)
 {
-	uint32		dir = nvm_dir_create(key, form, nvm_xact_stamp(NVM_REGION_POOL));
+	uint32		dir;
 
+	if ((form->flags & NVM_DIR_LOGGED) != 0)
+		nvm_log_require_begun();
+
+	/*
+	 * The first row may come in parallel mode, which makes no stamp.  Without
+	 * memory for the region there will be none.
+	 */
+	if ((form->flags & NVM_DIR_VOLATILE) != 0 && nvm_regions[NVM_REGION_VOLATILE].max_chunks > 0)
+		(void) nvm_xact_stamp(NVM_REGION_VOLATILE);
+	dir = nvm_dir_create(key, form, nvm_xact_stamp(NVM_REGION_POOL));
 	PG_TRY();
 	{
 		nvm_undo_add(NVM_UNDO_DIR_CREATE, dir, 0, 0);

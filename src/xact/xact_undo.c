@@ -22,6 +22,8 @@
 
 #include "access/xact.h"
 #include "commands/tablespace.h"
+#include "log/nvm_log.h"
+#include "media/media_word.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -305,6 +307,21 @@ nvm_undo_add(NvmUndoKind kind, uint32 dir, uint32 blk, uint16 off)
 	nentries++;
 }
 
+static NvmUndoRange
+undo_range_of(const NvmUndoEntry *e)
+{
+	NvmUndoRange range = {
+		.kind = UNDO_KIND(e),
+		.dir = UNDO_DIR(e),
+		.blk = e->blk,
+		.off_first = e->off_first,
+		.off_last = e->off_last,
+		.xid = e->xid
+	};
+
+	return range;
+}
+
 /*
  * Take back the rows above height `to` of the stack, last first.
  */
@@ -322,14 +339,7 @@ undo_pop_rows(uint64 to, const NvmXactStamps *stamps)
 			/* a lock goes with its xid */
 			if (UNDO_KIND(e) != NVM_UNDO_LOCK)
 			{
-				NvmUndoRange range = {
-					.kind = UNDO_KIND(e),
-					.dir = UNDO_DIR(e),
-					.blk = e->blk,
-					.off_first = e->off_first,
-					.off_last = e->off_last,
-					.xid = e->xid
-				};
+				NvmUndoRange range = undo_range_of(e);
 
 				nvm_undo_ops->undo_range(&range,
 										 stamps->in[nvm_relstates[range.dir].region]);
@@ -485,11 +495,31 @@ nvm_undo_commit(NvmStamp stamp)
 }
 
 /*
+ * Go through the entries of rows, oldest first; `visit` gets them in runs.
+ */
+static void
+undo_walk(void (*visit) (const NvmUndoEntry *e, uint64 n, void *arg), void *arg)
+{
+	if (nspilled > 0)
+	{
+		NvmUndoEntry *chunk = MemoryContextAlloc(TopTransactionContext, UNDO_CHUNK_BYTES);
+
+		for (uint64 at = 0; at < nspilled; at += UNDO_CHUNK)
+		{
+			undo_read_chunk(at, chunk);
+			visit(chunk, UNDO_CHUNK, arg);
+		}
+		pfree(chunk);
+	}
+	visit(entries, nentries, arg);
+}
+
+/*
  * Add the locks that these entries led to, and that are still held, to the
  * list on media.  An entry is a range that may cover rows of others.
  */
 static void
-undo_save_locks(const NvmUndoEntry *e, uint64 n)
+undo_save_locks(const NvmUndoEntry *e, uint64 n, void *arg)
 {
 	NvmLockItem items[NVM_CELLS];
 
@@ -511,23 +541,121 @@ undo_save_locks(const NvmUndoEntry *e, uint64 n)
 uint32
 nvm_undo_save_locks(NvmStamp stamp)
 {
-	NvmUndoEntry *chunk;
-
 	if (!notes_locks)
 		return 0;
 	nvm_lock_list_begin(stamp);
-	if (nspilled > 0)
-	{
-		chunk = MemoryContextAlloc(TopTransactionContext, UNDO_CHUNK_BYTES);
-		for (uint64 at = 0; at < nspilled; at += UNDO_CHUNK)
-		{
-			undo_read_chunk(at, chunk);
-			undo_save_locks(chunk, UNDO_CHUNK);
-		}
-		pfree(chunk);
-	}
-	undo_save_locks(entries, nentries);
+	undo_walk(undo_save_locks, NULL);
 	return nvm_lock_list_end();
+}
+
+/*
+ * What is captured, and whether nvm_log_begin has been called.
+ */
+typedef struct UndoCapture
+{
+	NvmXactStamps stamps;
+	bool		begun;
+} UndoCapture;
+
+/*
+ * Are the rows of a storage to be in the log?  Indexes are built again, and the
+ * rows of UNLOGGED and temporary tables are no longer needed then.
+ */
+static bool
+undo_is_logged(uint32 dir)
+{
+	const NvmDirEntry *entry;
+
+	if (nvm_relstates[dir].dir != dir ||
+		nvm_relstates[dir].region != NVM_REGION_VOLATILE)
+		return false;
+	entry = nvm_dir_entry(dir);
+	return entry->kind == NVM_DIR_KIND_TABLE && (entry->flags & NVM_DIR_LOGGED) != 0;
+}
+
+/*
+ * Begin the record with the first thing that concerns it.  The transaction may
+ * have no stamp in the region: VACUUM FULL copies rows with the stamps of others.
+ */
+static void
+capture_begin(UndoCapture *capture)
+{
+	NvmStamp   *stamp = &capture->stamps.in[NVM_REGION_VOLATILE];
+
+	if (capture->begun)
+		return;
+	if (*stamp == NVM_STAMP_NONE)
+		*stamp = nvm_xact_stamp(NVM_REGION_VOLATILE);
+	nvm_log_begin(*stamp, U64FromFullTransactionId(GetTopFullTransactionId()));
+	capture->begun = true;
+}
+
+/*
+ * Capture the rows of these entries, which may be noted in several of them.
+ *
+ * A storage that the transaction has made is walked as a whole, because not all
+ * of its rows are noted (nvm_undo_add).  One that it has ended goes, with its
+ * rows.  The directory says which ones these are, by the pool's stamp.
+ */
+static void
+capture_entries(const NvmUndoEntry *e, uint64 n, void *arg)
+{
+	UndoCapture *capture = arg;
+	NvmStamp	pool_stamp = capture->stamps.in[NVM_REGION_POOL];
+
+	for (; n > 0; n--, e++)
+	{
+		NvmUndoRange range = undo_range_of(e);
+		const NvmDirEntry *entry;
+
+		if ((n & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (range.kind == NVM_UNDO_LOCK || !undo_is_logged(range.dir))
+			continue;
+		entry = nvm_dir_entry(range.dir);
+		if (pool_stamp != NVM_STAMP_NONE &&
+			(nvm_load(&entry->begin) == pool_stamp || nvm_load(&entry->end) == pool_stamp))
+			continue;
+		capture_begin(capture);
+		nvm_undo_ops->capture_range(&range, capture->stamps.in[NVM_REGION_VOLATILE]);
+	}
+}
+
+/*
+ * Capture the storages that the transaction has made, and not ended again.
+ * Nobody else can have ended them.
+ */
+static void
+capture_dirs(UndoCapture *capture)
+{
+	for (int i = 0; i < ndirs; i++)
+	{
+		uint32		dir = dirs[i].dir;
+
+		if (dirs[i].kind != NVM_UNDO_DIR_CREATE || !undo_is_logged(dir) ||
+			nvm_load(&nvm_dir_entry(dir)->end) != 0 ||
+			pg_atomic_read_u32(&nvm_relstates[dir].nblocks) == 0)
+			continue;
+		capture_begin(capture);
+		nvm_undo_ops->capture_storage(dir);
+	}
+}
+
+/*
+ * See xact_impl.h.
+ */
+bool
+nvm_undo_capture(const NvmXactStamps *stamps)
+{
+	UndoCapture capture = {.stamps = *stamps,.begun = false};
+
+	if (!nvm_log_is_on)
+		return false;
+	/* without a stamp in the region it has changed no row there */
+	if (stamps->in[NVM_REGION_VOLATILE] != NVM_STAMP_NONE)
+		undo_walk(capture_entries, &capture);
+	capture_dirs(&capture);
+	return capture.begun && nvm_log_end();
 }
 
 bool

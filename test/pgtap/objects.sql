@@ -9,14 +9,17 @@ SELECT results_eq(
 	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm'$$,
 	$$VALUES ('t', 'nvm.nvm_tableam_handler')$$, 'access method nvm is of type table');
 SELECT results_eq(
+	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_vlog'$$,
+	$$VALUES ('t', 'nvm.nvm_vlog_handler')$$, 'access method nvm_vlog is of type table');
+SELECT results_eq(
 	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_btree'$$,
 	$$VALUES ('i', 'nvm.nvm_btree_handler')$$, 'access method nvm_btree is of type index');
 
 -- functions
-SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_btree_handler']) f;
+SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'log_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
@@ -37,7 +40,7 @@ SELECT is_empty(
 
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
-	'index_rebuilds']);
+	'index_rebuilds', 'log', 'log_recovery', 'checkpoints']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
@@ -53,14 +56,19 @@ SELECT columns_are('nvm', 'activity', ARRAY['commits', 'mixed_commits', 'aborts'
 SELECT columns_are('nvm', 'transactions', ARRAY['slot', 'counter', 'pid', 'xid', 'state', 'gid', 'since']);
 SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts', 'prepared', 'helped', 'flushes',
 	'fences', 'bytes', 'syncs', 'sync_waits', 'syncs_joined']);
+SELECT columns_are('nvm', 'log', ARRAY['state', 'reason', 'directory', 'generation', 'inserted', 'persistent', 'files',
+	'file_bytes', 'records', 'bytes', 'syncs', 'waits', 'wait_us']);
+SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'bytes', 'rows', 'tables', 'started', 'finished']);
+SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
+	'files', 'blocks_done', 'blocks_total']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
-SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_btree');
+SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_vlog', 'nvm_btree');
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.log', 'nvm.log_recovery', 'nvm.checkpoints']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.log', 'nvm.log_recovery', 'nvm.checkpoints']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;
@@ -70,7 +78,7 @@ SELECT throws_ok('SELECT * FROM nvm.check_pool()', '42501');
 RESET ROLE;
 SET ROLE nvm_watcher;
 SELECT lives_ok('SELECT * FROM nvm.' || v)
-FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'check_pool()']) v;
+FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'log', 'log_recovery', 'check_pool()']) v;
 SELECT throws_ok('SELECT * FROM nvm.check(''pg_class'')', '42501');
 RESET ROLE;
 
@@ -90,11 +98,28 @@ SELECT results_eq(
 SELECT is_empty($$SELECT * FROM nvm.check('public.seen')$$);
 SELECT is_empty('SELECT * FROM nvm.check_pool()');
 
+-- a log that begins with the first table
+SELECT results_eq('SELECT state, reason, generation, files FROM nvm.log',
+	$$VALUES ('not begun', NULL::text, NULL::bigint, NULL::bigint)$$, 'no table in memory: the log has not begun');
+SELECT is_empty($$SELECT * FROM pg_ls_dir('.') f WHERE f = 'pg_nvm_log'$$, 'and has no directory');
+CREATE TEMP TABLE in_memory_temp (a int) USING nvm_vlog;
+CREATE UNLOGGED TABLE public.in_memory_unlogged (a int) USING nvm_vlog;
+SELECT results_eq('SELECT state FROM nvm.log', $$VALUES ('not begun')$$, 'one that is not logged does not begin it');
+CREATE TABLE public.in_memory (a int) USING nvm_vlog;
+SELECT results_eq('SELECT state, reason, generation, inserted = persistent, files, file_bytes FROM nvm.log',
+	$$VALUES ('on', NULL::text, 1::bigint, true, 1::bigint, 16777216::bigint)$$, 'the first that is logged does');
+SELECT results_eq('SELECT state, reason, rows, started FROM nvm.log_recovery',
+	$$VALUES ('whole', NULL::text, 0::bigint, NULL::timestamptz)$$, 'nothing had to be rebuilt');
+
 -- settings: name, context, unit, range, boot value
 SELECT results_eq(
 	$$SELECT name::text, context::text, unit::text, min_val::text, max_val::text, boot_val::text
 	  FROM pg_settings WHERE name LIKE 'nvm.%' ORDER BY name$$,
-	$$VALUES ('nvm.collect_gaps', 'sighup', NULL, NULL, NULL, 'on'),
+	$$VALUES ('nvm.checkpoint_file_size', 'sighup', 'MB', '1', '65536', '256'),
+	  ('nvm.checkpoint_interval', 'sighup', 's', '0', '86400', '300'),
+	  ('nvm.checkpoint_log_size', 'sighup', 'MB', '1', '1073741824', '1024'),
+	  ('nvm.checkpoint_rate', 'sighup', NULL, '0', '1048576', '0'),
+	  ('nvm.collect_gaps', 'sighup', NULL, NULL, NULL, 'on'),
 	  ('nvm.collector_delay', 'sighup', 'ms', '0', '10000', '1'),
 	  ('nvm.default_index_method', 'user', NULL, NULL, NULL, 'nvm_btree'),
 	  ('nvm.emulated_flush_delay', 'superuser', NULL, '0', '1000000000', '0'),
@@ -103,6 +128,9 @@ SELECT results_eq(
 	  ('nvm.horizon_naptime', 'sighup', 'ms', '10', '60000', '200'),
 	  ('nvm.ignore_damage', 'superuser', NULL, NULL, NULL, 'off'),
 	  ('nvm.index_rebuild_workers', 'sighup', NULL, '1', '64', '2'),
+	  ('nvm.log_delay', 'superuser', NULL, '0', '100000', '0'),
+	  ('nvm.log_directories', 'postmaster', NULL, NULL, NULL, 'pg_nvm_log'),
+	  ('nvm.memory_limit', 'postmaster', 'MB', '-1', '16777216', '-1'),
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),
 	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
 	  ('nvm.pool_max_size', 'postmaster', 'MB', '64', '16777216', '65536'),

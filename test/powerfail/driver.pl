@@ -11,6 +11,7 @@ use Getopt::Long qw(GetOptionsFromString);
 use NvmCrash;
 use NvmCrashBtree;
 use NvmCrashKinds;
+use NvmCrashLog;
 use NvmCrashScenarios;
 use NvmPowerFail;
 use NvmPowerFailFaults;
@@ -19,8 +20,8 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# What is run, by what it is about: scenarios of NvmCrashScenarios, NvmCrashBtree and
-# NvmCrashKinds.
+# What is run, by what it is about: scenarios of NvmCrashScenarios, NvmCrashBtree,
+# NvmCrashKinds and NvmCrashLog.
 my @workloads = (
 	'nvm-only'   => [qw(nvm sequence late abort prune churn middle helper slots)],
 	'mixed'      => [qw(mixed mixed-async helper-heap)],
@@ -32,6 +33,7 @@ my @workloads = (
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
 	(map { $_ => [ NvmCrashKinds::of($_) ] } qw(built-in online-ddl notify)),
+	(map { $_ => [ NvmCrashLog::of($_) ] } qw(log log-readers log-start)),
 	'recovery'   => [qw(after-crash recovery old-marks uncounted in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
 		  bt-empty-leaves bt-leaves bt-none bt-relaxed bt-recovery)],);
 
@@ -61,7 +63,7 @@ my %workload = @workloads;
 my @order    = grep { !ref } @workloads;
 my %names    = (NvmCrash::failpoint_names(), 'wal-write' => 'PostgreSQL', 'wal-written' => 'PostgreSQL');
 my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashScenarios::more(), NvmCrashBtree::all(),
-	NvmCrashKinds::all());
+	NvmCrashKinds::all(), NvmCrashLog::all());
 my %workload_of;
 foreach my $w (@order)
 {
@@ -75,7 +77,7 @@ foreach my $w (@only_workloads)
 
 note("seed $NvmCrash::seed");
 my $scratch = NvmTest::pool_base();
-my $base    = NvmCrashBtree::base('power', NvmCrashKinds::schema());
+my %base;
 
 if ($opt{faults} || $opt{fault})
 {
@@ -89,6 +91,23 @@ done_testing();
 
 # ---------------------------------------------------------------- the proof
 
+# Those about the log have a base of their own, with tables in memory.  A base is made
+# before there are jobs, which are processes.
+sub is_of_log { return $workload_of{ $_[0] } =~ /^log/ ? 1 : 0; }
+
+sub base_of
+{
+	my ($s) = @_;
+	return $base{log} //= NvmCrashLog::base('powerlog') if is_of_log($s);
+	return $base{pool} //= NvmCrashBtree::base('power', NvmCrashKinds::schema());
+}
+
+sub new_rig
+{
+	my ($s) = @_;
+	return NvmCrash->new(base_of($s), simulate => 1, log => is_of_log($s));
+}
+
 sub prove_it
 {
 	my @chosen = @only_workloads ? @only_workloads : @order;
@@ -98,6 +117,7 @@ sub prove_it
 	if (@only)
 	{
 		@points = map { [ split m,/, ] } map { split /,/ } @only;
+		base_of($_->[0]) foreach @points;
 	}
 	else
 	{
@@ -147,15 +167,23 @@ sub prove_it
 sub discover
 {
 	my ($journal, @list) = @_;
+	base_of($_) foreach @list;
 	return read_reached(@list) if $opt{reached} && -e $opt{reached};
 	my @scenarios = map {
 		# what a first crash left is not durable yet, as on real hardware
 		{ %$_, setting => { %{ $_->{setting} // {} }, 'nvm.simulate_settle' => 'off' } }
 	} map { $scenario{$_} } @list;
-	my $reached = NvmCrashScenarios::discover($base,
-		simulate  => 1,
-		scenarios => \@scenarios,
-		ran       => sub { my ($rig, $s) = @_; $journal->save_counts($rig, $s->{name}) if $journal; });
+	my $reached = {};
+	foreach my $log (0, 1)
+	{
+		my @these = grep { is_of_log($_->{name}) == $log } @scenarios or next;
+		my $found = NvmCrashScenarios::discover(base_of($these[0]{name}),
+			simulate  => 1,
+			log       => $log,
+			scenarios => \@these,
+			ran       => sub { my ($rig, $s) = @_; $journal->save_counts($rig, $s->{name}) if $journal; });
+		$reached = { %$reached, %$found };
+	}
 
 	delete $reached->{$_}{'wal-write'} foreach keys %$reached;
 	die 'what does not run is not worth a crash' if grep { !$_ } Test::More->builder->summary;
@@ -268,11 +296,12 @@ sub fail_at
 	my ($journal, $s, $name, $hit, $kinds, $seed, $quick) = @_;
 	my $salt = NvmCrash::random("power/$s/$name/$hit", 1_000_000);
 	my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
-		sub { NvmCrash->new($base, simulate => 1) },
+		sub { new_rig($s) },
 		$scenario{$s}, $name, 'power', $hit, power => $salt);
 
 	return @problems if @problems;
-	my $write_on = $scenario{$s}{write_on} // ($s =~ /^bt-/ ? \&NvmCrashBtree::write_on : \&NvmCrash::write_on);
+	my $write_on = $scenario{$s}{write_on} // ($s =~ /^bt-/ ? \&NvmCrashBtree::write_on
+		: is_of_log($s) ? \&NvmCrashLog::write_on : \&NvmCrash::write_on);
 	return NvmPowerFail::images($rig, defined $seed ? $seed - 1 : $salt, $kinds,
 		write_on => $quick ? undef : $write_on,
 		seen     => sub {

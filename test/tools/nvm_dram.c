@@ -7,6 +7,7 @@
  * access method lie there, with their nvm_btree indexes.
  *
  *	nvm_dram.size			of the region, at most; 0: there is none
+ *	nvm_dram.log = on		the log brings the rows back after a start without them
  *	nvm_dram.all = on		access method nvm itself: all suites run over the region
  *	nvm_dram.all = off		one beside it:
  *
@@ -14,7 +15,7 @@
  *		AS '.../nvm_dram' LANGUAGE C STRICT;
  *	CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
  *
- * The rows go with the postmaster.  Entries of an index that is not nvm_btree's stay
+ * Without the log the rows go with the postmaster.  Entries of an index that is not nvm_btree's stay
  * then, so a test that restarts the server makes none.
  *
  *-------------------------------------------------------------------------
@@ -36,6 +37,7 @@ extern PGDLLEXPORT void _PG_init(void);
 
 static TableAmRoutine routine;
 static bool all_tables = false;
+static bool logged = false;
 static int	region_size = 16384;
 
 Datum
@@ -62,7 +64,8 @@ _PG_init(void)
 {
 	PGFunction	handler;
 	void		(*request) (int megabytes);
-	void		(*register_volatile) (const TableAmRoutine *which);
+	void		(*log_request) (void);
+	void		(*register_volatile) (const TableAmRoutine *which, bool is_logged);
 	void		(*register_method) (const char *library, const char *handler);
 	const TableAmRoutine *engine;
 
@@ -72,6 +75,8 @@ _PG_init(void)
 		return;
 	DefineCustomBoolVariable("nvm_dram.all", "Whether all nvm tables lie in memory alone.", NULL,
 							 &all_tables, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("nvm_dram.log", "Whether a log brings these tables back.", NULL,
+							 &logged, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("nvm_dram.size", "Size up to which the volatile region may grow.", NULL,
 							&region_size, 16384, 0, 1024 * 1024, PGC_POSTMASTER, GUC_UNIT_MB,
 							NULL, NULL, NULL);
@@ -84,6 +89,13 @@ _PG_init(void)
 	engine = (const TableAmRoutine *) DatumGetPointer(handler(fcinfo));
 	routine = *engine;
 	request(region_size);
+	if (logged)
+	{
+		*(void **) &log_request = engine_function("nvm_log_request");
+		log_request();
+	}
 	register_method("nvm_dram", "nvm_dram_handler");
-	register_volatile(all_tables ? engine : &routine);
+	register_volatile(all_tables ? engine : &routine, logged);
+	if (all_tables)
+		ereport(LOG, (errmsg("nvm_dram: all tables lie in memory")));
 }

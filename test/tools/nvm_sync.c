@@ -2,8 +2,8 @@
  *
  * nvm_sync.c
  *	  Preloaded library (LD_PRELOAD) that stands between a server and the
- *	  fdatasync() and fsync() of its pool, for t/commit/09_group_commit.pl,
- *	  t/commit/10_failed_sync.pl and t/power/06_unsynced_control.pl.
+ *	  fdatasync() and fsync() of its pool and its log, for t/commit/09_group_commit.pl,
+ *	  t/commit/10_failed_sync.pl, t/power/06_unsynced_control.pl and those named below.
  *
  * Files in directory $NVM_SYNC_DIR say what happens to a sync of a file whose
  * name ends in "/pool":
@@ -32,6 +32,17 @@
  *			"/pg_nvm_incarnation" removes it, and fails with EIO
  *
  * Each fdatasync() appends a byte to the file "calls" and lasts NVM_SYNC_USEC longer.
+ *
+ * Files of the log (src/log), for t/log/03_waiting.pl and t/log/11_failures.pl:
+ *
+ *	log-slow	fdatasync() lasts NVM_SYNC_USEC longer
+ *	log-hold	fdatasync() makes the file "log-held", and waits until this one is
+ *				removed
+ *	log-sync	it is removed, and one fdatasync() fails with EIO
+ *	log-write	it is removed, and one pwrite() fails with ENOSPC
+ *	log-dead	each pwrite(), fdatasync() and fsync() fails with EIO
+ *
+ * Each fdatasync() that succeeds appends a byte to the file "log-calls".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -79,6 +90,56 @@ static int
 is_pool(int fd)
 {
 	return has_name(fd, "/pool");
+}
+
+/*
+ * A file of the log, also one that is being made.
+ */
+static int
+is_log(int fd)
+{
+	return has_name(fd, ".log") || has_name(fd, ".log.tmp");
+}
+
+static int
+exists(const char *name)
+{
+	return access(name_of(0, name), F_OK) == 0;
+}
+
+/*
+ * A file that says or counts something is made, or one byte longer.
+ */
+static void
+append_byte(const char *name)
+{
+	int			fd = open(name_of(1, name), O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+	if (fd < 0 || write(fd, ".", 1) != 1)
+		abort();
+	close(fd);
+}
+
+static int
+sync_log(int fd, int (*real) (int))
+{
+	const char *usec = getenv("NVM_SYNC_USEC");
+
+	if (exists("log-hold"))
+	{
+		append_byte("log-held");
+		while (exists("log-hold"))
+			usleep(5000);
+	}
+	if (exists("log-slow") && usec != NULL)
+		usleep((useconds_t) atoi(usec));
+	if (unlink(name_of(0, "log-sync")) == 0 || exists("log-dead"))
+	{
+		errno = EIO;
+		return -1;
+	}
+	append_byte("log-calls");
+	return real(fd);
 }
 
 /*
@@ -195,6 +256,39 @@ posix_fadvise(int fd, off_t offset, off_t len, int advice)
 	return real(fd, offset, len, advice);
 }
 
+static int
+write_fails(int fd)
+{
+	dir = getenv("NVM_SYNC_DIR");
+	if (dir == NULL || !is_log(fd))
+		return 0;
+	errno = ENOSPC;
+	if (unlink(name_of(0, "log-write")) == 0)
+		return 1;
+	errno = EIO;
+	return exists("log-dead");
+}
+
+ssize_t
+pwrite(int fd, const void *buf, size_t size, off_t offset)
+{
+	static ssize_t (*real) (int, const void *, size_t, off_t);
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const void *, size_t, off_t)) dlsym(RTLD_NEXT, "pwrite");
+	return write_fails(fd) ? -1 : real(fd, buf, size, offset);
+}
+
+ssize_t
+pwrite64(int fd, const void *buf, size_t size, off64_t offset)
+{
+	static ssize_t (*real) (int, const void *, size_t, off64_t);
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const void *, size_t, off64_t)) dlsym(RTLD_NEXT, "pwrite64");
+	return write_fails(fd) ? -1 : real(fd, buf, size, offset);
+}
+
 int
 fdatasync(int fd)
 {
@@ -210,6 +304,8 @@ fdatasync(int fd)
 		errno = EIO;
 		return -1;
 	}
+	if (dir != NULL && is_log(fd))
+		return sync_log(fd, real);
 	if (dir == NULL || !is_pool(fd))
 		return real(fd);
 
@@ -253,6 +349,11 @@ fsync(int fd)
 			raise(SIGKILL);
 		if (access(name_of(0, "control"), F_OK) == 0)
 			make_image(fd, "pg_control", LONG_MAX);
+	}
+	if (dir != NULL && is_log(fd) && exists("log-dead"))
+	{
+		errno = EIO;
+		return -1;
 	}
 	if (dir == NULL || !is_pool(fd) || access(name_of(0, "hold"), F_OK) != 0)
 		return real(fd);

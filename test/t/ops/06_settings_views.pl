@@ -37,7 +37,8 @@ foreach my $setting (@settings)
 	$known{$name} = 1;
 	ok($entry, "$name is in doc/settings.md") or next;
 	my $same =
-	    $unit =~ /^(B|kB|MB)$/ ? "pg_size_bytes('$entry->{default}') = $default * pg_size_bytes('1$unit')"
+	    $entry->{default} eq $default ? 'true'
+	  : $unit =~ /^(B|kB|MB)$/ ? "pg_size_bytes('$entry->{default}') = $default * pg_size_bytes('1$unit')"
 	  : $unit ne ''            ? "'$entry->{default}'::interval = '$default $unit'::interval"
 	  :                          "'$entry->{default}' = '$default'";
 	is($node->safe_psql('postgres', "SELECT $same"), 't', "$name: default $entry->{default}");

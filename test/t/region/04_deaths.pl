@@ -14,29 +14,21 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename;
 use NvmCrash;
+use NvmCrashRegion;
 use NvmCrashScenarios;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $module = dirname(abs_path($0)) . '/../../tools/nvm_dram';
-my $conf = "shared_preload_libraries = 'pg_nvm,$module'\nnvm_dram.size = 192MB\n";
-my $method = <<SQL;
-CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$module' LANGUAGE C STRICT;
-CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
-SQL
-
 # ---------------------------------------------------------------- slots
 
 my $node = NvmTest->start_new('slots', conf => <<CONF, sql => <<SQL);
-$conf
+$NvmCrashRegion::conf
 autovacuum = off
 max_prepared_transactions = 5
 CONF
-$method
+$NvmCrashRegion::method
 CREATE TABLE d (id int PRIMARY KEY, v int, t text) USING nvm_dram;
 CREATE TABLE p (id int PRIMARY KEY, v int, t text) USING nvm;
 INSERT INTO d SELECT i, 0, 'd' FROM generate_series(1, 1000) i;
@@ -105,84 +97,27 @@ $node->stop;
 
 # ---------------------------------------------------------------- deaths
 
-# NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
-my $only = $ENV{NVM_CRASH_ONLY};
 my %names = NvmCrash::failpoint_names();
-my $schema = NvmCrash::slurp_schema();
-$schema =~ s/(CREATE EXTENSION pg_nvm;\n)/$1$method/;
-$schema =~ s/(CREATE TABLE (?:ack|hist|ix|large) \([^;]*\)) USING nvm;/$1 USING nvm_dram;/g;
-$schema =~ s/a\.amname = 'nvm'/a.amname IN ('nvm', 'nvm_dram')/g;
-is(() = $schema =~ /USING nvm_dram;/g, 4, 'some tables lie in memory');
 note("seed $NvmCrash::seed");
-my $base = NvmCrash::make_base('deaths', conf => $conf, schema => $schema);
+my $base = NvmCrashRegion::make_base('deaths', tables => [qw(ack hist ix large)]);
 my %chosen = map { $_ => 1 } qw(nvm mixed mixed-async abort savepoint large abandoned-undo helper vacuum prepare slots);
-my %scenario = map { $_->{name} => $_ } grep { $chosen{ $_->{name} } } NvmCrashScenarios::all();
-my (%reached, @work);
-
-# which places each of them reaches: no crash, since a restart would empty the region
-NvmCrash::run_jobs(map { my $s = $_; my $file = NvmTest::pool_base() . "/reached_$$" . "_$s->{name}";
-		{   name => "$s->{name}: runs, and leaves everything whole",
-			code => sub {
-				my $rig = NvmCrash->new($base);
-				my ($died, @problems) = NvmCrashScenarios::run($rig, $s, '*:sleep=0');
-				my $log = $rig->log_since_start;
-				my %count;
-				$count{$2}{$1}++ while $log =~ /failpoint (\S+) hit, pid (\d+)/g;
-				foreach my $pid (keys %count)
-				{
-					next if $s->{asleep} && join(' ', %{ $count{$pid} }) eq "$s->{asleep} 1";
-					append_to_file($file, "$s->{name} $_ $count{$pid}{$_}\n") foreach keys %{ $count{$pid} };
-				}
-				push @problems, $rig->verify(collect => !$s->{setting}{'nvm.horizon_naptime'});
-				push @problems, 'the stop was not clean' unless $rig->stop;
-				return @problems;
-			} } } map { $scenario{$_} } sort keys %scenario);
-foreach my $file (glob NvmTest::pool_base() . "/reached_$$" . '_*')
-{
-	foreach my $line (split /\n/, slurp_file($file))
-	{
-		my ($s, $name, $hits) = split ' ', $line;
-		$reached{$s}{$name} = $hits if $hits > ($reached{$s}{$name} // 0);
-	}
-}
+my @scenarios = grep { $chosen{ $_->{name} } } NvmCrashScenarios::all();
+my $reached = NvmCrashRegion::discover($base, \@scenarios);
+my @work = NvmCrashRegion::only();
 
 sub is_protocol { return $_[0] =~ /^(?:commit|abort|undo|slot|prepare|twophase|btree-settle)/; }
 
-if ($only)
-{
-	@work = map { [ split m,/, ] } split m/,/, $only;
-}
-else
+if (!@work)
 {
 	my %here = map { $_ => $names{$_} }
 	  grep { my $name = $_; $names{$name} && (NvmTest::is_long() || is_protocol($name)) }
-	  map { keys %$_ } values %reached;
+	  map { keys %$_ } values %$reached;
 	foreach my $must (qw(commit-after-prepare commit-before-decision slot-exchange abort-mid-undo
 		prepare-asked prepare-before-hand-over prepare-recorded twophase-decided))
 	{
 		ok($here{$must}, "$must is reached");
 	}
-	@work = NvmCrashScenarios::ways(\%reached, \%here, {}, sub { NvmTest::is_long() ? 3 : 1 });
+	@work = NvmCrashScenarios::ways($reached, \%here, {}, sub { NvmTest::is_long() ? 3 : 1 });
 }
-
-NvmCrash::run_jobs(map { my $w = $_; {
-			name => "$w->[0], death at hit $w->[2] of $w->[1]"
-			  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
-			code => sub { return die_and_verify(@$w); } } } @work);
+NvmCrashRegion::die_at($base, \@scenarios, undef, @work);
 done_testing();
-
-sub die_and_verify
-{
-	my ($s, $name, $nth) = @_;
-	my $dead = qr/PANIC:  failpoint|terminated by signal 6|because of crash of another/;
-	my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
-		sub { NvmCrash->new($base) }, $scenario{$s}, $name, 'panic', $nth);
-
-	return @problems if @problems;
-	push @problems, $rig->verify(expected => $dead);
-	# the scenarios of PREPARE have the keeper sleep, and the collector with it
-	push @problems, map { "after more work: $_" } $rig->write_on(80),
-	  $rig->verify(collect => !$scenario{$s}{setting}{'nvm.horizon_naptime'}, expected => $dead);
-	push @problems, 'the stop was not clean' unless $rig->stop;
-	return @problems;
-}

@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * logdump.h
+ *	  What the files of nvm_logdump share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LOGDUMP_H
+#define LOGDUMP_H
+
+#include "postgres_fe.h"
+
+#include "common/logging.h"
+#include "verify/nvm_verify_log.h"
+
+/* exit status */
+#define LOGDUMP_SOUND		0
+#define LOGDUMP_FAILED		1	/* wrong usage, or something cannot be read */
+#define LOGDUMP_DAMAGED		2
+
+typedef struct LogFile
+{
+	char		path[MAXPGPATH];
+	NvmLogName	name;
+	bool		has_name;		/* it is one of the log */
+	bool		asked_for;		/* by itself, not in a directory */
+	bool		told;			/* a side file that was printed with its
+								 * record */
+	uint64		size;
+	const char *base;			/* mapping, NULL if there is none */
+	NvmLogFileHeader header;
+	const char *problem;		/* of the header */
+} LogFile;
+
+/* options */
+extern bool show_rows;
+extern uint64 from_position;
+
+/* ---- logdump_file.c ---- */
+
+extern LogFile *log_files;
+extern int	nlog_files;
+
+/* a file, or all files of the log in a directory, in their order */
+extern void log_files_add(const char *path);
+
+/* false, and said, if it cannot be read */
+extern bool log_file_open(LogFile *file, const char *path);
+extern bool log_file_map(LogFile *file);
+extern void log_file_unmap(LogFile *file);
+
+/*
+ * The file that goes on behind this one, or the first of the next generation;
+ * NULL if it is not among log_files.
+ */
+extern const LogFile *log_file_after(const LogFile *file);
+
+/* ---- logdump_report.c ---- */
+
+/* messages on standard error, about a file; each counts for the exit status */
+extern void damaged(const LogFile *file, const char *fmt,...) pg_attribute_printf(2, 3);
+extern void failed(const char *fmt,...) pg_attribute_printf(1, 2);
+extern int	log_exit_status(void);
+
+/* ---- logdump_checkpoint.c ---- */
+
+extern bool is_checkpoint(const char *path);
+extern void checkpoint_print(const char *path);
+
+/* from this position on; 0: there is no checkpoint that says so */
+extern uint64 log_needed_from(const LogFile *file);
+
+/* ---- logdump_print.c ---- */
+
+extern void log_storages_print(const LogFile *file, const NvmLogWalk *from);
+extern bool log_file_is_side(const LogFile *file);
+extern void log_file_print(LogFile *file);
+
+#endif							/* LOGDUMP_H */

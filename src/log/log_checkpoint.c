@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_checkpoint.c
+ *	  What a checkpoint asks of the log: where it begins, and to give up files.
+ *
+ * vlog/ writes checkpoints (vlog/README.md, "Checkpoints").
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "log/log_impl.h"
+
+/*
+ * Of all transactions whose ASK record has no OUTCOME, the first one's place counts.
+ * Both locks are held: so what is looked at is of one moment.
+ */
+static void
+look(NvmLogBegin *begin)
+{
+	begin->generation = nvm_log_memory->generation;
+	begin->file = nvm_log_memory->file;
+	begin->decided = begin->begin = nvm_log_inserted();
+	for (uint32 i = 0; i < NVM_MAX_SLOTS; i++)
+	{
+		if (nvm_log_memory->asked[i] != 0)
+			begin->begin = Min(begin->begin, nvm_log_memory->asked_at[i]);
+	}
+}
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_checkpoint_begin(NvmLogBegin *begin)
+{
+	LWLockAcquire(NvmLog->write_lock, LW_EXCLUSIVE);
+	LWLockAcquire(NvmLog->insert_lock, LW_EXCLUSIVE);
+	look(begin);
+	LWLockRelease(NvmLog->insert_lock);
+	LWLockRelease(NvmLog->write_lock);
+}
+
+uint64
+nvm_log_volume(void)
+{
+	return nvm_log_inserted() + pg_atomic_read_u64(&NvmLog->side_bytes);
+}
+
+void
+nvm_log_fill_side_header(NvmLogFileHeader *header)
+{
+	nvm_log_fill_header(header, 0);
+}
+
+/*
+ * See nvm_log.h.  The keeper may make a spare file meanwhile: then one replaces the
+ * other.  A name that a crash brings back is that of a file before all that are
+ * needed, whatever it has by then.
+ */
+void
+nvm_log_recycle(const char *path)
+{
+	char		spare[MAXPGPATH];
+
+	nvm_log_spare_path(spare);
+	if (pg_atomic_read_u32(&NvmLog->spare_is_ready) == 0 && rename(path, spare) == 0)
+		pg_atomic_write_u32(&NvmLog->spare_is_ready, 1);
+	/* processes that wrote it may have it open for long */
+	else if (truncate(path, 0) != 0 || unlink(path) != 0)
+	{
+		if (errno == ENOENT)
+			return;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+	}
+}

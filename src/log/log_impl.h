@@ -1,0 +1,215 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_impl.h
+ *	  What the files of log/ share among themselves.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LOG_IMPL_H
+#define LOG_IMPL_H
+
+#include "postgres.h"
+
+#include "log/nvm_log.h"
+#include "media/media_log.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+
+/*
+ * The record of a slot's transaction from its PRE_COMMIT to its decision.
+ * Written by the slot's owner; read by whoever decides, under the insert lock.
+ */
+#define NVM_LOG_BUFFER_SIZE		65536
+
+typedef struct NvmLogBuffer
+{
+	uint64		counter;		/* of the transaction whose record it is;
+								 * stored last */
+	uint32		length;			/* of the record; 0: it has none */
+	uint32		reserved;
+	char		data[NVM_LOG_BUFFER_SIZE - 16];
+} NvmLogBuffer;
+
+#define NVM_LOG_RECORD_MAX		(NVM_LOG_BUFFER_SIZE - 16)
+
+StaticAssertDecl(NVM_LOG_RECORD_MAX <= NVM_LOG_BLOCK_MAX, "a record fits a block");
+
+#define NVM_LOG_RING			(UINT64CONST(16) * 1024 * 1024)
+
+/*
+ * What outlives a process: memory that goes with the volatile region.
+ */
+typedef struct NvmLogMemory
+{
+	/* 0: the log has not begun; set once, and stored last */
+	pg_atomic_uint32 begun;
+
+	/* constant in a generation */
+	uint32		generation;
+	NvmLogPosition start;
+
+	pg_atomic_uint64 number;	/* the last one drawn */
+	pg_atomic_uint64 inserted;	/* insert lock */
+	pg_atomic_uint64 persistent;	/* write lock */
+
+	/* a decision that is being made; insert lock */
+	pg_atomic_uint64 placing_stamp;
+	pg_atomic_uint64 placing_end;
+
+	/* behind what is synced; write lock */
+	uint32		file;			/* number of the file */
+	uint32		files_made;		/* counts, so that a file that was replaced is
+								 * opened anew */
+	NvmLogPosition first;		/* of the file */
+	uint32		chain;
+	uint64		offset;			/* in the file */
+	bool		file_is_bad;	/* nothing is written to it any more */
+
+	/* whether the region has everything: see NvmLogRebuild */
+	uint32		rebuild;
+
+	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last
+											 * decision */
+
+	/*
+	 * xid of the slot's ASK record that has no OUTCOME yet, or 0; insert lock
+	 */
+	uint64		asked[NVM_MAX_SLOTS];
+	NvmLogPosition asked_at[NVM_MAX_SLOTS]; /* where that record begins */
+	char		ring[NVM_LOG_RING];
+	NvmLogBuffer buffer[NVM_MAX_SLOTS];
+} NvmLogMemory;
+
+extern NvmLogMemory *nvm_log_memory;
+
+/*
+ * In PostgreSQL's shared memory: made anew by each start.
+ */
+typedef struct NvmLogShared
+{
+	LWLock	   *insert_lock;
+	LWLock	   *write_lock;
+	ConditionVariable written;	/* a round is over */
+	pg_atomic_uint64 round_began;	/* TimestampTz; write lock, read without */
+	pg_atomic_uint64 next_try;	/* likewise, of a log that is broken */
+	uint64		reserved;		/* bytes; insert lock */
+
+	/* the log cannot be written: why; write lock, read without */
+	pg_atomic_uint32 broken;
+	int			broken_errno;
+	char		broken_what[MAXPGPATH + 64];
+
+	char		rebuild_problem[512];
+	pg_atomic_uint32 recovery_pid;	/* of the worker that rebuilds; 0: none */
+	NvmLogProgress progress;
+
+	pg_atomic_uint32 spare_is_ready;	/* see nvm_log_make_spare */
+
+	/* counts, of this run */
+	pg_atomic_uint64 records;
+	pg_atomic_uint64 rounds;	/* syncs */
+	pg_atomic_uint64 bytes;		/* written, with headers and padding */
+	pg_atomic_uint64 side_bytes;	/* in side files */
+	pg_atomic_uint64 waits;		/* of commits */
+	pg_atomic_uint64 wait_usec;
+
+	pg_atomic_uint64 rests_on[FLEXIBLE_ARRAY_MEMBER];	/* of each PGPROC */
+} NvmLogShared;
+
+extern NvmLogShared *NvmLog;
+
+/* settings (log_memory.c) */
+extern char *nvm_log_directories;
+extern int	nvm_log_delay;		/* microseconds */
+
+static inline NvmLogBuffer *
+nvm_log_buffer(uint32 slot)
+{
+	return &nvm_log_memory->buffer[slot - NVM_VOLATILE_SLOT];
+}
+
+/* ---- log_insert.c ---- */
+
+extern uint64 nvm_log_draw_number(void);
+
+/*
+ * Room in the ring for so many bytes, from PRE_COMMIT to the decision.  May wait
+ * for the disk, and ERROR.
+ */
+extern void nvm_log_reserve(uint32 bytes);
+extern void nvm_log_unreserve(uint32 bytes);
+
+/* a start that finds the memory: room for the OUTCOME of each ASK record without one */
+extern void nvm_log_reserve_asked(void);
+
+/* copy `length` bytes of the stream from the ring, and into it */
+extern void nvm_log_ring_read(NvmLogPosition position, void *to, Size length);
+extern void nvm_log_ring_write(NvmLogPosition position, const void *from, Size length);
+
+/* ---- log_capture.c ---- */
+
+/* the record of the current transaction: NULL if it has none */
+extern NvmLogRecord *nvm_log_current(void);
+
+/*
+ * Room for the record's OUTCOME, too.  May wait for the disk, and ERROR.  An ASK record
+ * must follow at once: from then on an abort gives nothing back.
+ */
+extern void nvm_log_reserve_ask(void);
+
+
+/* ---- log_side.c: the side file of the current transaction ---- */
+
+/*
+ * create: an empty one.  write: more bytes of storages and rows.  finish: all of it
+ * is durable, and *reference is what the record says of it.  These may ERROR.
+ * discard: remove it, if there is one.  keep: it is the log's.
+ */
+extern void nvm_log_side_create(uint64 number);
+extern void nvm_log_side_write(const void *data, Size length);
+extern void nvm_log_side_finish(NvmLogSide *reference);
+extern void nvm_log_side_discard(void);
+extern void nvm_log_side_keep(void);
+
+/* ---- log_write.c ---- */
+
+/*
+ * Bring `wanted` nearer: write and sync a round, or sleep until another process's
+ * round is over, a tenth of a second at most.  False if the log cannot be written.
+ * Serves no interrupt.  has_locks: an interrupt ends the waiting for another process's
+ * round, whatever the disk does.
+ */
+extern bool nvm_log_write_round(NvmLogPosition wanted, bool has_locks);
+
+/* in the postmaster, alone; once: without another file if this one fails */
+extern bool nvm_log_write_rest(void);
+extern bool nvm_log_write_once(void);
+
+/* ---- log_wait.c ---- */
+
+extern void nvm_log_require_writable(void);
+
+/* ---- log_generation.c ---- */
+
+/* at a start, in the postmaster: false after refusing the pool */
+extern bool nvm_log_begin_generation(void);
+
+/* the first one; ERROR.  Caller holds the write lock. */
+extern void nvm_log_begin_first(void);
+
+/* ---- log_file.c ---- */
+
+extern void nvm_log_make_spare(void);
+extern void nvm_log_spare_path(char *path);
+extern bool nvm_log_first_file(void);
+extern bool nvm_log_next_file(void);
+extern bool nvm_log_file_write(const char *from, Size size, uint64 offset);
+extern bool nvm_log_file_sync(void);
+
+extern void nvm_log_fill_header(NvmLogFileHeader *header, uint32 number);
+extern void nvm_log_file_path(char *path, uint32 generation, uint32 number);
+extern void nvm_log_side_path(char *path, uint32 generation, uint64 number);
+
+#endif							/* LOG_IMPL_H */

@@ -1,0 +1,234 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_memory.c
+ *	  The log: settings, shared memory, and the start.
+ *
+ * What must outlive the death of a process lies beside the volatile region, and
+ * goes with it (NvmLogMemory).  A start that finds it goes on with the same
+ * generation.  A start that finds it new begins another (log_generation.c), unless
+ * the pool never had one.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/twophase.h"
+#include "log/log_impl.h"
+#include "miscadmin.h"
+#include "pool/nvm_pool.h"
+#include "pool/nvm_region.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+
+#define NVM_LOG_INSERT_LOCK		0
+#define NVM_LOG_WRITE_LOCK		1
+#define NVM_LOG_NUM_LOCKS		2
+
+char	   *nvm_log_directories = NULL;
+int			nvm_log_delay = 0;
+
+bool		nvm_log_is_on = false;
+NvmLogMemory *nvm_log_memory = NULL;
+NvmLogShared *NvmLog = NULL;
+
+static bool log_requested = false;
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_request(void)
+{
+	log_requested = true;
+	nvm_region_request_companion(sizeof(NvmLogMemory));
+}
+
+void
+nvm_log_define_settings(void)
+{
+	DefineCustomStringVariable("nvm.log_directories",
+							   "Directory of the log that brings tables in memory back.",
+							   "A relative path is taken from the data directory.",
+							   &nvm_log_directories,
+							   "pg_nvm_log",
+							   PGC_POSTMASTER,
+							   0,
+							   NULL, NULL, NULL);
+	DefineCustomIntVariable("nvm.log_delay",
+							"Time for which a commit waits for others before it syncs the log.",
+							"Only while commit_siblings other transactions are open.",
+							&nvm_log_delay,
+							0, 0, 100000,
+							PGC_SUSET,
+							0,
+							NULL, NULL, NULL);
+	if (nvm_memory_limit > 0)
+		nvm_log_request();
+}
+
+/*
+ * The directory, as a path that the server can open: its working directory is the
+ * data directory.
+ */
+const char *
+nvm_log_directory(void)
+{
+	return nvm_log_directories;
+}
+
+static int
+number_of_processes(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts;
+}
+
+Size
+nvm_log_shmem_size(void)
+{
+	return MAXALIGN(add_size(offsetof(NvmLogShared, rests_on),
+							 mul_size(number_of_processes(), sizeof(pg_atomic_uint64))));
+}
+
+int
+nvm_log_num_lwlocks(void)
+{
+	return NVM_LOG_NUM_LOCKS;
+}
+
+static void
+shared_init(void)
+{
+	LWLockPadded *locks = GetNamedLWLockTranche(NVM_LOG_TRANCHE);
+
+	memset(NvmLog, 0, nvm_log_shmem_size());
+	NvmLog->insert_lock = &locks[NVM_LOG_INSERT_LOCK].lock;
+	NvmLog->write_lock = &locks[NVM_LOG_WRITE_LOCK].lock;
+	ConditionVariableInit(&NvmLog->written);
+	pg_atomic_init_u64(&NvmLog->round_began, 0);
+	pg_atomic_init_u64(&NvmLog->next_try, 0);
+	pg_atomic_init_u32(&NvmLog->broken, 0);
+	pg_atomic_init_u32(&NvmLog->spare_is_ready, 0);
+	pg_atomic_init_u64(&NvmLog->records, 0);
+	pg_atomic_init_u64(&NvmLog->rounds, 0);
+	pg_atomic_init_u64(&NvmLog->bytes, 0);
+	pg_atomic_init_u64(&NvmLog->side_bytes, 0);
+	pg_atomic_init_u64(&NvmLog->waits, 0);
+	pg_atomic_init_u64(&NvmLog->wait_usec, 0);
+	pg_atomic_init_u32(&NvmLog->recovery_pid, 0);
+	for (int i = 0; i < number_of_processes(); i++)
+		pg_atomic_init_u64(&NvmLog->rests_on[i], 0);
+}
+
+/*
+ * The memory is as the last process left it.  A death may have left what is decided
+ * and not synced.  It must be synced before anybody reads the region: what the
+ * start finds decided counts as frozen.
+ */
+static bool
+go_on(void)
+{
+	if (nvm_log_memory->rebuild != NVM_LOG_WHOLE)
+		nvm_log_memory->rebuild = NVM_LOG_TO_REBUILD;
+	/* the dead may have written anything behind what is synced */
+	nvm_log_memory->file_is_bad = true;
+	nvm_log_reserve_asked();
+	if (nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest())
+		return true;
+	errno = NvmLog->broken_errno;
+	nvm_pool_refuse(ERRCODE_IO_ERROR,
+					psprintf("could not write the log in directory \"%s\": %m", nvm_log_directory()),
+					"Free space on the device that holds the directory, or mend it, and restart the server.");
+	return false;
+}
+
+/*
+ * In the postmaster's exit, when all processes are gone: what nobody waited for.
+ */
+static void
+sync_at_exit(int code, Datum arg)
+{
+	/* not in an immediate shutdown, nor ahead of a start that does it */
+	if (code != 0 || MyProcPid != (int) DatumGetInt32(arg) || !nvm_log_is_on || !nvm_log_has_begun())
+		return;
+	if (!nvm_log_write_rest())
+		ereport(LOG,
+				(errmsg("nvm: the last transactions of tables in memory are lost, because the log could not be written")));
+}
+
+bool
+nvm_log_has_begun(void)
+{
+	return pg_atomic_read_u32(&nvm_log_memory->begun) != 0;
+}
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_require_begun(void)
+{
+	if (!nvm_log_is_on)
+		nvm_region_is_missing();
+	if (likely(nvm_log_has_begun()))
+		return;
+	LWLockAcquire(NvmLog->write_lock, LW_EXCLUSIVE);
+	if (!nvm_log_has_begun())
+		nvm_log_begin_first();
+	LWLockRelease(NvmLog->write_lock);
+}
+
+/*
+ * Go on with the generation that the memory is of, or begin another one.  A pool whose
+ * log has never begun goes on without.  False after refusing the pool.
+ */
+static bool
+open_log(void)
+{
+	if (nvm_log_has_begun())
+		return go_on();
+	return nvm_pool_log_generation() == 0 || nvm_log_begin_generation();
+}
+
+/*
+ * Open the log, if there is to be one; at each start, and when a pool was given up for
+ * a new one.  Refuses the pool if it cannot.  In the postmaster.
+ */
+void
+nvm_log_shmem_init(void)
+{
+	shared_init();
+	nvm_log_is_on = log_requested && NvmPool->status == NVM_POOL_OPEN &&
+		nvm_regions[NVM_REGION_VOLATILE].max_chunks > 0 && nvm_region_companion != NULL;
+	if (!nvm_log_is_on)
+		return;
+	nvm_log_memory = (NvmLogMemory *) nvm_region_companion;
+	if (!open_log())
+	{
+		nvm_log_is_on = false;
+		return;
+	}
+	on_shmem_exit(sync_at_exit, Int32GetDatum(MyProcPid));
+}
+
+/*
+ * Attach to the shared memory, or make it.  Caller holds AddinShmemInitLock.
+ */
+void
+nvm_log_shmem_startup(void)
+{
+	bool		found;
+
+	NvmLog = ShmemInitStruct("pg_nvm log", nvm_log_shmem_size(), &found);
+	if (!found)
+		nvm_log_shmem_init();
+}
+
+uint32
+nvm_log_generation(void)
+{
+	return nvm_log_memory->generation;
+}

@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * log_rebuild.c
+ *	  Has the volatile region everything?  Its state after a loss, and waiting.
+ *
+ * vlog/ rebuilds the region and says here how far it is.  Everybody else asks
+ * before he comes to a storage of the region for the first time.  Once the region
+ * is whole it stays so as long as this shared memory does.  So nobody asks twice.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "log/log_impl.h"
+#include "log/nvm_log.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* pauses between two looks, in milliseconds: from one to the other, doubling */
+#define FIRST_PAUSE				10
+#define LONGEST_PAUSE			100
+
+/* how long the worker may take to begin, in milliseconds */
+#define BEGIN_TIMEOUT			60000
+
+/* starts it, unless this process has */
+static void (*recovery_worker) (void) = NULL;
+
+NvmLogRebuild
+nvm_log_rebuild_state(void)
+{
+	uint32		state;
+
+	if (!nvm_log_is_on)
+		return NVM_LOG_WHOLE;
+	state = *(volatile uint32 *) &nvm_log_memory->rebuild;
+	pg_read_barrier();			/* rows, and the reason, were stored before */
+	return (NvmLogRebuild) state;
+}
+
+/*
+ * See nvm_log.h.  problem: the reason if the state is FAILED, else NULL; a clause.
+ */
+void
+nvm_log_set_rebuild_state(NvmLogRebuild state, const char *problem)
+{
+	if (problem != NULL)
+		strlcpy(NvmLog->rebuild_problem, problem, sizeof(NvmLog->rebuild_problem));
+	pg_memory_barrier();
+	*(volatile uint32 *) &nvm_log_memory->rebuild = (uint32) state;
+}
+
+/* ---- the worker ---- */
+
+void
+nvm_log_register_recovery(void (*start_worker) (void))
+{
+	recovery_worker = start_worker;
+}
+
+/*
+ * See nvm_log.h.  A server that does not use the log has no such worker.
+ */
+void
+nvm_log_watch_recovery(void)
+{
+	if (nvm_log_is_on && nvm_log_has_begun() &&
+		pg_atomic_read_u32(&NvmLog->recovery_pid) == 0)
+		recovery_worker();
+}
+
+static void
+recovery_ends(int code, Datum arg)
+{
+	pg_atomic_write_u32(&NvmLog->recovery_pid, 0);
+}
+
+/*
+ * See nvm_log.h.  The keeper that has started this worker may have ended, and the next
+ * one have started another.
+ */
+bool
+nvm_log_become_recovery(void)
+{
+	uint32		nobody = 0;
+
+	if (!nvm_log_is_on ||
+		!pg_atomic_compare_exchange_u32(&NvmLog->recovery_pid, &nobody, (uint32) MyProcPid))
+		return false;
+	on_shmem_exit(recovery_ends, (Datum) 0);
+	return true;
+}
+
+NvmLogProgress *
+nvm_log_progress(void)
+{
+	return &NvmLog->progress;
+}
+
+const char *
+nvm_log_rebuild_problem(void)
+{
+	return NvmLog->rebuild_problem;
+}
+
+/* ---- waiting ---- */
+
+static void
+rebuild_has_failed(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("tables in memory are not available"),
+			 NvmLog->rebuild_problem[0] == '\0' ?
+			 errdetail("They could not be rebuilt from the log. The server log says why.") :
+			 errdetail("They could not be rebuilt from the log: %s.", NvmLog->rebuild_problem),
+			 errhint("Put back what is missing or damaged in the directory of the log, or remove the cause, and restart the server. Other tables are not concerned.")));
+}
+
+static void
+rebuild_has_not_begun(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("tables in memory are not available"),
+			 errdetail("They are to be rebuilt from the log, and the worker \"nvm log recovery\" has not begun."),
+			 errhint("Look at the server log. If there are no free worker processes, increase max_worker_processes and restart the server.")));
+}
+
+/*
+ * See nvm_log.h.  The wait may take as long as the log is large.  It can be
+ * cancelled.  The worker takes no heavyweight lock, so ours do not harm.
+ */
+void
+nvm_log_require_whole_slow(void)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	long		pause = FIRST_PAUSE;
+
+	for (;;)
+	{
+		NvmLogRebuild state = nvm_log_rebuild_state();
+
+		if (state == NVM_LOG_WHOLE)
+			return;
+		if (state == NVM_LOG_FAILED)
+			rebuild_has_failed();
+		if (state == NVM_LOG_TO_REBUILD &&
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
+			rebuild_has_not_begun();
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 pause, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		pause = Min(pause * 2, LONGEST_PAUSE);
+	}
+}

@@ -1,0 +1,301 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_log.h
+ *	  The log: what brings the volatile region back when its memory is lost.
+ *
+ * src/log/README.md has the protocol, and our words.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_LOG_H
+#define NVM_LOG_H
+
+#include "postgres.h"
+
+#include "media/media_pool.h"
+#include "port/atomics.h"
+
+typedef uint64 NvmLogPosition;	/* 0: none */
+
+/* ---- log_memory.c: settings, shared memory, start ---- */
+
+/*
+ * Is there memory for the log?  Of the postmaster's life; false without
+ * nvm_log_request or a region.  It may not have begun: README.md, "Beginning".
+ */
+extern bool nvm_log_is_on;
+
+/*
+ * Have a log.  Called while the postmaster loads libraries, after
+ * nvm_region_request.
+ */
+extern PGDLLEXPORT void nvm_log_request(void);
+
+extern void nvm_log_define_settings(void);
+#define NVM_LOG_TRANCHE	"nvm_log"
+extern Size nvm_log_shmem_size(void);
+extern int	nvm_log_num_lwlocks(void);
+extern void nvm_log_shmem_startup(void);	/* after nvm_pool_shmem_startup */
+extern void nvm_log_shmem_init(void);	/* again, for another pool */
+extern void nvm_log_register_callbacks(void);
+
+/*
+ * In the postmaster, between the open and the analysis of the slots: the stamp of a
+ * volatile slot whose decision a death has cut short after it was made, or 0.  The
+ * caller stores its word.
+ */
+extern uint64 nvm_log_unfinished_decision(void);
+
+/* does the log have a generation, and files?  Once it does it stays so */
+extern bool nvm_log_has_begun(void);
+
+/*
+ * Before the first storage is made that the log is to bring back: begin it, if nobody
+ * has.  May ERROR.  The caller holds no LWLock.
+ */
+extern void nvm_log_require_begun(void);
+
+/* ---- what a loss left, for vlog/ ---- */
+
+typedef enum NvmLogRebuild
+{
+	NVM_LOG_WHOLE,				/* the region has everything */
+	NVM_LOG_TO_REBUILD,			/* the region was lost; the log has rows */
+	NVM_LOG_REBUILDING,
+	NVM_LOG_FAILED				/* reason: nvm_log_rebuild_problem */
+} NvmLogRebuild;
+
+/* ---- log_rebuild.c ---- */
+
+extern NvmLogRebuild nvm_log_rebuild_state(void);
+extern void nvm_log_set_rebuild_state(NvmLogRebuild state, const char *problem);
+
+static inline bool
+nvm_log_is_whole(void)
+{
+	return likely(!nvm_log_is_on) || nvm_log_rebuild_state() == NVM_LOG_WHOLE;
+}
+
+/*
+ * Before a process comes to a storage of the volatile region for the first time, or
+ * makes one: wait until the region has everything.  ERROR if it cannot have that.
+ * The caller holds no LWLock.
+ */
+extern void nvm_log_require_whole_slow(void);
+
+static inline void
+nvm_log_require_whole(void)
+{
+	if (unlikely(!nvm_log_is_whole()))
+		nvm_log_require_whole_slow();
+}
+
+/*
+ * Who starts the worker that rebuilds the region: vlog/ says so in _PG_init.  The keeper
+ * has it done, once the log has begun, and again whenever there is none.  The worker
+ * says that it is there: false if another one is.
+ */
+extern void nvm_log_register_recovery(void (*start_worker) (void));
+extern void nvm_log_watch_recovery(void);
+extern bool nvm_log_become_recovery(void);
+
+/* how far it is, for the view: counts of the rebuild that began last */
+typedef struct NvmLogProgress
+{
+	pg_atomic_uint64 files;
+	pg_atomic_uint64 bytes;		/* read */
+	pg_atomic_uint64 rows;		/* placed */
+	pg_atomic_uint64 tables;
+	pg_atomic_uint64 started;	/* TimestampTz; 0: not yet */
+	pg_atomic_uint64 finished;
+} NvmLogProgress;
+
+extern NvmLogProgress *nvm_log_progress(void);
+
+static inline void
+nvm_log_count(pg_atomic_uint64 *count, uint64 more)
+{
+	pg_atomic_write_u64(count, pg_atomic_read_u64(count) + more);
+}
+
+/* ---- log_report.c: for views ---- */
+
+typedef struct NvmLogReport
+{
+	const char *state;
+	const char *reason;			/* NULL: none */
+	uint32		generation;		/* the rest counts if that is not 0 */
+	uint64		inserted;
+	uint64		persistent;
+	uint64		files;			/* of this pool, in the directory */
+	uint64		file_bytes;
+	uint64		records;
+	uint64		bytes;			/* written */
+	uint64		rounds;			/* syncs */
+	uint64		waits;
+	uint64		wait_usec;
+} NvmLogReport;
+
+extern void nvm_log_report(NvmLogReport *report);
+
+/* the reason why the state is NVM_LOG_FAILED, "" if there is none */
+extern const char *nvm_log_rebuild_problem(void);
+
+/*
+ * The generation that is being written.  To be read are those below it, and of this
+ * one what was persistent when the rebuild begins: it starts with the last records of
+ * the one before.
+ */
+extern uint32 nvm_log_generation(void);
+
+/* nvm.log_directories: the directory, absolute or below the data directory */
+extern const char *nvm_log_directory(void);
+
+/* ---- log_capture.c: the record of the current transaction ---- */
+
+/*
+ * begin: at PRE_COMMIT, of a transaction with this stamp in the region; the caller
+ * holds no lock of ours.  storage: the rows that follow belong to it.  row: `tuple`
+ * has `length` bytes, from infomask2 on; length 0: the row is gone.  piece: of a large
+ * value of the row that comes next (media_log.h), at most NVM_LOG_PIECE_MAX bytes;
+ * `first` with the first piece of a row.  end: true if
+ * there is a record; it is complete then, and room for it is reserved.  All may
+ * ERROR; nvm_log_forget takes everything back, and cannot fail.  decided: the
+ * record is the log's; the process forgets it.
+ */
+extern void nvm_log_begin(uint64 stamp, uint64 fxid);
+extern void nvm_log_storage(uint32 dir, uint64 creation);
+extern void nvm_log_row(uint32 block, uint16 offset, uint32 xmin,
+						const void *tuple, uint16 length);
+extern void nvm_log_piece(uint32 block, uint16 offset, uint32 attribute, uint32 number,
+						  const void *bytes, uint16 length, bool first);
+
+/* pieces of a row were written, and the row was not: both belong into one file */
+extern bool nvm_log_amid_row(void);
+
+extern bool nvm_log_end(void);
+extern void nvm_log_forget(void);
+extern void nvm_log_decided(void);
+
+/*
+ * Storages and rows that belong to no record, by a process that has none: between
+ * begin and end, nvm_log_storage and nvm_log_row hand whole sections to `write`, which
+ * may ERROR.  An area of the current context's memory gathers them; flush writes it
+ * if it is half full, or all of it.
+ */
+extern void nvm_log_sections_begin(void (*write) (const void *data, Size length));
+extern void nvm_log_sections_flush(bool all);
+extern void nvm_log_sections_end(void);
+
+/* ---- log_checkpoint.c ---- */
+
+typedef struct NvmLogBegin
+{
+	NvmLogPosition decided;		/* everything before is decided, but for ASK
+								 * records from `begin` on */
+	NvmLogPosition begin;
+	uint32		generation;		/* file of the log that is being written;
+								 * `begin` lies in it, or behind or before it */
+	uint32		file;
+} NvmLogBegin;
+
+/* a checkpoint begins; cannot fail */
+extern void nvm_log_checkpoint_begin(NvmLogBegin *begin);
+
+/* inserted, and the bytes of side files of this run: a measure of what is written */
+extern uint64 nvm_log_volume(void);
+
+/* the header of a data file, which is that of a side file */
+struct NvmLogFileHeader;
+extern void nvm_log_fill_side_header(struct NvmLogFileHeader *header);
+
+/* a file of blocks that nobody needs: the spare file if there is none, else it goes */
+extern void nvm_log_recycle(const char *path);
+
+/* ---- log_insert.c: places ---- */
+
+/*
+ * Decide the transaction of `stamp`, which has left the proc array committed, if
+ * nobody has: its record, if it has one, gets its place, and decide(stamp) stores
+ * its word.  Cannot fail.  decide is called with the insert lock held, and returns
+ * false if somebody had stored it.
+ */
+extern void nvm_log_decide(uint64 stamp, bool (*is_decided) (uint64 stamp),
+						   void (*decide) (uint64 stamp));
+
+/*
+ * A transaction that pg_xact decides: place its ASK record, and wait for it.  May
+ * ERROR.  Later, when it is decided, its outcome; cannot fail.
+ */
+extern void nvm_log_ask(uint64 stamp);
+extern void nvm_log_outcome(bool committed);
+
+/* it is prepared: its outcome is no longer this process's matter */
+extern void nvm_log_leave_asked(void);
+
+/*
+ * An ASK record of an earlier generation has no OUTCOME, and its transaction is
+ * prepared: this slot stands for it.  reserve: room for the outcome; may ERROR.
+ * note: uses what was reserved, cannot fail; once more changes nothing.  position: where
+ * the record begins.
+ */
+extern void nvm_log_reserve_outcome(void);
+extern void nvm_log_note_asked(uint32 slot, uint64 fxid, NvmLogPosition position);
+
+/* the outcome of a transaction that a start has found in doubt; may ERROR */
+extern void nvm_log_note_outcome(uint64 fxid, bool committed);
+
+/*
+ * The xid of a volatile slot's ASK record that has no OUTCOME yet, or 0: also after
+ * the process has died, or left the slot to a prepared transaction.  Who resolves, or
+ * settles, says the outcome.  That cannot fail.
+ */
+extern uint64 nvm_log_asked(uint32 slot);
+extern void nvm_log_place_outcome(uint32 slot, bool committed);
+
+/* ---- log_write.c: sync what nobody waits for ---- */
+extern void nvm_log_write_some(void);
+
+/* the position up to which places are drawn, and up to which all is synced */
+extern NvmLogPosition nvm_log_inserted(void);
+extern NvmLogPosition nvm_log_persistent(void);
+
+/* ---- log_wait.c ---- */
+
+extern void nvm_log_rest_on_slow(uint32 slot);
+
+/*
+ * The current process has accepted the stamp of a volatile slot as committed; it is
+ * decided.
+ */
+static inline void
+nvm_log_rest_on(uint32 slot)
+{
+	if (unlikely(slot >= NVM_VOLATILE_SLOT) && nvm_log_is_on)
+		nvm_log_rest_on_slow(slot);
+}
+
+/* is everything persistent that is decided in this slot? */
+extern bool nvm_log_has_slot(uint32 slot);
+
+/*
+ * Wait for what the process rests on.  nvm_log_wait_rests: at PRE_COMMIT, may ERROR
+ * (cancel).  nvm_log_wait_after_locks: COMMIT has come by, wait when the locks are
+ * gone; also for the last place of `slot`, if that is not 0.
+ */
+extern bool nvm_log_rests_on_more(void);
+
+/*
+ * Wait until the log has, durably, what pg_xact has answered about all xids below this
+ * one: pg_xact may be cut off there.  May ERROR (cancel).
+ */
+extern void nvm_log_wait_outcomes(TransactionId xid);
+extern void nvm_log_wait_rests(void);
+extern void nvm_log_wait_after_locks(uint32 slot);
+
+/* wait for this position; may ERROR (cancel, termination, a log that cannot be written) */
+extern void nvm_log_wait_for(NvmLogPosition position);
+
+#endif							/* NVM_LOG_H */

@@ -1,0 +1,231 @@
+/*-------------------------------------------------------------------------
+ *
+ * media_log.h
+ *	  Layout of the log: files, blocks, records.
+ *
+ * The log is a stream of records in one order.  A record's place in it is a
+ * position: a number of bytes that never goes back, over all files and
+ * generations.  A generation is what one life of the volatile region has written.
+ * Its stream begins where the one before it was cut, and that position stands in
+ * the header of each of its files.
+ *
+ * A file is named by pool, generation and number (NVM_LOG_NAME).  Its first page
+ * is its header; blocks follow, each from a sector on:
+ *
+ *	header | block | block | ... | zeroes
+ *
+ * A block is written once, as a whole: a header, records, zeroes up to the next
+ * sector.  It has whole records.  It proves itself: by generation, position, the
+ * chain to the block before it in the file, and its checksum.  What does not prove itself ends
+ * the file.  src/log/README.md has the protocol.
+ *
+ * Only <stdint.h> is used here.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef MEDIA_LOG_H
+#define MEDIA_LOG_H
+
+#include <stdint.h>
+
+#define NVM_LOG_MAGIC			UINT64_C(0x31474F4C4D564E50)	/* "PNVMLOG1" */
+#define NVM_LOG_VERSION			1
+#define NVM_LOG_PAGE			4096	/* a file's header */
+#define NVM_LOG_SECTOR			512 /* where blocks begin: what a disk writes
+									 * as a whole */
+#define NVM_LOG_FILE_SIZE		(UINT64_C(16) * 1024 * 1024)
+
+/* first 4 bytes of the pool's uuid, generation, number from 1 on */
+#define NVM_LOG_NAME			"%08x-%08x-%08x.log"
+#define NVM_LOG_NAME_LENGTH		30
+
+/* the first position of the first generation; 0 is none */
+#define NVM_LOG_FIRST			4096
+
+typedef struct NvmLogFileHeader
+{
+	uint64_t	magic;
+	uint32_t	version;
+	uint32_t	generation;
+	uint8_t		uuid[16];		/* of the pool */
+	uint64_t	start;			/* position at which the generation begins:
+								 * the one before it counts up to here */
+	uint64_t	first;			/* position of the file's first block */
+	uint32_t	reserved;		/* zero, checked */
+	uint32_t	number;			/* of the file in its generation, from 1 on */
+	uint32_t	size;			/* of the file in bytes */
+	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0 */
+} NvmLogFileHeader;
+
+#define NVM_LOG_FILE_HEADER_SIZE	64
+
+#define NVM_LOG_BLOCK_MAGIC		0x4B424C4Eu /* "NLBK" */
+
+typedef struct NvmLogBlock
+{
+	uint32_t	magic;
+	uint32_t	generation;
+	uint64_t	position;		/* of its first record */
+	uint64_t	synced;			/* all before this position was on the medium
+								 * when the block was written: a hole before
+								 * it is damage */
+	uint32_t	length;			/* of its records in bytes */
+	uint32_t	chain;			/* checksum of the block before it in the
+								 * file, or 0 */
+	uint32_t	reserved;		/* zero, checked */
+	uint32_t	crc;			/* CRC-32C over the pool's uuid, the struct,
+								 * crc taken as 0, and the records */
+} NvmLogBlock;
+
+#define NVM_LOG_BLOCK_HEADER	40
+
+/* records of one block, at most */
+#define NVM_LOG_BLOCK_MAX		(256 * 1024)
+
+/*
+ * Records.  Lengths are multiples of 8.
+ *
+ *	COMMIT		the transaction has committed
+ *	ASK			it has committed if an OUTCOME says so; without one, if pg_xact
+ *				does
+ *	OUTCOME		what became of the transaction of an ASK record with this xid
+ *
+ * A COMMIT or ASK record has the rows that the transaction has changed, by
+ * storage: NvmLogStorage and its rows, over and over.  With NVM_LOG_SIDE they lie
+ * in a file of their own, which NvmLogSide names.
+ */
+#define NVM_LOG_COMMIT			1
+#define NVM_LOG_ASK				2
+#define NVM_LOG_OUTCOME			3
+
+/* NvmLogRecord.flags */
+#define NVM_LOG_SIDE			0x0001	/* of COMMIT and ASK */
+#define NVM_LOG_COMMITTED		0x0002	/* of OUTCOME; without it: aborted */
+
+typedef struct NvmLogRecord
+{
+	uint32_t	length;			/* with this header */
+	uint16_t	kind;
+	uint16_t	flags;
+	uint64_t	number;			/* of the transaction, from 1 on in each
+								 * generation: of two that changed a row the
+								 * later has the higher one */
+	uint64_t	xid;			/* full transaction id */
+} NvmLogRecord;
+
+#define NVM_LOG_RECORD_HEADER	24
+
+/*
+ * The next storage, or the end, is at the next multiple of 8 behind its rows, with
+ * zeroes between.  One storage may come several times.
+ */
+typedef struct NvmLogStorage
+{
+	uint32_t	dir;			/* directory entry */
+	uint32_t	length;			/* of its rows in bytes, without this header:
+								 * a multiple of 4 */
+	uint64_t	creation;		/* the entry's creation_id */
+} NvmLogStorage;
+
+#define NVM_LOG_STORAGE_HEADER	16
+
+/*
+ * One row, by the TID of its root: its newest version, or that it is gone.  The
+ * tuple follows from its infomask2 on (NvmTupleHeader), padded to 4 bytes.  If it has
+ * values outside of the block (HEAP_HASEXTERNAL), the offsets in it mean nothing here:
+ * the values are in the pieces before the row.
+ */
+typedef struct NvmLogRow
+{
+	uint32_t	block;
+	uint16_t	offset;
+	uint16_t	length;			/* of what follows, unpadded; 0: the row is
+								 * gone */
+	uint32_t	xmin;			/* of the version */
+} NvmLogRow;
+
+#define NVM_LOG_ROW_HEADER		12
+/* the part of a tuple that a row has not: up to infomask2 */
+#define NVM_LOG_TUPLE_SKIPS		18
+
+/*
+ * A piece of a large value: an item with the form of a row, and NVM_LOG_PIECE in its
+ * offset.  Block and offset name the root of the row that it belongs to.  `xmin` says
+ * of which attribute it is, and which piece of that value, from 0 on.  `length` bytes
+ * follow, padded to 4.  What the pieces of a value have, one behind the other, is the
+ * value as it is stored: a varlena with a header of 4 bytes.
+ *
+ * The pieces of all values of a row come just before the row: attributes in their
+ * order, nothing between but the header of another section of the same storage.
+ * The first of them is the first item of its section.  So who knows where that is
+ * finds the others, and the row.
+ */
+#define NVM_LOG_PIECE			0x8000	/* in NvmLogRow.offset */
+#define NVM_LOG_PIECE_MAX		16384	/* bytes of a piece */
+
+/* xmin of a piece */
+#define NVM_LOG_PIECE_WORD(attribute, number) \
+	(((uint32_t) (attribute) << 20) | (uint32_t) (number))
+#define NVM_LOG_PIECE_ATTRIBUTE(xmin)	((uint32_t) (xmin) >> 20)
+#define NVM_LOG_PIECE_NUMBER(xmin)		((uint32_t) (xmin) & 0xFFFFF)
+
+/*
+ * A side file, named by the number of its transaction (NVM_LOG_SIDE_NAME): a
+ * page with NvmLogFileHeader, whose `number` is 0, then `length` bytes of storages
+ * and rows.
+ */
+#define NVM_LOG_SIDE_NAME		"%08x-%08x-%016llx.side"
+
+typedef struct NvmLogSide
+{
+	uint64_t	length;
+	uint32_t	crc;			/* CRC-32C over the pool's uuid and the bytes */
+	uint32_t	reserved;		/* zero, checked */
+} NvmLogSide;
+
+#define NVM_LOG_SIDE_SIZE		16
+
+/*
+ * A checkpoint: the rows of all tables, in data files, and a small file that says
+ * which and from where on the log is needed.  That one has the same name always
+ * (NVM_LOG_CHECKPOINT_NAME) and is replaced as a whole: NvmLogCheckpoint, then an
+ * NvmLogSide for each data file.
+ *
+ * A data file (NVM_LOG_ROWS_NAME: pool, checkpoint, part from 1 on) is as a side
+ * file: a page with NvmLogFileHeader, whose `number` is 0, then storages and rows.  A
+ * storage may come several times, a row once.  No row is gone.
+ */
+#define NVM_LOG_CHECKPOINT_NAME		"%08x.checkpoint"
+#define NVM_LOG_ROWS_NAME			"%08x-%016llx-%08x.rows"
+#define NVM_LOG_CHECKPOINT_MAGIC	UINT64_C(0x31504B434D564E50)	/* "PNVMCKP1" */
+#define NVM_LOG_CHECKPOINT_VERSION	1
+
+typedef struct NvmLogCheckpoint
+{
+	uint64_t	magic;
+	uint32_t	version;
+	uint32_t	generation;		/* of the log file that has `begin` */
+	uint8_t		uuid[16];		/* of the pool */
+	uint64_t	number;			/* from 1 on, each one higher */
+	uint64_t	begin;			/* the log is needed from this position on */
+	uint64_t	decided;		/* position up to which everything was decided
+								 * before the first row was looked at, but for
+								 * ASK records behind `begin` */
+	uint64_t	end;			/* no row is newer than this position */
+	uint64_t	rows;
+	uint64_t	bytes;			/* of storages and rows */
+	int64_t		started;		/* microseconds since 2000-01-01 */
+	int64_t		finished;
+	uint32_t	file;			/* number of the log file that has `begin` */
+	uint32_t	nfiles;			/* data files */
+	uint32_t	reserved;		/* zero, checked */
+	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0,
+								 * and what follows */
+} NvmLogCheckpoint;
+
+#define NVM_LOG_CHECKPOINT_SIZE	112
+#define NVM_LOG_CHECKPOINT_FILES	(1024 * 1024)	/* at most */
+
+#endif							/* MEDIA_LOG_H */

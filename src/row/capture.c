@@ -1,0 +1,188 @@
+/*-------------------------------------------------------------------------
+ *
+ * capture.c
+ *	  What the log is told of rows: the images that bring them back.
+ *
+ * At PRE_COMMIT, for tables of the volatile region.  The undo log says where the
+ * transaction has changed something; the versions there say what.  For each row
+ * that it has changed the log gets the newest version, or that the row is gone,
+ * by the TID of the root.  README.md, "Capture", has the rules.
+ *
+ * No lock is taken.  Every version that is captured is our own, made or ended,
+ * or lies in a storage that nobody else can reach, and we are in PRE_COMMIT: we
+ * change nothing any more.
+ *	- What we have made and not ended, others neither end nor lock, for they do
+ *	  not see it.  They may lock the row, which stores the lock word.  That is no
+ *	  part of the image.
+ *	- The end, next and xend of what we have ended stay: nobody else ends it
+ *	  again, or unlinks it, before we have committed.
+ *	- No area that we may come to is handed out anew.  It would have to be
+ *	  retired first, and the horizon does not pass us.
+ *	- So do the large values of what we have made and not ended: they go with
+ *	  their version.
+ *
+ * Bits of the infomasks that are set at run time (NVM_INFOMASK_FIXED are the
+ * others) come along, and mean nothing in the log.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "log/nvm_log.h"
+#include "media/media_log.h"
+#include "miscadmin.h"
+#include "pool/nvm_pool.h"
+#include "row/nvm_change.h"
+#include "row/nvm_large.h"
+#include "row/nvm_relation.h"
+#include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
+#include "verify/nvm_verify_block.h"
+#include "wbl/nvm_wbl.h"
+#include "xact/nvm_xact.h"
+
+StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS,
+				 "rows of the log begin with infomask2");
+
+static inline void
+capture_storage_begin(uint32 dir)
+{
+	nvm_log_storage(dir, nvm_dir_entry(dir)->creation_id);
+}
+
+/*
+ * See nvm_change.h.
+ */
+void
+nvm_capture_version(NvmRelState *state, const NvmVersion *v)
+{
+	uint64		root = nvm_version_root(v);
+
+	Assert(v->len >= NVM_TUPLE_MIN);
+	capture_storage_begin(state->dir);
+	if (v->flags & NVM_VF_LARGE)
+		nvm_large_capture(state, v);
+	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), v->tuple.xmin,
+				(const char *) &v->tuple + NVM_LOG_TUPLE_SKIPS,
+				v->len - NVM_LOG_TUPLE_SKIPS);
+}
+
+/*
+ * A version that we have ended.  Its row is gone if no other version of it
+ * follows: it was deleted, or went on under another root, or in another
+ * partition.  If we have made the row, too, the log need not hear of it.
+ */
+static void
+capture_end(NvmRelState *state, const NvmVersion *v, NvmStamp stamp)
+{
+	uint64		next = nvm_load(&v->next);
+	uint64		root = nvm_version_root(v);
+
+	if (NVM_REF_IS_VALID(next) && !(NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
+		return;
+	if (nvm_load(&nvm_ref_version(state, root)->begin) == stamp)
+		return;
+	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
+}
+
+/*
+ * NvmUndoOps.capture_range: see nvm_xact.h.
+ *
+ * The range covers cells of others, and of other subtransactions of ours.  Each
+ * version that a subtransaction made or ended is in a range of that one.
+ */
+void
+nvm_capture_range(const NvmUndoRange *range, NvmStamp stamp)
+{
+	NvmRelState *state = &nvm_relstates[range->dir];
+	uint32		off = range->off_first - 1;
+	NvmBlock   *block;
+
+	if (state->dir != range->dir || range->blk >= nvm_rel_nblocks(state))
+		return;
+	capture_storage_begin(range->dir);
+	block = nvm_block(state, range->blk);
+	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= range->off_last)
+	{
+		NvmVersion *v = nvm_cell(state, range->blk, off);
+		uint64		begin = nvm_tid_begin(state, range->blk, off);
+		bool		ended;
+
+		/* a stub has something else there */
+		if (!nvm_begin_is_version(begin))
+			continue;
+		ended = nvm_load(&v->end) == stamp;
+		if (range->kind == NVM_UNDO_INSERT)
+		{
+			if (begin == stamp && v->tuple.xmin == range->xid && !ended)
+				nvm_capture_version(state, v);
+		}
+		else if (ended && v->tuple.xend == range->xid)
+			capture_end(state, v, stamp);
+	}
+}
+
+/*
+ * Is v, of a storage that we have made, the version that its row has once we have
+ * committed?
+ *
+ * Its stamps may be those of others, whose rows we have copied.  Our lock on the
+ * table has let them all end.
+ */
+static bool
+is_there(NvmVersion *v)
+{
+	TransactionId xid;
+
+	switch (nvm_version_vacuum_state(v, NULL, &xid))
+	{
+		case NVM_VAC_LIVE:
+			return true;
+		case NVM_VAC_INSERT_IN_PROGRESS:
+			/* our own, and we have not ended it */
+			Assert(TransactionIdIsCurrentTransactionId(xid));
+			return true;
+		case NVM_VAC_DELETE_IN_PROGRESS:
+			Assert(TransactionIdIsCurrentTransactionId(xid));
+			return false;
+		case NVM_VAC_RECENTLY_DEAD:
+			/* after a loss there are no snapshots that see it */
+		case NVM_VAC_DEAD:
+		case NVM_VAC_STUB:
+		case NVM_VAC_DEAD_ROOT:
+		case NVM_VAC_RETIRED:
+		case NVM_VAC_FREE:
+			break;
+	}
+	return false;
+}
+
+/*
+ * NvmUndoOps.capture_storage: see nvm_xact.h.
+ */
+void
+nvm_capture_storage(uint32 dir)
+{
+	NvmRelState *state = &nvm_relstates[dir];
+	uint32		nblocks = nvm_rel_nblocks(state);
+
+	for (uint32 blk = 0; blk < nblocks; blk++)
+	{
+		NvmBlock   *block = nvm_block(state, blk);
+		uint32		off = NVM_FIRST_CELL - 1;
+
+		CHECK_FOR_INTERRUPTS();
+		if (block->magic != NVM_BLOCK_MAGIC)
+			continue;
+		while ((off = nvm_block_next_start(block, off + 1)) != 0)
+		{
+			NvmVersion *v = nvm_cell(state, blk, off);
+
+			if (is_there(v))
+				nvm_capture_version(state, v);
+		}
+	}
+}

@@ -1,0 +1,116 @@
+/*-------------------------------------------------------------------------
+ *
+ * vlog_ask.c
+ *	  What has become of the transactions that pg_xact has decided.
+ *
+ * An ASK record counts if the transaction has committed.  As a rule an OUTCOME
+ * record says so.  Those of the last moments before a stop have none: pg_xact is
+ * asked, and the answer goes into the log, so that nobody asks again.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
+#include "storage/lwlock.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+#include "vlog/vlog_impl.h"
+#include "wbl/nvm_rebuild_stamp.h"
+#include "wbl/nvm_wbl.h"
+
+/*
+ * Ask pg_xact about an xid of an earlier run.  Nobody truncates pg_xact meanwhile.
+ */
+static bool
+did_commit(uint64 fxid)
+{
+	FullTransactionId next;
+	uint64		oldest;
+	bool		committed;
+
+	LWLockAcquire(XactTruncationLock, LW_SHARED);
+	next = ReadNextFullTransactionId();
+	oldest = U64FromFullTransactionId(next) -
+		(uint32) (XidFromFullTransactionId(next) - NvmXidVars->oldestClogXid);
+	if (fxid < oldest)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the log does not say whether transaction %llu has committed, and pg_xact does not know it any more",
+						(unsigned long long) fxid)));
+	committed = TransactionIdDidCommit((TransactionId) fxid);
+	LWLockRelease(XactTruncationLock);
+	return committed;
+}
+
+/*
+ * What has become of the transaction of an ASK record without OUTCOME?
+ *
+ * An xid from first_xid on is not one of an earlier run as far as PostgreSQL's
+ * recovery knows: its commit record was lost, if there was one.  By now somebody
+ * else may have it, and commit.
+ */
+static NvmVlogVerdict
+ask(uint64 fxid)
+{
+	MemoryContext context = CurrentMemoryContext;
+	NvmVlogVerdict verdict = NVM_VLOG_PREPARED;
+
+	if (fxid >= NvmWbl->first_xid)
+		return NVM_VLOG_ABORTED;
+	StartTransactionCommand();
+	/* or TransactionIdIsInProgress does not know what is old */
+	(void) GetTransactionSnapshot();
+	if (!TransactionIdIsInProgress((TransactionId) fxid))
+		verdict = did_commit(fxid) ? NVM_VLOG_COMMITTED : NVM_VLOG_ABORTED;
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return verdict;
+}
+
+/*
+ * It waits for its end, and its rows are placed undecided.  From here on settling
+ * says the outcome in the log.
+ */
+static void
+take_over(NvmVlogAsk *a)
+{
+	a->by.stamp = nvm_rebuild_prepared_stamp(a->xid, a->position);
+	a->by.xid = (TransactionId) a->xid;
+	ereport(LOG,
+			(errmsg("nvm: what prepared transaction %llu has changed in tables in memory is not decided yet",
+					(unsigned long long) a->xid)));
+}
+
+/*
+ * See vlog_impl.h.  What was in doubt in the pool is resolved.  Returns whether
+ * something was written to the log, for which the caller has to wait.
+ */
+bool
+nvm_vlog_decide(NvmVlog *vlog)
+{
+	bool		written = false;
+
+	for (uint64 i = 0; i < vlog->nasks; i++)
+	{
+		NvmVlogAsk *a = &vlog->ask[i];
+
+		if (a->verdict != NVM_VLOG_UNKNOWN)
+			continue;
+		a->verdict = ask(a->xid);
+		if (a->verdict == NVM_VLOG_PREPARED)
+			take_over(a);
+		else
+		{
+			nvm_log_note_outcome(a->xid, a->verdict == NVM_VLOG_COMMITTED);
+			written = true;
+		}
+		nvm_vlog_pause();
+	}
+	return written;
+}

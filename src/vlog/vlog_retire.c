@@ -1,0 +1,383 @@
+/*-------------------------------------------------------------------------
+ *
+ * vlog_retire.c
+ *	  Files that nobody needs any more go.
+ *
+ * Of a file of the log that goes, the side files that its records name go first.  So as
+ * long as one is left, something names it.  What a crash leaves half-done is done again by
+ * the next checkpoint, and side files by the next recovery.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "log/nvm_log.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "storage/fd.h"
+#include "verify/nvm_verify_log.h"
+#include "vlog/vlog_impl.h"
+
+/* what comes before this position has no side files any more, as this process knows */
+static NvmLogPosition retired_to = 0;
+
+static char *
+path_in(const char *name)
+{
+	return psprintf("%s/%s", nvm_log_directory(), name);
+}
+
+/*
+ * Remove a file.  ERROR if it is there and cannot be removed.  Returns whether it was
+ * there.
+ */
+static bool
+remove_file(const char *path)
+{
+	if (unlink(path) == 0)
+		return true;
+	if (errno != ENOENT)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+	return false;
+}
+
+/* ---- checkpoints ---- */
+
+/*
+ * See vlog_impl.h.
+ */
+uint64
+nvm_vlog_highest_checkpoint(void)
+{
+	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogRowsName name;
+	struct dirent *de;
+	uint64		highest = 0;
+
+	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	{
+		if (nvm_log_parse_rows_name(de->d_name, &name) &&
+			name.pool == nvm_log_pool_of(NvmPool->uuid))
+			highest = Max(highest, name.checkpoint);
+	}
+	FreeDir(dir);
+	return highest;
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired)
+{
+	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogRowsName name;
+	struct dirent *de;
+
+	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	{
+		if (!nvm_log_parse_rows_name(de->d_name, &name) ||
+			name.pool != nvm_log_pool_of(NvmPool->uuid) || name.checkpoint == keep)
+			continue;
+		NVM_FAILPOINT("ckpt-remove-rows");
+		if (remove_file(path_in(de->d_name)))
+			retired->nrows++;
+	}
+	FreeDir(dir);
+}
+
+/* ---- the log ---- */
+
+/*
+ * The side file of a record in this generation.  A start may have carried the record
+ * over: then the file has an older one.  If it is gone already an older file of that
+ * number may be taken for it.  That one is not needed either: whatever names it
+ * comes before.
+ */
+static void
+remove_side(uint32 generation, uint64 number, NvmVlogRetired *retired)
+{
+	for (; generation > 0; generation--)
+	{
+		char	   *path = path_in(psprintf(NVM_LOG_SIDE_NAME, nvm_log_pool_of(NvmPool->uuid),
+											generation, (unsigned long long) number));
+
+		if (remove_file(path))
+		{
+			NVM_FAILPOINT("ckpt-removed-side");
+			retired->nsides++;
+			return;
+		}
+	}
+}
+
+/*
+ * Of the records of a block that end up to `limit`, but not those that were seen by
+ * the checkpoint before this one.
+ */
+static void
+remove_sides_of(const NvmLogBlock *block, NvmLogPosition limit, NvmVlogRetired *retired)
+{
+	NvmLogWalk	records;
+	const NvmLogRecord *record;
+
+	nvm_log_walk_block(&records, block);
+	while (nvm_log_next_record(&records, &record))
+	{
+		NvmLogPosition end = block->position +
+		(uint64) (records.at - ((const char *) block + NVM_LOG_BLOCK_HEADER));
+
+		if (end > retired_to && end <= limit &&
+			(record->kind == NVM_LOG_COMMIT || record->kind == NVM_LOG_ASK) &&
+			(record->flags & NVM_LOG_SIDE) != 0)
+			remove_side(block->generation, record->number, retired);
+	}
+}
+
+/*
+ * The first page of a file, which is its header; NULL if it is none.  In memory of the
+ * current context.
+ */
+static NvmLogFileHeader *
+read_header(const char *path, const NvmLogName *name)
+{
+	NvmLogFileHeader *header = palloc0(sizeof(*header));
+	int			fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	ssize_t		n = fd >= 0 ? pg_pread(fd, header, sizeof(*header), 0) : -1;
+
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
+	if (n != (ssize_t) sizeof(*header) ||
+		nvm_log_file_header_problem(header, 0, NvmPool->uuid, name) != NULL)
+		return NULL;
+	return header;
+}
+
+/*
+ * The side files that the blocks of a file name, up to `limit`: what lies behind that
+ * does not count, and may have been carried over.  A file that is not what its name says
+ * has become another one, whose old name a crash has brought back.
+ */
+static void
+remove_sides_in(const char *path, const NvmLogName *name, NvmLogPosition limit,
+				NvmVlogRetired *retired)
+{
+	const NvmLogFileHeader *header = read_header(path, name);
+	NvmLogCursor cursor;
+	const NvmLogBlock *block;
+	char	   *bytes;
+	int			fd;
+
+	if (limit <= retired_to || header == NULL || header->size > NVM_LOG_FILE_SIZE)
+		return;
+	bytes = palloc0(header->size);
+	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	if (fd < 0 || pg_pread(fd, bytes, header->size, 0) != (ssize_t) header->size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read log file \"%s\": %m", path)));
+	(void) CloseTransientFile(fd);
+	nvm_log_cursor_begin(&cursor, bytes, header->size, NvmPool->uuid, 0);
+	while (nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK && block->position < limit)
+		remove_sides_of(block, limit, retired);
+	pfree(bytes);
+}
+
+typedef struct LogNames
+{
+	NvmLogName *name;
+	uint32		n;
+	uint32		room;
+} LogNames;
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const NvmLogName *x = (const NvmLogName *) a;
+	const NvmLogName *y = (const NvmLogName *) b;
+
+	if (x->generation != y->generation)
+		return x->generation < y->generation ? -1 : 1;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/*
+ * Files of blocks up to this one, in order.
+ */
+static void
+list_logs(uint32 generation, uint32 number, LogNames *logs)
+{
+	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogName	name;
+	struct dirent *de;
+
+	logs->room = 64;
+	logs->name = palloc(logs->room * sizeof(NvmLogName));
+	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	{
+		if (!nvm_log_parse_name(de->d_name, &name) || name.number == 0 ||
+			name.pool != nvm_log_pool_of(NvmPool->uuid) ||
+			name.generation > generation ||
+			(name.generation == generation && name.number > number))
+			continue;
+		if (logs->n == logs->room)
+		{
+			logs->room *= 2;
+			logs->name = repalloc(logs->name, logs->room * sizeof(NvmLogName));
+		}
+		logs->name[logs->n++] = name;
+	}
+	FreeDir(dir);
+	qsort(logs->name, logs->n, sizeof(NvmLogName), compare_names);
+}
+
+static char *
+log_path(const NvmLogName *name)
+{
+	return path_in(psprintf(NVM_LOG_NAME, name->pool, name->generation, name->number));
+}
+
+/*
+ * Up to where a file counts: the next one that is what its name says tells it.
+ */
+static NvmLogPosition
+limit_of(const LogNames *logs, uint32 i)
+{
+	for (uint32 next = i + 1; next < logs->n; next++)
+	{
+		const NvmLogFileHeader *h = read_header(log_path(&logs->name[next]), &logs->name[next]);
+
+		if (h != NULL)
+			return h->generation == logs->name[i].generation ? h->first : h->start;
+	}
+	return 0;
+}
+
+/*
+ * See vlog_impl.h.  The question of a prepared transaction may be of an earlier
+ * generation.  Each file begins where the ones before it end, or are cut.
+ */
+void
+nvm_vlog_find_begin(NvmLogBegin *begin)
+{
+	LogNames	logs = {0};
+
+	list_logs(begin->generation, begin->file, &logs);
+	for (uint32 i = logs.n; i > 0; i--)
+	{
+		const NvmLogName *name = &logs.name[i - 1];
+		const NvmLogFileHeader *h = read_header(log_path(name), name);
+
+		if (h == NULL)
+			break;
+		if (h->first <= begin->begin)
+		{
+			begin->generation = name->generation;
+			begin->file = name->number;
+			return;
+		}
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the file of the log that has position %llu is missing or damaged",
+					(unsigned long long) begin->begin)));
+}
+
+/*
+ * See vlog_impl.h.  The first ones go first.  So what is left has no hole.  The file
+ * that the checkpoint begins in stays, but it may name any number of side files.
+ */
+void
+nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
+{
+	LogNames	logs = {0};
+
+	list_logs(checkpoint->generation, checkpoint->file, &logs);
+	for (uint32 i = 0; i < logs.n; i++)
+	{
+		const NvmLogName *name = &logs.name[i];
+		NvmLogPosition limit;
+		char	   *path = log_path(name);
+
+		if (name->generation == checkpoint->generation && name->number == checkpoint->file)
+		{
+			remove_sides_in(path, name, checkpoint->begin, retired);
+			break;
+		}
+		limit = limit_of(&logs, i);
+		if (limit == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("file %u of generation %u of the log, with which it goes on behind checkpoint %llu, is missing or damaged",
+							checkpoint->file, checkpoint->generation,
+							(unsigned long long) checkpoint->number)));
+		remove_sides_in(path, name, limit, retired);
+		NVM_FAILPOINT("ckpt-remove-log");
+		nvm_log_recycle(path);
+		retired->nlogs++;
+		nvm_vlog_pause();
+	}
+	retired_to = checkpoint->begin;
+	NVM_FAILPOINT("ckpt-removed");
+}
+
+/* ---- after a recovery ---- */
+
+static int
+compare_sides(const void *a, const void *b)
+{
+	const NvmLogName *x = (const NvmLogName *) a;
+	const NvmLogName *y = (const NvmLogName *) b;
+
+	if (x->generation != y->generation)
+		return x->generation < y->generation ? -1 : 1;
+	return x->transaction < y->transaction ? -1 : x->transaction > y->transaction;
+}
+
+/*
+ * See vlog_impl.h.  Transactions of the current generation may be writing some.  What
+ * goes wrong here is told, and no more: the region is whole.
+ */
+void
+nvm_vlog_retire_sides(const NvmVlog *vlog)
+{
+	uint32		nsides = 0;
+	NvmLogName *side = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (vlog->nfiles + 1) * sizeof(NvmLogName));
+	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogName	name;
+	struct dirent *de;
+
+	for (int i = vlog->nblock_files; i < vlog->nfiles; i++)
+	{
+		if (vlog->file[i].checkpoint == 0)
+			side[nsides++] = vlog->file[i].name;
+	}
+	qsort(side, nsides, sizeof(NvmLogName), compare_sides);
+	while (dir != NULL && (de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	{
+		char	   *path;
+
+		if (!nvm_log_parse_name(de->d_name, &name) || name.number != 0 ||
+			name.pool != nvm_log_pool_of(vlog->uuid) || name.generation >= vlog->generation ||
+			bsearch(&name, side, nsides, sizeof(NvmLogName), compare_sides) != NULL)
+			continue;
+		NVM_FAILPOINT("rebuild-remove-side");
+		path = path_in(de->d_name);
+		if (unlink(path) != 0 && errno != ENOENT)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not remove file \"%s\": %m", path)));
+		pfree(path);
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	pfree(side);
+}

@@ -1,0 +1,314 @@
+/*-------------------------------------------------------------------------
+ *
+ * vlog_walk.c
+ *	  The rows of all tables are written to the data files of a checkpoint.
+ *
+ * Storage by storage, block by block.  storage_lock is held for some blocks at a time, and
+ * each time it is asked whether the storage is still the one that was listed: one that has
+ * gone needs no more rows.  Between two holds nothing is remembered but a number of a
+ * block, so a new snapshot is taken for each, and no old one keeps dead rows.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "log/nvm_log.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "port/pg_crc32c.h"
+#include "row/nvm_capture.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "verify/nvm_verify_log.h"
+#include "vlog/vlog_impl.h"
+#include "wbl/nvm_wbl.h"
+
+/* blocks under one hold of storage_lock */
+#define BLOCKS_PER_HOLD		16
+#define BYTES_PER_HOLD		(16 * 1024 * 1024)
+
+/* a sleep of the throttle, at most, in milliseconds */
+#define LONGEST_SLEEP		200
+
+/* a storage to be walked */
+typedef struct Listed
+{
+	uint32		dir;
+	uint64		creation;
+} Listed;
+
+typedef struct StorageList
+{
+	Listed	   *storage;
+	uint32		n;
+	uint32		room;
+} StorageList;
+
+/* the data file that is being written; sections come without an argument */
+static NvmVlogWalk *current = NULL;
+static MemoryContext walk_context;	/* of what lives as long as the walk */
+static int	data_fd = -1;
+static uint64 data_length;
+static uint32 data_crc;
+static bool data_amid_row;		/* it ends with pieces whose row comes next */
+
+/* ---- data files ---- */
+
+static void
+data_failed(const char *what)
+{
+	char		path[MAXPGPATH];
+	int			save_errno = errno;
+
+	nvm_vlog_rows_path(path, current->number, current->nfiles + 1);
+	errno = save_errno;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not %s file \"%s\": %m", what, path)));
+}
+
+static void
+data_write(const char *data, Size length, uint64 offset)
+{
+	while (length > 0)
+	{
+		ssize_t		n;
+
+		errno = 0;
+		n = pg_pwrite(data_fd, data, length, (off_t) offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+		{
+			if (errno == 0)
+				errno = ENOSPC;
+			data_failed("write");
+		}
+		data += n;
+		length -= n;
+		offset += n;
+	}
+}
+
+static void
+data_begin(void)
+{
+	union
+	{
+		NvmLogFileHeader header;
+		char		page[NVM_LOG_PAGE];
+	}			first;
+	char		path[MAXPGPATH];
+
+	nvm_vlog_rows_path(path, current->number, current->nfiles + 1);
+	data_fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+	if (data_fd < 0)
+		data_failed("create");
+	memset(&first, 0, sizeof(first));
+	nvm_log_fill_side_header(&first.header);
+	data_write(first.page, sizeof(first.page), 0);
+	data_length = 0;
+	data_amid_row = false;
+	data_crc = nvm_log_side_crc_begin(NvmPool->uuid);
+}
+
+/*
+ * Sync the file, and note what the checkpoint is to say of it.
+ */
+static void
+data_end(void)
+{
+	uint64		room = current->file_room;
+	int			fd = data_fd;
+
+	if (data_fd < 0)
+		return;
+	NVM_FAILPOINT("ckpt-data-sync");
+	if (pg_fsync(data_fd) != 0)
+		data_failed("sync");
+	data_fd = -1;
+	if (close(fd) != 0)
+		data_failed("close");
+	if (current->nfiles == room)
+	{
+		current->file_room = Max(room * 2, 16);
+		/* a file may end within one of the walk's transactions */
+		current->side = current->side == NULL ?
+			MemoryContextAlloc(walk_context, current->file_room * sizeof(NvmLogSide)) :
+			repalloc(current->side, current->file_room * sizeof(NvmLogSide));
+	}
+	current->side[current->nfiles].length = data_length;
+	current->side[current->nfiles].crc = nvm_log_side_crc_end(data_crc);
+	current->side[current->nfiles].reserved = 0;
+	current->nfiles++;
+}
+
+/*
+ * For nvm_log_sections_begin: whole sections.
+ */
+static void
+write_sections(const void *data, Size length)
+{
+	if (data_fd < 0)
+		data_begin();
+	NVM_FAILPOINT("ckpt-data-write");
+	data_write(data, length, NVM_LOG_PAGE + data_length);
+	/* so that the sync at the end has not all of it to do */
+	pg_flush_data(data_fd, (off_t) (NVM_LOG_PAGE + data_length), (off_t) length);
+	data_crc = nvm_log_side_crc_add(data_crc, data, length);
+	data_length += length;
+	data_amid_row = nvm_log_amid_row();
+	current->bytes += length;
+}
+
+/* ---- storages ---- */
+
+static bool
+needs_rows(const NvmDirEntry *entry)
+{
+	return entry->kind == NVM_DIR_KIND_TABLE && entry->begin != NVM_STAMP_NONE &&
+		(entry->flags & NVM_DIR_LOGGED) != 0;
+}
+
+/*
+ * For nvm_dir_walk.
+ */
+static void
+list_storage(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	StorageList *list = (StorageList *) arg;
+
+	if (!needs_rows(entry))
+		return;
+	if (list->n == list->room)
+	{
+		list->room = Max(list->room * 2, 64);
+		list->storage = list->storage == NULL ?
+			palloc(list->room * sizeof(Listed)) :
+			repalloc(list->storage, list->room * sizeof(Listed));
+	}
+	list->storage[list->n].dir = id;
+	list->storage[list->n].creation = entry->creation_id;
+	list->n++;
+	current->blocks_total += pg_atomic_read_u32(&nvm_relstates[id].nblocks);
+}
+
+/* ---- walking ---- */
+
+/*
+ * Sleep until what has been written may have been, and look at signals.  No lock and
+ * no snapshot is held.
+ */
+static void
+throttle(void)
+{
+	for (;;)
+	{
+		double		seconds = (GetCurrentTimestamp() - current->started) / 1e6;
+		double		wanted = nvm_checkpoint_rate == 0 ? 0 :
+		current->bytes / (nvm_checkpoint_rate * 1048576.0);
+		long		ms = wanted <= seconds ? 0 :
+		(long) Min((wanted - seconds) * 1000 + 1, LONGEST_SLEEP);
+
+		nvm_vlog_tell_progress(current);
+		nvm_vlog_pause();
+		if (ms == 0)
+			return;
+		if (!nvm_worker_sleep(ms))
+			nvm_worker_end();
+	}
+}
+
+/*
+ * Some blocks of a storage, from *next on; fewer where large values make them long to
+ * write, since others may wait for storage_lock.  False: it has no more, or has gone.
+ */
+static bool
+walk_some(const Listed *storage, uint32 *next)
+{
+	NvmDirEntry *entry = nvm_dir_entry(storage->dir);
+	uint64		enough = current->bytes +
+	Min(BYTES_PER_HOLD, (uint64) nvm_checkpoint_file_size * 1024 * 1024);
+	bool		more = false;
+
+	LWLockAcquire(NvmWbl->storage_lock, LW_SHARED);
+	if (needs_rows(entry) && entry->creation_id == storage->creation)
+	{
+		NvmRelState *state = nvm_rel_open(storage->dir);
+		uint32		nblocks = pg_atomic_read_u32(&state->nblocks);
+
+		nvm_log_storage(storage->dir, storage->creation);
+		for (int i = 0; i < BLOCKS_PER_HOLD && *next < nblocks && current->bytes < enough; i++)
+		{
+			current->rows += nvm_capture_block(state, *next);
+			current->blocks++;
+			(*next)++;
+		}
+		more = *next < nblocks;
+	}
+	LWLockRelease(NvmWbl->storage_lock);
+	return more;
+}
+
+static void
+walk_storage(const Listed *storage)
+{
+	uint32		next = 0;
+	bool		more = true;
+
+	while (more)
+	{
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		more = walk_some(storage, &next);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(walk_context);
+		nvm_log_sections_flush(false);
+		if (!data_amid_row && data_length > (uint64) nvm_checkpoint_file_size * 1024 * 1024)
+			data_end();
+		throttle();
+		NVM_FAILPOINT("ckpt-walk");
+	}
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_walk(NvmVlogWalk *walk)
+{
+	StorageList list = {0};
+
+	walk_context = CurrentMemoryContext;
+	current = walk;
+	nvm_dir_walk(list_storage, &list);
+	nvm_log_sections_begin(write_sections);
+	for (uint32 i = 0; i < list.n; i++)
+		walk_storage(&list.storage[i]);
+	nvm_log_sections_flush(true);
+	nvm_log_sections_end();
+	data_end();
+	nvm_vlog_tell_progress(walk);
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_walk_forget(void)
+{
+	if (data_fd >= 0)
+		(void) close(data_fd);
+	data_fd = -1;
+	nvm_log_sections_end();
+}

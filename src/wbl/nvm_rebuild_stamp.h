@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_rebuild_stamp.h
+ *	  The stamp of rows that are rebuilt from the log (wbl_rebuild.c).
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_REBUILD_STAMP_H
+#define NVM_REBUILD_STAMP_H
+
+#include "postgres.h"
+
+#include "log/nvm_log.h"
+#include "wbl/nvm_wbl.h"
+
+/*
+ * A stamp of the volatile region.  What is in doubt is resolved, and nobody else has
+ * a stamp there.  May ERROR (no slot, no memory).
+ */
+extern NvmStamp nvm_rebuild_stamp(void);
+
+/*
+ * The stamp of what transaction fxid has changed, which was prepared before the start:
+ * of a slot of the region that is the transaction's, as if it had been prepared there.
+ * Settling says its outcome, also in the log.  The same one in the next attempt.
+ * position: where its ASK record begins.  May ERROR, likewise.
+ */
+extern NvmStamp nvm_rebuild_prepared_stamp(uint64 fxid, NvmLogPosition position);
+
+/*
+ * All that has it is there for everybody, or nothing has it; cannot fail.  The
+ * second call does nothing.
+ */
+extern void nvm_rebuild_decide(NvmStamp stamp);
+
+#endif							/* NVM_REBUILD_STAMP_H */

@@ -1,0 +1,173 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmCrashRegion - deaths of a process in transactions that write the volatile region
+
+=head1 SYNOPSIS
+
+  my $base = NvmCrashRegion::make_base('deaths', conf => $conf, tables => [qw(ack hist ix large)]);
+  my $reached = NvmCrashRegion::discover($base, \@scenarios);
+  NvmCrashRegion::die_at($base, \@scenarios, @ways);
+
+=head1 DESCRIPTION
+
+The tables of NvmCrash, some of which lie in memory, and the scenarios of
+NvmCrashScenarios.  A process dies at a named place, the postmaster starts anew and
+keeps the memory.  Nothing here crashes the server, since a restart would empty the
+region.
+
+=cut
+
+package NvmCrashRegion;
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename;
+use NvmCrash;
+use NvmCrashScenarios;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our $module = dirname(abs_path(__FILE__)) . '/tools/nvm_dram';
+our $conf   = "shared_preload_libraries = 'pg_nvm,$module'\nnvm_dram.size = 192MB\n";
+our $method = <<SQL;
+CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$module' LANGUAGE C STRICT;
+CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
+SQL
+
+=pod
+
+=over
+
+=item NvmCrashRegion::make_base(NAME, tables => [NAME, ...], conf => TEXT, without => REGEXP)
+
+As NvmCrash::make_base, with these tables in memory, and without the lines of the
+schema that match.
+
+=cut
+
+sub make_base
+{
+	my ($name, %params) = @_;
+	my $tables = join('|', @{ $params{tables} });
+	my $schema = NvmCrash::slurp_schema();
+
+	$schema =~ s/(CREATE EXTENSION pg_nvm;\n)/$1$method/;
+	$schema =~ s/(CREATE TABLE (?:$tables) \([^;]*\)) USING nvm;/$1 USING nvm_dram;/g;
+	$schema =~ s/a\.amname = 'nvm'/a.amname IN ('nvm', 'nvm_dram')/g;
+	$schema =~ s/^.*$params{without}.*\n//mg if $params{without};
+	is(() = $schema =~ /USING nvm_dram;/g, scalar @{ $params{tables} }, 'some tables lie in memory');
+	return NvmCrash::make_base($name, conf => $conf . ($params{conf} // ''), schema => $schema);
+}
+
+# gaps are collected by the keeper, which some scenarios have sleep
+sub _collects { return !$_[0]{setting}{'nvm.horizon_naptime'}; }
+
+=pod
+
+=item NvmCrashRegion::discover(BASE, SCENARIOS)
+
+Runs each scenario without a death.  Returns scenario => { name => hits }, as
+NvmCrashScenarios::discover, and what comes up as tests.
+
+=cut
+
+sub discover
+{
+	my ($base, $scenarios) = @_;
+	my %reached;
+	my $files = NvmTest::pool_base() . "/reached_$$" . '_';
+
+	NvmCrash::run_jobs(map { my $s = $_; my $file = "$files$s->{name}";
+			{   name => "$s->{name}: runs, and leaves everything whole",
+				code => sub {
+					my $rig = NvmCrash->new($base);
+					my ($died, @problems) = NvmCrashScenarios::run($rig, $s, '*:sleep=0');
+					my $log = $rig->log_since_start;
+					my %count;
+					$count{$2}{$1}++ while $log =~ /failpoint (\S+) hit, pid (\d+)/g;
+					foreach my $pid (keys %count)
+					{
+						next if $s->{asleep} && join(' ', %{ $count{$pid} }) eq "$s->{asleep} 1";
+						append_to_file($file, "$s->{name} $_ $count{$pid}{$_}\n") foreach keys %{ $count{$pid} };
+					}
+					push @problems, verify_whole($rig, collect => _collects($s));
+					push @problems, 'the stop was not clean' unless $rig->stop;
+					return @problems;
+				} } } sort { $a->{name} cmp $b->{name} } @$scenarios);
+	foreach my $file (glob "$files*")
+	{
+		foreach my $line (split /\n/, slurp_file($file))
+		{
+			my ($s, $name, $hits) = split ' ', $line;
+			$reached{$s}{$name} = $hits if $hits > ($reached{$s}{$name} // 0);
+		}
+	}
+	# other scenarios want a new slot only if sessions happen to overlap
+	if ($reached{slots}{'slot-first-use'})
+	{
+		delete $reached{$_}{'slot-first-use'} foreach grep { $_ ne 'slots' } keys %reached;
+	}
+	return \%reached;
+}
+
+=pod
+
+=item NvmCrashRegion::die_at(BASE, SCENARIOS, AND_THEN, [SCENARIO, NAME, HIT], ...)
+
+A process dies at each of these places.  Each transaction is whole or absent then, also
+after more work; AND_THEN, a sub (RIG), may return more problems.
+NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some: only() has them, or nothing.
+
+=back
+
+=cut
+
+sub only { return map { [ split m,/, ] } split m/,/, $ENV{NVM_CRASH_ONLY} // ''; }
+
+sub die_at
+{
+	my ($base, $scenarios, $and_then, @ways) = @_;
+	my %scenario = map { $_->{name} => $_ } @$scenarios;
+	my $dead = qr/PANIC:  failpoint|terminated by signal 6|because of crash of another/;
+
+	NvmCrash::run_jobs(map { my ($s, $name, $nth) = @$_; {
+				name => "$s, death at hit $nth of $name (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=$s/$name/$nth)",
+				code => sub {
+					my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
+						sub { NvmCrash->new($base) }, $scenario{$s}, $name, 'panic', $nth);
+
+					return @problems if @problems;
+					push @problems, verify_whole($rig, expected => $dead);
+					push @problems, map { "after more work: $_" } $rig->write_on(80),
+					  verify_whole($rig, collect => _collects($scenario{$s}), expected => $dead);
+					push @problems, $and_then->($rig) if $and_then;
+					push @problems, 'the stop was not clean' unless $rig->stop;
+					return @problems;
+				} } } @ways);
+	return;
+}
+
+# Indexes in memory are built again when their tables are there.
+sub verify_whole
+{
+	my ($rig, @options) = @_;
+
+	$rig->psql(<<SQL);
+DO \$\$BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		EXIT WHEN NOT EXISTS (SELECT FROM nvm.index_rebuilds WHERE state NOT IN ('ready', 'relaxed'));
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END\$\$;
+SQL
+	return $rig->verify(@options);
+}
+
+1;

@@ -1,0 +1,296 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmLog - files of the log: made byte by byte, and what a server has written
+
+=head1 SYNOPSIS
+
+  my $log = NvmLog->new(uuid => $uuid, number => 2, first => 4500);
+  $log->block([ commit(501, 733, storage(3, 17, row(5, 12, 733, $tuple), row(5, 14, 733))) ]);
+  $log->block([ outcome(502, 734, 1) ], synced => 4500);
+  my $path = $log->write($dir);
+
+  my $dump = NvmLog::dump_of($node->data_dir . '/pg_nvm_log');
+  is($dump->{problem}, '', 'it is whole');
+  foreach my $record (@{ $dump->{records} }) { ... }
+
+=head1 DESCRIPTION
+
+Layouts are src/media/media_log.h's.  C<new> and C<block> take any field of the header by its
+name; what is not given is what a server would write.  C<bytes> is the file, which a test may
+change; C<flip> flips a bit, C<seal> makes the checksum of the block at an offset right again.
+
+=cut
+
+package NvmLog;
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use NvmFuzzImage;
+use PostgreSQL::Test::Utils;
+
+our @EXPORT = qw(commit ask outcome in_side storage row piece);
+
+my $page  = NvmFuzzImage::constant('NVM_LOG_PAGE');
+my $sector = NvmFuzzImage::constant('NVM_LOG_SECTOR');
+my $first = NvmFuzzImage::constant('NVM_LOG_FIRST');
+my ($COMMIT, $ASK, $OUTCOME) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(COMMIT ASK OUTCOME);
+my ($SIDE, $COMMITTED) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(SIDE COMMITTED);
+
+sub padded { my ($bytes, $to) = @_; return $bytes . "\0" x (-length($bytes) % $to); }
+
+## rows, storages, records
+
+# without a tuple: the row is gone
+sub row
+{
+	my ($block, $offset, $xmin, $tuple) = @_;
+	$tuple //= '';
+	return padded(pack('L<S<S<L<', $block, $offset, length($tuple), $xmin) . $tuple, 4);
+}
+
+# a piece of a large value of that row
+sub piece
+{
+	my ($block, $offset, $attribute, $number, $bytes) = @_;
+	return row($block, $offset | NvmFuzzImage::constant('NVM_LOG_PIECE'), $attribute << 20 | $number, $bytes);
+}
+
+sub storage
+{
+	my ($dir, $creation, @rows) = @_;
+	my $rows = join('', @rows);
+	return padded(pack('L<L<Q<', $dir, length($rows), $creation) . $rows, 8);
+}
+
+sub record
+{
+	my ($kind, $flags, $number, $xid, $body) = @_;
+	return pack('L<S<S<Q<Q<', 24 + length($body), $kind, $flags, $number, $xid) . $body;
+}
+
+sub commit { my ($number, $xid, @storages) = @_; return record($COMMIT, 0, $number, $xid, join('', @storages)); }
+sub ask { my ($number, $xid, @storages) = @_; return record($ASK, 0, $number, $xid, join('', @storages)); }
+sub outcome { my ($number, $xid, $committed) = @_; return record($OUTCOME, $committed ? $COMMITTED : 0, $number, $xid, ''); }
+
+# a COMMIT record (or ASK) whose side file has the bytes
+sub in_side
+{
+	my ($uuid, $number, $xid, $bytes, $ask) = @_;
+	return record($ask ? $ASK : $COMMIT, $SIDE, $number, $xid, pack('Q<L<L<', length($bytes), NvmFuzzImage::crc32c("$uuid$bytes"), 0));
+}
+
+## files
+
+sub new
+{
+	my ($class, %field) = @_;
+	my $self = bless {
+		generation => 1, number => 1, start => $first, chain => 0, reserved => 0, size => 16 * $page,
+		magic => NvmFuzzImage::constant('NVM_LOG_MAGIC'), version => NvmFuzzImage::constant('NVM_LOG_VERSION'),
+		%field }, $class;
+
+	$self->{first}    //= $self->{start};
+	$self->{position} //= $self->{first};
+	$self->{bytes} = padded($self->header, $page);
+	return $self;
+}
+
+sub header
+{
+	my ($self) = @_;
+	my $head = pack('Q<L<L<a16Q<Q<L<L<L<', @{$self}{qw(magic version generation uuid start first reserved number size)});
+	return $head . pack('L<', NvmFuzzImage::crc32c($head . "\0" x 4));
+}
+
+# the next block; returns its offset
+sub block
+{
+	my ($self, $records, %field) = @_;
+	my $body = join('', @$records);
+	my $at   = length($self->{bytes});
+	my %b    = (
+		magic => NvmFuzzImage::constant('NVM_LOG_BLOCK_MAGIC'),
+		length => length($body), synced => $self->{position}, reserved => 0, uuid => $self->{uuid},
+		map({ $_ => $self->{$_} } qw(generation position chain)), %field);
+	my $head = pack('L<L<Q<Q<L<L<L<', @b{qw(magic generation position synced length chain reserved)});
+
+	$self->{chain} = NvmFuzzImage::crc32c($b{uuid} . $head . "\0" x 4 . $body);
+	$self->{position} += length($body);
+	$self->{bytes} .= padded($head . pack('L<', $self->{chain}) . $body, $sector);
+	return $at;
+}
+
+# one more, from here on not to be seen by the chain
+sub stray_block
+{
+	my ($self, @args) = @_;
+	my @kept = @{$self}{qw(chain position)};
+	my $at   = $self->block(@args);
+	@{$self}{qw(chain position)} = @kept;
+	return $at;
+}
+
+sub flip
+{
+	my ($self, $at, $bit) = @_;
+	substr($self->{bytes}, $at, 1) ^= chr(1 << ($bit // 0));
+	return;
+}
+
+sub put { my ($self, $at, $bytes) = @_; substr($self->{bytes}, $at, length($bytes)) = $bytes; return; }
+
+sub seal
+{
+	my ($self, $at) = @_;
+	my $length = unpack('L<', substr($self->{bytes}, $at + 24, 4));
+
+	$self->put($at + 36, "\0" x 4);
+	$self->put($at + 36, pack('L<', NvmFuzzImage::crc32c($self->{uuid} . substr($self->{bytes}, $at, 40 + $length))));
+	return;
+}
+
+sub name
+{
+	my ($self) = @_;
+	my $pool = unpack('H8', $self->{uuid});
+	return sprintf("%s-%08x-%08x.log", $pool, $self->{generation}, $self->{number}) if $self->{number};
+	return sprintf("%s-%08x-%016x.side", $pool, $self->{generation}, $self->{transaction});
+}
+
+sub write
+{
+	my ($self, $dir, $name) = @_;
+	my $path  = "$dir/" . ($name // $self->name);
+	my $bytes = $self->{bytes};
+
+	$bytes .= "\0" x ($self->{size} - length($bytes)) if $self->{number} && length($bytes) < $self->{size};
+	open(my $fh, '>:raw', $path) or die "$path: $!";
+	print $fh $bytes or die "$path: $!";
+	close($fh) or die "$path: $!";
+	return $path;
+}
+
+## what a server has written
+
+# What nvm_logdump says of a directory, or a file in it: {records}, in their order, {problem} ('' if
+# there is none), {end}, the last position, and {blocks}, their number.  A record has kind ('COMMIT',
+# 'ASK', 'OUTCOME committed', 'OUTCOME aborted'), generation, number, xid, place, block (from 1 on),
+# side, if it has a side file, and rows: { dir, creation, tid, data }, data as in row(), empty if the
+# row is gone.  The data is read from the files, and held against what nvm_logdump says of it.
+# from => P: only what has a place behind P.
+sub dump_of
+{
+	my ($path, %params) = @_;
+	my ($out, $err) = ('', '');
+	my %dump = (records => [], blocks => 0, end => 0, problem => '');
+	my ($dir, $file, $generation, $at, @rows);
+
+	IPC::Run::run([ 'nvm_logdump', '--rows', map({ "--from=$_" } grep { defined } $params{from}), $path ],
+		'>', \$out, '2>', \$err);
+	$dump{problem} = "status $?: $err" if $? != 0 || $err ne '';
+	foreach my $line (split /\n/, $out)
+	{
+		my $record = $dump{records}[-1];
+
+		if ($line =~ m,^file ((.*/)[^/]+): generation (\d+)\, number,) { ($file, $dir, $generation) = (slurp_file($1), $2, $3); }
+		elsif ($line =~ /^file .*: side file/) { last; }
+		elsif ($line =~ /^block at (\d+): position (\d+),/)
+		{
+			# what is not printed of its beginning has been skipped by its places
+			$dump{blocks}++;
+			$at = $1 + NvmFuzzImage::constant('NVM_LOG_BLOCK_HEADER') - $2;
+		}
+		elsif ($line =~ /^end at \d+: position (\d+)/) { $dump{end} = $1; }
+		elsif ($line =~ /^  (COMMIT|ASK|OUTCOME \w+) (\d+), xid (\d+), (\d+) bytes, place (\d+)$/)
+		{
+			push @{ $dump{records} }, { kind => $1, number => $2, xid => $3, place => $5,
+				generation => $generation, block => $dump{blocks}, rows => [] };
+			@rows = rows_of(substr($file, $at + $5 - $4 + 24, $4 - 24)) unless $1 =~ /OUTCOME/ || unpack('S<', substr($file, $at + $5 - $4 + 6, 2)) & $SIDE;
+		}
+		elsif ($line =~ /^    storage \d+, creation \d+: /) { next; }
+		elsif ($line =~ /^    side file (\S+), (\d+) bytes/)
+		{
+			$record->{side} = $1;
+			@rows = rows_of(substr(slurp_file("$dir$1"), $page, $2)) if -e "$dir$1";
+		}
+		elsif ($line =~ /^      is missing, as after an abort$/) { next; }
+		elsif ($line =~ /^      (\(\d+,\d+\)) xmin \d+ (?:gone|(\d+) bytes)$/)
+		{
+			my $row = shift @rows // { tid => 'none', data => '' };
+			$dump{problem} .= "$line, but the file has $row->{tid}" if $row->{tid} ne $1 || length($row->{data}) != ($2 // 0);
+			push @{ $record->{rows} }, $row;
+		}
+		else { $dump{problem} .= "nvm_logdump says: $line\n"; }
+	}
+	return \%dump;
+}
+
+# the rows of storages, one behind another
+sub rows_of
+{
+	my ($bytes) = @_;
+	my ($at, @rows) = (0);
+
+	while ($at < length($bytes))
+	{
+		my ($dir, $length, $creation) = unpack('L<L<Q<', substr($bytes, $at, 16));
+		my $end = ($at += 16) + $length;
+		while ($at < $end)
+		{
+			my ($block, $offset, $size) = unpack('L<S<S<', substr($bytes, $at, 12));
+			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => substr($bytes, $at + 12, $size) };
+			$at += 12 + $size + (-$size % 4);
+		}
+		$at = $end + (-$end % 8);
+	}
+	return @rows;
+}
+
+# the first N columns of a row, which are of type int and not null
+sub ints_of
+{
+	my ($data, $n) = @_;
+	my $data_at = unpack('C', substr($data, 4, 1)) - NvmFuzzImage::constant('NVM_LOG_TUPLE_SKIPS');
+	return join('|', unpack("l<$n", substr($data, $data_at)));
+}
+
+# The rows that records bring back: storage "dir/creation" => { tid => data }.  Of the images of a row
+# the one with the highest (generation, number) counts.  An ASK without outcome did not commit.
+sub live_rows
+{
+	my ($dump) = @_;
+	my (%committed, %newest, %live);
+
+	foreach my $record (@{ $dump->{records} })
+	{
+		$committed{ $record->{xid} } = $1 eq 'committed' if $record->{kind} =~ /^OUTCOME (\w+)/;
+	}
+	foreach my $record (@{ $dump->{records} })
+	{
+		next if $record->{kind} =~ /^OUTCOME/ || $record->{kind} eq 'ASK' && !$committed{ $record->{xid} };
+		my @age = @{$record}{qw(generation number)};
+		foreach my $row (@{ $record->{rows} })
+		{
+			my $key  = "$row->{dir}/$row->{creation}";
+			my $seen = $newest{$key}{ $row->{tid} };
+			next if $seen && ($seen->[0] <=> $age[0] || $seen->[1] <=> $age[1]) > 0;
+			$newest{$key}{ $row->{tid} } = [ @age, $row->{data} ];
+		}
+	}
+	foreach my $key (keys %newest)
+	{
+		foreach my $tid (keys %{ $newest{$key} })
+		{
+			$live{$key}{$tid} = $newest{$key}{$tid}[2] if $newest{$key}{$tid}[2] ne '';
+		}
+	}
+	return \%live;
+}
+
+1;

@@ -1,0 +1,255 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+=pod
+
+=head1 NAME
+
+NvmLogModel - what the files of the log say of tables in memory, read for itself
+
+=head1 SYNOPSIS
+
+  my $model = NvmLogModel->new($directory);      # before the server starts
+  push @problems, $model->problems, $model->differences($rig, $directory);
+
+=head1 DESCRIPTION
+
+nvm_logdump says which blocks count.  The records in them are read here: of each row the
+one with the highest generation and number counts.  What became of an ASK record without
+OUTCOME is what the rebuilding has written down.
+
+=over
+
+=item problems
+
+What nvm_logdump finds wrong.
+
+=item differences(RIG, DIRECTORY)
+
+Between this and the tables of a running server, nobody of whose sessions has written yet
+to any in memory: rows by their ctid, and their contents if the types are known here.
+
+=back
+
+=cut
+
+package NvmLogModel;
+
+use strict;
+use warnings;
+
+use File::Basename;
+use NvmFuzzImage;
+
+my $page         = NvmFuzzImage::constant('NVM_LOG_PAGE');
+my $block_header = NvmFuzzImage::constant('NVM_LOG_BLOCK_HEADER');
+my $piece        = 0x8000;    # NVM_LOG_PIECE
+my ($ask, $outcome, $side, $committed) =
+  map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(ASK OUTCOME SIDE COMMITTED);
+
+sub new
+{
+	my ($class, $dir) = @_;
+	my $self = bless { problems => [], rows => {} }, $class;
+
+	$self->{records} = [ $self->_records($dir) ];
+	return $self;
+}
+
+sub problems { return @{ $_[0]->{problems} }; }
+
+sub _slice
+{
+	my ($file, $at, $length) = @_;
+	my $bytes = '';
+
+	open(my $fh, '<:raw', $file) or die "$file: $!";
+	seek($fh, $at, 0) or die "$file: $!";
+	read($fh, $bytes, $length // -s $file) // die "$file: $!";
+	close $fh;
+	return $bytes;
+}
+
+# All records that count, in the order of the stream
+sub _records
+{
+	my ($self, $dir) = @_;
+	my $said = qx(nvm_logdump $dir 2>&1);
+	my (@records, $file, $generation);
+
+	push @{ $self->{problems} }, grep { /^nvm_logdump: / } split /\n/, $said if $? != 0;
+	foreach my $line (split /\n/, $said)
+	{
+		if ($line =~ /^file (\S+): generation (\d+), number/)
+		{
+			($file, $generation) = ($1, $2);
+		}
+		next unless $line =~ /^block at (\d+): position \d+, (\d+) bytes/;
+		my $bytes = _slice($file, $1 + $block_header, $2);
+		for (my $at = 0; $at < length($bytes);)
+		{
+			my ($length, $kind, $flags, $number, $xid) = unpack('L<S<S<Q<Q<', substr($bytes, $at, 24));
+			my $body = substr($bytes, $at + 24, $length - 24);
+			if ($kind != $outcome && $flags & $side)
+			{
+				# it may have been carried over
+				my ($pool) = basename($file) =~ /^([0-9a-f]{8})-/;
+				my ($name) = grep { -e } map { sprintf("%s/%s-%08x-%016x.side", $dir, $pool, $_, $number) } reverse 1 .. $generation;
+				$body = defined $name ? _slice($name, $page, unpack('Q<', $body)) : '';
+			}
+			push @records, { generation => $generation, kind => $kind, flags => $flags, number => $number, xid => $xid, body => $body };
+			$at += $length;
+		}
+	}
+	return @records;
+}
+
+# What became of ASK records: by their numbers in the list
+sub _verdicts
+{
+	my (@records) = @_;
+	my (%open, %verdict);
+
+	foreach my $i (0 .. $#records)
+	{
+		my $r = $records[$i];
+		push @{ $open{ $r->{xid} } }, $i if $r->{kind} == $ask;
+		next unless $r->{kind} == $outcome;
+		$verdict{$_} = $r->{flags} & $committed ? 1 : 0 foreach @{ delete $open{ $r->{xid} } // [] };
+	}
+	return \%verdict;
+}
+
+# Storages and rows of a record
+sub _take
+{
+	my ($rows, $r) = @_;
+	my $body = $r->{body};
+	my $at   = 0;
+
+	while ($at < length($body))
+	{
+		my ($dir, $length, $creation) = unpack('L<L<Q<', substr($body, $at, 16));
+		my $end = $at + 16 + $length;
+		for ($at += 16; $at < $end;)
+		{
+			my ($block, $offset, $bytes) = unpack('L<S<S<', substr($body, $at, 8));
+			my $key = "($block,$offset)";
+			# a piece of a large value
+			if ($offset & $piece) { $at += 12 + $bytes + (-$bytes % 4); next; }
+			my $old = $rows->{$dir}{$creation}{$key};
+			my $tuple = substr($body, $at + 12, $bytes);
+			$rows->{$dir}{$creation}{$key} = { order => [ $r->{generation}, $r->{number} ], tuple => $tuple }
+			  unless $old && ($old->{order}[0] <=> $r->{generation} || $old->{order}[1] <=> $r->{number}) > 0;
+			$at += 12 + $bytes + (-$bytes % 4);
+		}
+		$at += -$at % 8;
+	}
+	return;
+}
+
+# A tuple from infomask2 on, as PostgreSQL prints a record; undef: a type is not known
+sub _text
+{
+	my ($bytes, @types) = @_;
+	my ($mask2, $mask, $hoff) = unpack('S<S<C', $bytes);
+	my $at = $hoff - 18;
+	my @values;
+
+	foreach my $i (0 .. $#types)
+	{
+		my $type = $types[$i];
+		if ($i >= ($mask2 & 0x7ff) || ($mask & 1 && !(unpack('C', substr($bytes, 5 + int($i / 8), 1)) >> ($i % 8) & 1)))
+		{
+			push @values, '';
+		}
+		elsif ($type eq 'boolean')
+		{
+			push @values, unpack('C', substr($bytes, $at++, 1)) ? 't' : 'f';
+		}
+		elsif ($type eq 'integer' || $type eq 'bigint')
+		{
+			my $size = $type eq 'integer' ? 4 : 8;
+			# by the place in the tuple
+			$at += -($at + 18) % $size;
+			push @values, unpack($size == 4 ? 'l<' : 'q<', substr($bytes, $at, $size));
+			$at += $size;
+		}
+		elsif ($type eq 'text')
+		{
+			$at += -($at + 18) % 4 if unpack('C', substr($bytes, $at, 1)) == 0;
+			my $first = unpack('C', substr($bytes, $at, 1));
+			my ($head, $length) = $first & 1 ? (1, $first >> 1) : (4, unpack('L<', substr($bytes, $at, 4)) >> 2);
+			return undef if $first == 1 || ($first & 3) == 2;
+			my $value = substr($bytes, $at + $head, $length - $head);
+			push @values, $value eq '' ? '""' : $value;
+			$at += $length;
+		}
+		else
+		{
+			return undef;
+		}
+	}
+	return '(' . join(',', @values) . ')';
+}
+
+sub differences
+{
+	my ($self, $rig, $dir) = @_;
+	my $later    = NvmLogModel->new($dir);
+	my $last     = $#{ $self->{records} };
+	my @outcomes = grep { $_->{kind} == $outcome } @{ $later->{records} };
+	my $verdict  = _verdicts(@{ $self->{records} }, @outcomes);
+	my %rows;
+	my @problems = map { "now that the server is there: $_" } $later->problems;
+
+	foreach my $i (0 .. $last)
+	{
+		my $r = $self->{records}[$i];
+		next if $r->{kind} == $outcome;
+		if ($r->{kind} == $ask && !defined $verdict->{$i})
+		{
+			push @problems, "the log does not say what became of transaction $r->{xid}";
+			next;
+		}
+		_take(\%rows, $r) if $r->{kind} != $ask || $verdict->{$i};
+	}
+	my ($tables) = $rig->psql(<<'SQL');
+SELECT r.id, r.creation, c.oid::regclass, string_agg(format_type(a.atttypid, NULL), ' ' ORDER BY attnum) FILTER (WHERE NOT attisdropped)
+FROM nvm.relations r JOIN pg_class c ON c.oid = r.relation JOIN pg_am m ON m.oid = c.relam JOIN pg_attribute a ON a.attrelid = c.oid AND attnum > 0
+WHERE m.amname = 'nvm_dram' AND NOT r.ended GROUP BY 1, 2, 3 ORDER BY 1;
+SQL
+	foreach my $line (split /\n/, $tables)
+	{
+		my ($id, $creation, $table, $types) = split /\|/, $line;
+		push @problems, _compare($rig, $table, $rows{$id}{$creation} // {}, split / /, $types);
+		last if @problems > 10;
+	}
+	return @problems;
+}
+
+sub _compare
+{
+	my ($rig, $table, $model, @types) = @_;
+	my ($said) = $rig->psql("SELECT ctid || ' ' || t::text FROM $table t;\n");
+	my (%there, @problems);
+
+	foreach my $line (split /\n/, $said)
+	{
+		my ($ctid, $text) = split / /, $line, 2;
+		$there{$ctid} = $text;
+	}
+	foreach my $ctid (sort keys %$model)
+	{
+		my $tuple = $model->{$ctid}{tuple};
+		my $text = $tuple eq '' ? undef : _text($tuple, @types);
+		my $has = delete $there{$ctid};
+		next if !defined $has && $tuple eq '';
+		push @problems, "$table $ctid is " . ($has // 'not there') . ', by the log ' . ($text // 'gone')
+		  if !defined $has || $tuple eq '' || (defined $text && $text ne $has);
+		return @problems if @problems > 5;
+	}
+	push @problems, map { "$table $_ is there, the log does not have it" } sort keys %there;
+	return @problems;
+}
+
+1;

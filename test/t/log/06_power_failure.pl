@@ -1,0 +1,115 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Loss of power in the midst of work on tables that the log brings back: at each place
+# of the log, and at any moment.  An image is the pool, the WAL and the files of the log,
+# of which what was not synced is there, torn or missing (NvmLogDisk.pm).  The server
+# starts from it, rebuilds the region, and must have what was acknowledged, each
+# transaction wholly or not at all, and the same in memory, in the pool and in heap.
+# NvmLogModel.pm, which reads the files for itself, must come to the same rows.
+#
+# Long form: each scenario at each place, here one at each place; 10 moments, here 3.
+
+use strict;
+use warnings;
+
+use NvmCrash;
+use NvmCrashLog;
+use NvmCrashScenarios;
+use NvmPowerFail;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $long = NvmTest::is_long();
+# NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
+my $only = $ENV{NVM_CRASH_ONLY};
+my $images = $ENV{NVM_CRASH_IMAGES} || ($long ? 4 : 3);
+my $moments = $long ? 10 : 3;
+my @kinds = qw(any longer inside durable twice);
+
+note("seed $NvmCrash::seed");
+my %all      = NvmCrash::failpoint_names();
+my %names    = map { $_ => $all{$_} } grep { NvmCrashLog::is_log($_) } keys %all;
+my $base     = NvmCrashLog::base('log');
+my %scenario = map { $_->{name} => $_ } NvmCrashLog::all();
+# places that no scenario comes to
+my %unreachable = (
+	'log-directory-made' => 'the base has the directory',
+	'log-file-noted'     => 'nobody fills a file here: log/04_log_deaths does',
+	'rebuild-remove-side' => 'a matter of log/07_checkpoint',
+	'rebuild-prepared'   => 'nobody prepares transactions here',);
+my @work;
+
+if ($only)
+{
+	@work = map { [ split m,/, ] } split m/,/, $only;
+}
+else
+{
+	my $reached = NvmCrashScenarios::discover($base, simulate => 1, log => 1, scenarios => [ NvmCrashLog::all() ],
+		needed => { map { $_ => 1 } grep { !$unreachable{$_} } keys %names });
+	@work = NvmCrashScenarios::ways($reached, \%names, \%unreachable, sub { return $long ? 20 : 1; },
+		map { $_->{name} } grep { $_->{costly} } values %scenario);
+	# what a reader rests on, where it may be made durable too early
+	push @work, map { [ "log-$_->[0]", $_->[1], 1 ] }
+	  grep { $reached->{"log-$_->[0]"}{ $_->[1] } }
+	  ([ 'reader', 'log-wait-commit' ], [ 'reader-late', 'log-captured' ], [ 'larger', 'log-synced' ]);
+	push @work, map { [ 'log-clients', 'any-moment', $_ ] } 1 .. $moments;
+	push @work, map { [ 'starts', $_, 3 ] } qw(log-file-made log-generation-begun log-generation-noted);
+}
+
+NvmCrash::run_jobs(map { my $w = $_;
+		{   name => "$w->[0], power failure at hit $w->[2] of $w->[1], $images images"
+			  . " (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=" . join('/', @$w) . ')',
+			code => sub { return lose_power(@$w); },
+		} } @work);
+done_testing();
+
+sub lose_power
+{
+	my ($s, $name, $nth) = @_;
+	my $salt = NvmCrash::random("power/$s/$name/$nth", 1_000_000);
+
+	return cut_off($name, $nth, $salt) if $s eq 'starts';
+	my ($rig, @problems) = $name eq 'any-moment' ? at_any_moment($s, $nth)
+	  : NvmCrashScenarios::run_until_crash(sub { NvmCrashLog::new_rig($base) },
+		$scenario{$s}, $name, 'power', $nth, power => $salt);
+
+	return @problems if @problems;
+	my @these = ('any', map { $kinds[ ($salt + $_) % @kinds ] } 1 .. $images);
+	return NvmPowerFail::images($rig, $salt, [ @these[ 0 .. $images - 1 ] ], write_on => \&NvmCrashLog::write_on);
+}
+
+# Power fails when the clients have worked for a while, wherever they are.
+sub at_any_moment
+{
+	my ($s, $nth) = @_;
+	my $rig = NvmCrashLog::new_rig($base);
+
+	$rig->start or return ($rig, 'test: no start: ' . $rig->log_since_start);
+	my @sessions = map { $rig->session(%$_) } $scenario{$s}{sessions}->('');
+	usleep(20_000 + 1000 * NvmCrash::random("moment/$nth", 300));
+	$rig->crash;
+	return ($rig, map { $rig->end_session($_) } @sessions);
+}
+
+# Power fails in the same place of several starts, one after the other.
+sub cut_off
+{
+	my ($name, $times, $salt) = @_;
+	my $rig = NvmCrashLog::new_rig($base);
+
+	$rig->start or return 'test: no start: ' . $rig->log_since_start;
+	my @problems = $rig->run_sessions({ sql => NvmCrashLog::more() });
+	$rig->crash;
+	foreach my $n (1 .. $times)
+	{
+		$rig->make_image($salt + $n);
+		return (@problems, "test: start $n does not come to $name: " . $rig->log_since_start)
+		  if $rig->start('nvm.failpoint' => "$name:power") || $rig->log_since_start !~ /failpoint $name hit/;
+	}
+	$rig->make_image($salt);
+	$rig->start or return (@problems, 'no start: ' . $rig->log_since_start);
+	return (@problems, $rig->verify);
+}

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# Entries of indexes that have WAL, on tables in memory. They are in files, and outlive the memory.
+# What comes back from the log must fit them: no row without its entry, and no entry that leads to
+# another row: neither in blocks that have rows again, nor behind the last of them.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use Test::More;
+
+my $node = NvmTest->start_new('entries', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+CONF
+CREATE TABLE d (id int, p point, k int) USING nvm_vlog;
+CREATE INDEX d_p ON d USING gist (p);
+CREATE INDEX d_k ON d USING hash (k);
+INSERT INTO d SELECT i, point(i, i), i FROM generate_series(1, 500) i;
+SQL
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+# the machine stops, and the server starts without what was in memory
+sub reboot
+{
+	$node->crash;
+	$node->start;
+	return;
+}
+
+# by an index scan that looks at nothing but the entry
+sub by_index
+{
+	my ($where) = @_;
+	return sql("SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*), min(id), max(id) FROM d WHERE $where");
+}
+
+is(by_index("p <@ box '(100,100),(199,199)'"), '100|100|199', 'entries lead to rows');
+
+# rows that do not come back, with entries that are on the medium: in the blocks of others, and far
+# behind them
+my $lost = $node->background_psql('postgres', on_error_stop => 0);
+$lost->query('BEGIN');
+$lost->query('INSERT INTO d SELECT i, point(i, i), i FROM generate_series(100001, 120000) i');
+sql('CHECKPOINT');
+my $size = sql("SELECT pg_relation_size('d')");
+reboot();
+is(sql('SELECT count(*), max(id) FROM d'), '500|500', 'rows that were not committed are not there');
+is(sql("SELECT pg_relation_size('d') >= $size"), 't', 'the table has the blocks that it had');
+is(by_index("p <@ box '(100,100),(199,199)'"), '100|100|199', 'rows that were are found by their entries');
+is(by_index("p <@ box '(100001,100001),(120000,120000)'"), '0||', 'entries of the others lead to nothing');
+
+# as many new rows as there were lost ones: none may come where an entry leads
+sql("INSERT INTO d SELECT i, point(-i, -i), -i FROM generate_series(200001, 240000) i");
+is(by_index("p <@ box '(100001,100001),(120000,120000)'"), '0||', 'nor to new rows');
+is(sql("SET enable_seqscan = off; SELECT count(*) FROM generate_series(100001, 120000, 97) i, d WHERE d.k = i"), '0',
+	'by the hash index likewise');
+is(by_index("p <@ box '(-240000,-240000),(-200001,-200001)'"), '40000|200001|240000', 'which are all found');
+
+# VACUUM makes their place free again
+my $blocks = sql("SELECT pg_relation_size('d') / 8192");
+sql('DELETE FROM d WHERE id > 500');
+sql('VACUUM d');
+sql('VACUUM d');
+sql("INSERT INTO d SELECT i, point(-i, -i), -i FROM generate_series(300001, 340000) i");
+cmp_ok(sql("SELECT pg_relation_size('d') / 8192"), '<=', $blocks + 100, 'VACUUM makes their place free again');
+is(by_index("p <@ box '(100001,100001),(120000,120000)'"), '0||', 'and has removed their entries');
+
+# a deletion that the log does not have: the row is back, and so must its entries be
+sql('UPDATE d SET k = k + 0 WHERE id = 7');
+sql("SET synchronous_commit = off; DELETE FROM d WHERE id BETWEEN 101 AND 200; SET synchronous_commit = on; VACUUM d");
+reboot();
+my $left = sql('SELECT count(*) FROM d WHERE id BETWEEN 101 AND 200');
+like($left, qr/^(?:0|100)$/, 'a deletion is whole or absent');
+is(by_index("p <@ box '(101,101),(200,200)'"), $left == 0 ? '0||' : '100|101|200', 'and the entries agree');
+
+# it stops before the count of a table's extents is durable: nothing is in the new one
+sql('CREATE TABLE e (id int, p point) USING nvm_vlog; CREATE INDEX ON e USING gist (p)');
+my $grows = $node->session("SET nvm.failpoint = 'pool-count-volatile:crash'");
+$grows->send('INSERT INTO e SELECT i, point(i, i) FROM generate_series(1, 100) i');
+$node->wait_crashed;
+$grows->drop;
+$node->start;
+is(sql('SELECT count(*) FROM e'), '0', 'a crash before the first extent is counted leaves nothing');
+sql('INSERT INTO e SELECT i, point(i, i) FROM generate_series(1, 100) i');
+reboot();
+is(sql("SELECT count(*) FROM e WHERE p <@ box '(1,1),(100,100)'"), '100', 'and the table works');
+$node->check_clean('tables in memory with indexes that have WAL');
+$node->stop;
+done_testing();
