@@ -116,8 +116,11 @@ def parallel_calls(server, statements, setting=None):
 
 
 def wal_bytes(server):
-    """Position in the WAL, as a number of bytes."""
-    return int(server.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
+    """Position in the WAL, as a number of bytes; of nvm_vlog together with that in its log."""
+    position = int(server.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
+    if server.kind == "nvm_vlog":
+        position += int(server.value("SELECT coalesce(inserted, 0) FROM nvm.log"))
+    return position
 
 
 def preallocate_wal(server, segments=64):

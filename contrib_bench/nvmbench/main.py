@@ -64,9 +64,9 @@ def parse(arguments):
     parser.add_argument("--rows", type=int, default=None, help="rows of YCSB (default 200000)")
     parser.add_argument("--cases", default="", help="only cases whose name contains one of "
                         "these, separated by commas, such as server,wire 4")
-    parser.add_argument("--a", "--am-a", default="heap", choices=["heap", "unlogged", "nvm"],
+    parser.add_argument("--a", "--am-a", default="heap", choices=["heap", "unlogged", "nvm", "nvm_vlog"],
                         help="what to compare with (unlogged: heap, asynchronous, not durable)")
-    parser.add_argument("--b", "--am-b", default="nvm", choices=["heap", "unlogged", "nvm"],
+    parser.add_argument("--b", "--am-b", default="nvm", choices=["heap", "unlogged", "nvm", "nvm_vlog"],
                         help="what to compare (default nvm)")
     parser.add_argument("--recovery-transactions", default=None,
                         help="of recovery (default %s) and recovery_size (%s)"
@@ -230,7 +230,7 @@ def throughput(sandbox, where, workload, options):
 def work(sandbox, options):
     begin = time.monotonic()
     sandbox.make_prefix()
-    if "nvm" in (options.a, options.b) and not options.installed:
+    if {"nvm", "nvm_vlog"} & {options.a, options.b} and not options.installed:
         print("building pg_nvm ...", flush=True)
         sandbox.build_extension()
     places = {"disk": sandbox.work, "tmpfs": sandbox.shm}

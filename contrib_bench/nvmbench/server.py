@@ -51,8 +51,12 @@ def _overwrite(saved, directory):
             shutil.copyfile(entry.path, path)
 
 
+#: kinds that are access methods of pg_nvm
+OURS = ("nvm", "nvm_vlog")
+
+
 class Server:
-    """kind: heap, unlogged (heap, not durable) or nvm."""
+    """kind: heap, unlogged (heap, not durable), nvm or nvm_vlog (memory and a log)."""
 
     def __init__(self, sandbox, name, kind, where, settings=None, pool=None):
         self.sandbox = sandbox
@@ -60,7 +64,8 @@ class Server:
         self.kind = kind
         self.data = os.path.join(where, name)
         self.log = os.path.join(sandbox.work, name + ".log")
-        self.pool = pool or os.path.join(sandbox.shm, name + "_pool")
+        # of nvm_vlog the pool has the directory of tables alone: beside the data
+        self.pool = pool or os.path.join(where if kind == "nvm_vlog" else sandbox.shm, name + "_pool")
         self.sockets = os.path.join(sandbox.work, "s")
         self.port = _free_port()
         self.process = None
@@ -68,7 +73,7 @@ class Server:
         self.settings.update(settings or {})
         if kind == "unlogged":
             self.settings["synchronous_commit"] = "off"
-        if kind == "nvm":
+        if kind in OURS:
             self.settings["shared_preload_libraries"] = "pg_nvm"
             self.settings["nvm.pool_directory"] = "'%s'" % self.pool
             self.settings.setdefault("nvm.default_index_method", "nvm_btree")
@@ -85,9 +90,9 @@ class Server:
             raise Trouble("initdb failed:\n" + done.stderr)
         self.write_settings()
         self.start()
-        if self.kind == "nvm":
+        if self.kind in OURS:
             self.query("CREATE EXTENSION pg_nvm")
-            self.query("ALTER SYSTEM SET default_table_access_method = 'nvm'")
+            self.query("ALTER SYSTEM SET default_table_access_method = '%s'" % self.kind)
             self.query("SELECT pg_reload_conf()")
         return self
 

@@ -8,6 +8,7 @@ item: integers from 1 on, in random order, as primary key; text; integers of
 Indexes are there before the rows are, unless said otherwise, so that they have
 the shape that insertion in random order gives them.
 """
+from .server import OURS
 
 KINDS = 1000
 
@@ -73,7 +74,7 @@ def create_item(server, rows):
 
 def index_bytes(server, name):
     """What an index takes, of whatever method."""
-    if server.kind == "nvm":
+    if server.kind in OURS:
         found = server.query("SELECT bytes FROM nvm.relations WHERE relation = '%s'::regclass"
                              " AND NOT ended" % name)
         if found:
