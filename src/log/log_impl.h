@@ -85,6 +85,23 @@ typedef struct NvmLogMemory
 extern NvmLogMemory *nvm_log_memory;
 
 /*
+ * Who joins a round, and whether it pays to wait for them (log_gather.c).  Written by
+ * whoever holds the write lock, but for `members`.
+ */
+#define NVM_LOG_GATHER_ROUNDS	8
+
+typedef struct NvmLogGather
+{
+	pg_atomic_uint64 round;		/* that is to be written next */
+	pg_atomic_uint32 members[NVM_LOG_GATHER_ROUNDS];	/* processes whose last
+														 * round it is, by round */
+	double		sync_usec;		/* what a round's write and sync take */
+	double		gain;			/* microseconds, of the last waits */
+	uint64		pause;			/* rounds */
+	uint64		paused_until;	/* round */
+} NvmLogGather;
+
+/*
  * In PostgreSQL's shared memory: made anew by each start.
  */
 typedef struct NvmLogShared
@@ -95,6 +112,7 @@ typedef struct NvmLogShared
 	pg_atomic_uint64 round_began;	/* TimestampTz; write lock, read without */
 	pg_atomic_uint64 next_try;	/* likewise, of a log that is broken */
 	uint64		reserved;		/* bytes; insert lock */
+	NvmLogGather gather;
 
 	/* the log cannot be written: why; write lock, read without */
 	pg_atomic_uint32 broken;
@@ -122,7 +140,7 @@ extern NvmLogShared *NvmLog;
 
 /* settings (log_memory.c) */
 extern char *nvm_log_directories;
-extern int	nvm_log_delay;		/* microseconds */
+extern int	nvm_log_delay;		/* microseconds; -1: as long as it pays */
 
 static inline NvmLogBuffer *
 nvm_log_buffer(uint32 slot)
@@ -186,6 +204,20 @@ extern bool nvm_log_write_round(NvmLogPosition wanted, bool has_locks);
 /* in the postmaster, alone; once: without another file if this one fails */
 extern bool nvm_log_write_rest(void);
 extern bool nvm_log_write_once(void);
+
+/* ---- log_gather.c ---- */
+
+/*
+ * join: this process is going to wait for what it has placed; nothing is held.  The
+ * others are for the holder of the write lock.  gather: wait for others; it holds no
+ * heavyweight lock.  close: who joins from now on is in the next round.  synced: what
+ * the round's write and sync took.
+ */
+extern void nvm_log_gather_init(void);
+extern void nvm_log_gather_join(void);
+extern void nvm_log_gather(void);
+extern void nvm_log_gather_close(void);
+extern void nvm_log_gather_synced(int64 usec);
 
 /* ---- log_wait.c ---- */
 

@@ -29,7 +29,7 @@
 #define NVM_LOG_NUM_LOCKS		2
 
 char	   *nvm_log_directories = NULL;
-int			nvm_log_delay = 0;
+int			nvm_log_delay = -1;
 
 bool		nvm_log_is_on = false;
 NvmLogMemory *nvm_log_memory = NULL;
@@ -60,9 +60,9 @@ nvm_log_define_settings(void)
 							   NULL, NULL, NULL);
 	DefineCustomIntVariable("nvm.log_delay",
 							"Time for which a commit waits for others before it syncs the log.",
-							"Only while commit_siblings other transactions are open.",
+							"-1 waits for those who have committed a moment ago, while that pays.",
 							&nvm_log_delay,
-							0, 0, 100000,
+							-1, -1, 100000,
 							PGC_SUSET,
 							0,
 							NULL, NULL, NULL);
@@ -108,6 +108,7 @@ shared_init(void)
 	NvmLog->insert_lock = &locks[NVM_LOG_INSERT_LOCK].lock;
 	NvmLog->write_lock = &locks[NVM_LOG_WRITE_LOCK].lock;
 	ConditionVariableInit(&NvmLog->written);
+	nvm_log_gather_init();
 	pg_atomic_init_u64(&NvmLog->round_began, 0);
 	pg_atomic_init_u64(&NvmLog->next_try, 0);
 	pg_atomic_init_u32(&NvmLog->broken, 0);

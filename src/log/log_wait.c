@@ -199,6 +199,7 @@ wait_committed(NvmLogPosition position, bool reads_only)
 
 	if (nvm_log_persistent() >= position)
 		return;
+	nvm_log_gather_join();
 	INSTR_TIME_SET_CURRENT(start);
 	while (nvm_log_persistent() < position && !wait_is_cancelled())
 	{

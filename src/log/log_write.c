@@ -19,9 +19,9 @@
 #include "pgstat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -219,16 +219,6 @@ sleep_for_round(void)
 }
 
 /*
- * Let others come in, if there are others.
- */
-static void
-gather(void)
-{
-	if (nvm_log_delay > 0 && enableFsync && MinimumActiveBackends(CommitSiblings))
-		pg_usleep(nvm_log_delay);
-}
-
-/*
  * Another process holds the write lock.  Wait until it releases it, or get it.
  *
  * As a rule a round is over in a moment, and to wait for the lock costs the least.
@@ -267,6 +257,29 @@ is_too_early(void)
 }
 
 /*
+ * A round, up to what has a place now.  Caller holds the write lock.
+ */
+static bool
+write_timed(void)
+{
+	instr_time	start;
+	instr_time	end;
+
+	pg_atomic_write_u64(&NvmLog->round_began, (uint64) GetCurrentTimestamp());
+	nvm_log_gather_close();
+	INSTR_TIME_SET_CURRENT(start);
+	if (!write_all(nvm_log_inserted()))
+	{
+		pg_atomic_write_u64(&NvmLog->next_try, (uint64) (GetCurrentTimestamp() + RETRY_USEC));
+		return false;
+	}
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, start);
+	nvm_log_gather_synced(INSTR_TIME_GET_MICROSEC(end));
+	return true;
+}
+
+/*
  * See log_impl.h.
  */
 bool
@@ -280,11 +293,9 @@ nvm_log_write_round(NvmLogPosition wanted, bool has_locks)
 	done = nvm_log_persistent() >= wanted;
 	if (!done && !is_too_early())
 	{
-		gather();
-		pg_atomic_write_u64(&NvmLog->round_began, (uint64) GetCurrentTimestamp());
-		done = write_all(nvm_log_inserted());
-		if (!done)
-			pg_atomic_write_u64(&NvmLog->next_try, (uint64) (GetCurrentTimestamp() + RETRY_USEC));
+		if (!has_locks)
+			nvm_log_gather();
+		done = write_timed();
 	}
 	LWLockRelease(NvmLog->write_lock);
 	ConditionVariableBroadcast(&NvmLog->written);

@@ -102,6 +102,19 @@ is($node->safe_psql('postgres', 'SELECT v FROM t WHERE id = 1'), $commits, 'and 
 my $notes = pgbench('notify', "BEGIN;\nUPDATE t SET v = v + 1 WHERE id = 2 + :client_id % 2;\nNOTIFY news;\nCOMMIT;\n", '-c', 4, '-j', 2, '-t', 20);
 is($notes, 80, 'all notifiers come to their end');
 is($node->safe_psql('postgres', 'SELECT sum(v) FROM t WHERE id IN (2, 3)'), 80, 'with what they did');
+
+# Clients of which each has a row of its own.  Nobody waits for others with nvm.log_delay = 0:
+# they fall into two groups, and each sync serves one.
+my %group;
+for my $delay (0, -1)
+{
+	local $ENV{PGOPTIONS} = "-c nvm.log_delay=$delay";
+	my $before  = -s "$dir/log-calls";
+	my $commits = pgbench("own_$delay", "UPDATE t SET v = v + 1 WHERE id = 4 + :client_id;\n", '-c', 8, '-j', 2, '-T', NvmTest::is_long() ? 20 : 2);
+	$group{$delay} = $commits / ((-s "$dir/log-calls") - $before);
+}
+note(sprintf('commits a sync: %.1f, gathered %.1f', $group{0}, $group{-1}));
+cmp_ok($group{-1}, '>', 1.25 * $group{0}, 'a sync serves those who commit all the time together');
 unlink("$dir/log-slow") or die;
 
 # ---------------------------------------------------------------- a sync that is held
