@@ -67,6 +67,8 @@ sub conf
 shared_preload_libraries = 'pg_nvm,$module'
 nvm_dram.size = 192MB
 nvm_dram.log = on
+# so that records are as long as the scenarios want them, to fill buffers and files
+nvm.log_compression = off
 max_worker_processes = 8
 # a start after a crash syncs the data directory; the log's may lie elsewhere, and
 # nvm_disk knows of no syncfs()

@@ -34,7 +34,7 @@ use Exporter qw(import);
 use NvmFuzzImage;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(commit ask outcome in_side storage row piece);
+our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece);
 
 my $page  = NvmFuzzImage::constant('NVM_LOG_PAGE');
 my $sector = NvmFuzzImage::constant('NVM_LOG_SECTOR');
@@ -54,6 +54,14 @@ sub row
 	return padded(pack('L<S<S<L<', $block, $offset, length($tuple), $xmin) . $tuple, 4);
 }
 
+# a tuple of `length` bytes, packed
+sub packed_row
+{
+	my ($block, $offset, $xmin, $length, $packed) = @_;
+	my $bytes = pack('S<', $length) . $packed;
+	return padded(pack('L<S<S<L<', $block, $offset, length($bytes) | NvmFuzzImage::constant('NVM_LOG_PACKED'), $xmin) . $bytes, 4);
+}
+
 # a piece of a large value of that row
 sub piece
 {
@@ -68,6 +76,14 @@ sub storage
 	return padded(pack('L<L<Q<', $dir, length($rows), $creation) . $rows, 8);
 }
 
+# the same with the brief header
+sub brief_storage
+{
+	my ($dir, $creation, @rows) = @_;
+	my $rows = join('', @rows);
+	return padded(pack('L<L<', 0x80000000 | length($rows) / 4 << 18 | $dir, $creation) . $rows, 8);
+}
+
 sub record
 {
 	my ($kind, $flags, $number, $xid, $body) = @_;
@@ -75,6 +91,13 @@ sub record
 }
 
 sub commit { my ($number, $xid, @storages) = @_; return record($COMMIT, 0, $number, $xid, join('', @storages)); }
+# without xid
+sub brief_commit
+{
+	my ($number, @storages) = @_;
+	my $body = join('', @storages);
+	return pack('L<S<S<Q<', 16 + length($body), $COMMIT, NvmFuzzImage::constant('NVM_LOG_BRIEF'), $number) . $body;
+}
 sub ask { my ($number, $xid, @storages) = @_; return record($ASK, 0, $number, $xid, join('', @storages)); }
 sub outcome { my ($number, $xid, $committed) = @_; return record($OUTCOME, $committed ? $COMMITTED : 0, $number, $xid, ''); }
 
@@ -207,11 +230,12 @@ sub dump_of
 			$at = $1 + NvmFuzzImage::constant('NVM_LOG_BLOCK_HEADER') - $2;
 		}
 		elsif ($line =~ /^end at \d+: position (\d+)/) { $dump{end} = $1; }
-		elsif ($line =~ /^  (COMMIT|ASK|OUTCOME \w+) (\d+), xid (\d+), (\d+) bytes, place (\d+)$/)
+		elsif ($line =~ /^  (COMMIT|ASK|OUTCOME \w+) (\d+)(?:, xid (\d+))?, (\d+) bytes, place (\d+)$/)
 		{
 			push @{ $dump{records} }, { kind => $1, number => $2, xid => $3, place => $5,
 				generation => $generation, block => $dump{blocks}, rows => [] };
-			@rows = rows_of(substr($file, $at + $5 - $4 + 24, $4 - 24)) unless $1 =~ /OUTCOME/ || unpack('S<', substr($file, $at + $5 - $4 + 6, 2)) & $SIDE;
+			my $header = defined $3 ? 24 : 16;
+			@rows = rows_of(substr($file, $at + $5 - $4 + $header, $4 - $header)) unless $1 =~ /OUTCOME/ || unpack('S<', substr($file, $at + $5 - $4 + 6, 2)) & $SIDE;
 		}
 		elsif ($line =~ /^    storage \d+, creation \d+: /) { next; }
 		elsif ($line =~ /^    side file (\S+), (\d+) bytes/)
@@ -220,7 +244,7 @@ sub dump_of
 			@rows = rows_of(substr(slurp_file("$dir$1"), $page, $2)) if -e "$dir$1";
 		}
 		elsif ($line =~ /^      is missing, as after an abort$/) { next; }
-		elsif ($line =~ /^      (\(\d+,\d+\)) xmin \d+ (?:gone|(\d+) bytes)$/)
+		elsif ($line =~ /^      (\(\d+,\d+\)) xmin \d+ (?:gone|(\d+) bytes(?:, packed)?)$/)
 		{
 			my $row = shift @rows // { tid => 'none', data => '' };
 			$dump{problem} .= "$line, but the file has $row->{tid}" if $row->{tid} ne $1 || length($row->{data}) != ($2 // 0);
@@ -231,6 +255,41 @@ sub dump_of
 	return \%dump;
 }
 
+# the header of a storage's rows, in either form, and how many bytes it has itself
+sub section_at
+{
+	my ($bytes, $at) = @_;
+	my ($dir, $length, $creation) = unpack('L<L<Q<', substr($bytes, $at, 16) . "\0" x 8);
+
+	return ($dir, $length, $creation, 16) unless $dir & 0x80000000;
+	return ($dir & 0x3ffff, ($dir & 0x7fffffff) >> 18 << 2, $length, 8);
+}
+
+# The tuple of a row that is packed: its length, then what pglz has made of it
+sub unpacked
+{
+	my ($bytes) = @_;
+	my ($length) = unpack('S<', $bytes);
+	my $out = '';
+
+	for (my $at = 2; $at < length($bytes);)
+	{
+		my $control = unpack('C', substr($bytes, $at++, 1));
+		foreach my $bit (0 .. 7)
+		{
+			last if $at >= length($bytes) || length($out) >= $length;
+			if (!($control >> $bit & 1)) { $out .= substr($bytes, $at++, 1); next; }
+			my ($high, $low) = unpack('CC', substr($bytes, $at, 2));
+			my ($n, $back) = (($high & 0x0f) + 3, ($high & 0xf0) << 4 | $low);
+			$at += 2;
+			$n += unpack('C', substr($bytes, $at++, 1)) if $n == 18;
+			$out .= substr($out, -$back, 1) foreach 1 .. $n;
+		}
+	}
+	die "a packed row has " . length($out) . " bytes instead of $length\n" if length($out) != $length;
+	return $out;
+}
+
 # the rows of storages, one behind another
 sub rows_of
 {
@@ -239,12 +298,15 @@ sub rows_of
 
 	while ($at < length($bytes))
 	{
-		my ($dir, $length, $creation) = unpack('L<L<Q<', substr($bytes, $at, 16));
-		my $end = ($at += 16) + $length;
+		my ($dir, $length, $creation, $header) = section_at($bytes, $at);
+		my $end = ($at += $header) + $length;
 		while ($at < $end)
 		{
 			my ($block, $offset, $size) = unpack('L<S<S<', substr($bytes, $at, 12));
-			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => substr($bytes, $at + 12, $size) };
+			my $packed = $size & NvmFuzzImage::constant('NVM_LOG_PACKED');
+			$size ^= $packed;
+			my $data = substr($bytes, $at + 12, $size);
+			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => $packed ? unpacked($data) : $data };
 			$at += 12 + $size + (-$size % 4);
 		}
 		$at = $end + (-$end % 8);

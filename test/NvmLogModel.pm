@@ -39,12 +39,13 @@ use warnings;
 
 use File::Basename;
 use NvmFuzzImage;
+use NvmLog;
 
 my $page         = NvmFuzzImage::constant('NVM_LOG_PAGE');
 my $block_header = NvmFuzzImage::constant('NVM_LOG_BLOCK_HEADER');
 my $piece        = 0x8000;    # NVM_LOG_PIECE
-my ($ask, $outcome, $side, $committed) =
-  map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(ASK OUTCOME SIDE COMMITTED);
+my ($ask, $outcome, $side, $committed, $brief, $packed) =
+  map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(ASK OUTCOME SIDE COMMITTED BRIEF PACKED);
 
 sub new
 {
@@ -88,7 +89,8 @@ sub _records
 		for (my $at = 0; $at < length($bytes);)
 		{
 			my ($length, $kind, $flags, $number, $xid) = unpack('L<S<S<Q<Q<', substr($bytes, $at, 24));
-			my $body = substr($bytes, $at + 24, $length - 24);
+			my $header = $flags & $brief ? 16 : 24;
+			my $body = substr($bytes, $at + $header, $length - $header);
 			if ($kind != $outcome && $flags & $side)
 			{
 				# it may have been carried over
@@ -128,16 +130,19 @@ sub _take
 
 	while ($at < length($body))
 	{
-		my ($dir, $length, $creation) = unpack('L<L<Q<', substr($body, $at, 16));
-		my $end = $at + 16 + $length;
-		for ($at += 16; $at < $end;)
+		my ($dir, $length, $creation, $header) = NvmLog::section_at($body, $at);
+		my $end = $at + $header + $length;
+		for ($at += $header; $at < $end;)
 		{
 			my ($block, $offset, $bytes) = unpack('L<S<S<', substr($body, $at, 8));
+			my $is_packed = $bytes & $packed;
+			$bytes &= ~$packed;
 			my $key = "($block,$offset)";
 			# a piece of a large value
 			if ($offset & $piece) { $at += 12 + $bytes + (-$bytes % 4); next; }
 			my $old = $rows->{$dir}{$creation}{$key};
 			my $tuple = substr($body, $at + 12, $bytes);
+			$tuple = NvmLog::unpacked($tuple) if $is_packed;
 			$rows->{$dir}{$creation}{$key} = { order => [ $r->{generation}, $r->{number} ], tuple => $tuple }
 			  unless $old && ($old->{order}[0] <=> $r->{generation} || $old->{order}[1] <=> $r->{number}) > 0;
 			$at += 12 + $bytes + (-$bytes % 4);

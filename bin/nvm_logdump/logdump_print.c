@@ -29,7 +29,7 @@ print_row(const NvmLogRow *row)
 	if (row->length == 0)
 		printf("gone\n");
 	else
-		printf("%u bytes\n", row->length);
+		printf("%u bytes%s\n", nvm_log_tuple_length(row), nvm_log_is_packed(row) ? ", packed" : "");
 }
 
 /*
@@ -37,7 +37,7 @@ print_row(const NvmLogRow *row)
  * are damaged.
  */
 static bool
-print_storage(const LogFile *file, const NvmLogStorage *storage)
+print_storage(const LogFile *file, const NvmLogSection *storage)
 {
 	const NvmLogRow *row;
 	NvmLogWalk	walk;
@@ -64,7 +64,7 @@ print_storage(const LogFile *file, const NvmLogStorage *storage)
 	sound = walk.problem == NULL;
 	if (!sound)
 		damaged(file, "row " UINT64_FORMAT " of the storage at byte " UINT64_FORMAT ": %s",
-				rows + pieces + 1, OFFSET_IN(file, storage), walk.problem);
+				rows + pieces + 1, OFFSET_IN(file, storage->header), walk.problem);
 	if (!show_rows)
 		return sound;
 	nvm_log_walk_rows(&walk, storage);
@@ -80,14 +80,14 @@ static void
 print_storages(const LogFile *file, const NvmLogWalk *from, bool show)
 {
 	NvmLogWalk	walk = *from;
-	const NvmLogStorage *storage;
+	NvmLogSection storage;
 	const char *at = walk.at;
 	const char *problem;
 	bool		sound = true;
 
 	while (show && nvm_log_next_storage(&walk, &storage))
 	{
-		sound &= print_storage(file, storage);
+		sound &= print_storage(file, &storage);
 		at = walk.at;
 	}
 	if (walk.problem != NULL)
@@ -236,9 +236,12 @@ print_record(const LogFile *file, const NvmLogRecord *record, uint64 place)
 	NvmLogWalk	walk;
 
 	if (show)
-		printf("  %s " UINT64_FORMAT ", xid " UINT64_FORMAT ", %u bytes, place " UINT64_FORMAT "\n",
-			   kind_of(record), (uint64) record->number, (uint64) record->xid,
-			   record->length, place);
+	{
+		printf("  %s " UINT64_FORMAT, kind_of(record), (uint64) record->number);
+		if ((record->flags & NVM_LOG_BRIEF) == 0)
+			printf(", xid " UINT64_FORMAT, (uint64) record->xid);
+		printf(", %u bytes, place " UINT64_FORMAT "\n", record->length, place);
+	}
 	if (record->kind != NVM_LOG_OUTCOME && (record->flags & NVM_LOG_SIDE) != 0)
 	{
 		print_side_of(file, record, place, show);
@@ -336,9 +339,9 @@ log_file_print(LogFile *file)
 	if (side && !file->asked_for)
 		printf("file %s: side file that no record names\n", file->path);
 	else if (file->problem != NULL && file->size >= sizeof(file->header) &&
-			 file->header.magic == NVM_LOG_MAGIC && file->header.version != NVM_LOG_VERSION &&
+			 file->header.magic == NVM_LOG_MAGIC && (file->header.version == 0 || file->header.version > NVM_LOG_VERSION) &&
 			 file->header.crc == nvm_log_file_header_crc(&file->header))
-		failed("file \"%s\" has format version %u, this nvm_logdump knows version %d",
+		failed("file \"%s\" has format version %u, this nvm_logdump knows versions up to %d",
 			   file->path, file->header.version, NVM_LOG_VERSION);
 	else if (file->problem != NULL)
 		damaged(file, "header: %s", file->problem);

@@ -8,11 +8,15 @@
  *
  *	- a row is NvmLogRow and the tuple, with zeroes up to a multiple of 4, so the
  *	  next row is behind it; so is a piece of a large value, with its bytes;
- *	- NvmLogStorage.length, the bytes of the rows, is a multiple of 4;
+ *	- the length of a section, the bytes of its rows, is a multiple of 4;
  *	- the next section, or the end, is at the next multiple of 8, with zeroes
  *	  between;
  *	- a section has a row or a piece at least; a storage may have several sections;
  *	- the first piece of a row begins a section.
+ *
+ * The headers of a record and of a section are the brief ones where that is possible.
+ * The record's own is written at its end, since only then it is known; room for
+ * either is before the first section.
  *
  * Sections are written to an *area*, which is the rest of the slot's buffer.
  * When that is full it is written to a side file (log_side.c), and an area in
@@ -34,6 +38,7 @@
 #include "media/media_block.h"
 #include "media/media_slot.h"
 #include "media/media_word.h"
+#include "verify/nvm_verify_log.h"
 #include "utils/memutils.h"
 
 StaticAssertDecl(sizeof(NvmLogRecord) == NVM_LOG_RECORD_HEADER, "NvmLogRecord has a hole");
@@ -49,7 +54,7 @@ StaticAssertDecl(NVM_LOG_RECORD_MAX % 8 == 0 && NVM_LOG_RECORD_HEADER % 8 == 0 &
 /* the same for nvm_log_sections_begin */
 #define SECTIONS_AREA			(512 * 1024)
 
-StaticAssertDecl(NVM_LOG_STORAGE_HEADER + NVM_LOG_ROW_HEADER +
+StaticAssertDecl(8 + NVM_LOG_STORAGE_HEADER + NVM_LOG_ROW_HEADER +
 				 Max(NVM_MAX_TUPLE, NVM_LOG_PIECE_MAX) <=
 				 NVM_LOG_RECORD_MAX - NVM_LOG_RECORD_HEADER,
 				 "a row may not fit an empty area");
@@ -70,7 +75,8 @@ typedef struct NvmLogCapture
 	char	   *area;
 	uint32		size;			/* a multiple of 8 */
 	uint32		used;			/* so is this, unless a section is open */
-	NvmLogStorage *section;		/* the open one, or NULL */
+	char	   *section;		/* header of the open one, or NULL */
+	bool		section_is_brief;
 	void		(*write) (const void *data, Size length);	/* of
 															 * nvm_log_sections_begin,
 															 * or NULL */
@@ -79,9 +85,15 @@ typedef struct NvmLogCapture
 	/* the storage of the next row */
 	uint32		dir;
 	uint64		creation;
+
+	uint64		number;
+	uint64		xid;
 } NvmLogCapture;
 
 static NvmLogCapture capture;
+
+/* a row that is packed */
+static char packed[NVM_LOG_PACKED_ROOM];
 
 /*
  * The buffer has no record.  A process that decides an earlier transaction of the
@@ -103,7 +115,6 @@ void
 nvm_log_begin(uint64 stamp, uint64 fxid)
 {
 	NvmLogBuffer *buffer = nvm_log_buffer(NVM_STAMP_SLOT(stamp));
-	NvmLogRecord *record = (NvmLogRecord *) buffer->data;
 
 	Assert(nvm_log_is_on && NVM_STAMP_SLOT(stamp) >= NVM_VOLATILE_SLOT);
 	Assert(capture.buffer == NULL);
@@ -114,10 +125,8 @@ nvm_log_begin(uint64 stamp, uint64 fxid)
 	capture.size = NVM_LOG_RECORD_MAX - NVM_LOG_RECORD_HEADER;
 
 	buffer_clear(buffer);
-	memset(record, 0, sizeof(*record));
-	record->kind = NVM_LOG_COMMIT;
-	record->number = nvm_log_draw_number();
-	record->xid = fxid;
+	capture.number = nvm_log_draw_number();
+	capture.xid = fxid;
 }
 
 /*
@@ -125,27 +134,43 @@ nvm_log_begin(uint64 stamp, uint64 fxid)
  * first of them.
  */
 static void
-section_begin(void)
+section_begin(bool wide)
 {
-	NvmLogStorage *section = (NvmLogStorage *) (capture.area + capture.used);
-
 	Assert(capture.used % 8 == 0);
-	section->dir = capture.dir;
-	section->length = 0;
-	section->creation = capture.creation;
-	capture.used += NVM_LOG_STORAGE_HEADER;
-	capture.section = section;
+	capture.section = capture.area + capture.used;
+	capture.section_is_brief = !wide && capture.dir < NVM_LOG_BRIEF_DIRS &&
+		capture.creation <= PG_UINT32_MAX;
+	capture.used += capture.section_is_brief ? NVM_LOG_BRIEF_HEADER : NVM_LOG_STORAGE_HEADER;
 }
 
+/*
+ * Its header is written when its length is known.
+ */
 static void
 section_end(void)
 {
+	char	   *section = capture.section;
 	uint32		end = TYPEALIGN(8, capture.used);
+	uint32		bytes;
 
-	if (capture.section == NULL)
+	if (section == NULL)
 		return;
-	capture.section->length =
-		capture.area + capture.used - (char *) (capture.section + 1);
+	bytes = capture.area + capture.used - section;
+	if (capture.section_is_brief)
+	{
+		NvmLogBriefStorage *brief = (NvmLogBriefStorage *) section;
+
+		brief->word = NVM_LOG_BRIEF_WORD(capture.dir, bytes - NVM_LOG_BRIEF_HEADER);
+		brief->creation = (uint32) capture.creation;
+	}
+	else
+	{
+		NvmLogStorage *wide = (NvmLogStorage *) section;
+
+		wide->dir = capture.dir;
+		wide->length = bytes - NVM_LOG_STORAGE_HEADER;
+		wide->creation = capture.creation;
+	}
 	memset(capture.area + capture.used, 0, end - capture.used);
 	capture.used = end;
 	capture.section = NULL;
@@ -162,7 +187,7 @@ area_flush(void)
 		capture.write(capture.area, capture.used);
 	else if (!capture.has_side)
 	{
-		nvm_log_side_create(((NvmLogRecord *) capture.buffer->data)->number);
+		nvm_log_side_create(capture.number);
 		capture.has_side = true;
 		nvm_log_side_write(capture.area, capture.used);
 		capture.area = MemoryContextAlloc(TopTransactionContext, SIDE_AREA);
@@ -188,24 +213,26 @@ nvm_log_storage(uint32 dir, uint64 creation)
 }
 
 /*
- * Append a row, or a piece of a value.
+ * Append a row, or a piece of a value, of `length` bytes.  wide: a section that it
+ * begins has no brief header.
  */
 static void
-add_item(const NvmLogRow *item, const void *bytes)
+add_item(const NvmLogRow *item, const void *bytes, uint32 length, bool wide)
 {
-	uint32		length = item->length;
 	uint32		padded = TYPEALIGN(4, length);
 	uint32		need = NVM_LOG_ROW_HEADER + padded;
 	char	   *to;
 
 	Assert((capture.buffer != NULL && !capture.complete) || capture.write != NULL);
 	Assert(capture.dir != 0);
-	if (capture.section == NULL)
-		need += NVM_LOG_STORAGE_HEADER;
-	if (need > capture.size - capture.used)
+	if (capture.section != NULL && capture.section_is_brief &&
+		capture.area + capture.used - capture.section + need >= NVM_LOG_BRIEF_LENGTHS)
+		section_end();
+	/* there may have to be another header, behind a padding */
+	if (need + 8 + NVM_LOG_STORAGE_HEADER > capture.size - capture.used)
 		area_flush();
 	if (capture.section == NULL)
-		section_begin();
+		section_begin(wide);
 
 	to = capture.area + capture.used;
 	memcpy(to, item, NVM_LOG_ROW_HEADER);
@@ -255,8 +282,17 @@ void
 nvm_log_row(uint32 block, uint16 offset, uint32 xmin, const void *tuple, uint16 length)
 {
 	NvmLogRow	row = {.block = block,.offset = offset,.length = length,.xmin = xmin};
+	uint16		n = 0;
 
-	add_item(&row, tuple);
+	if (capture.write == NULL && !capture.has_side && !capture.amid_row)
+		n = nvm_log_pack(capture.dir, tuple, length, packed);
+	if (n > 0)
+	{
+		row.length = n | NVM_LOG_PACKED;
+		add_item(&row, packed, n, false);
+	}
+	else
+		add_item(&row, tuple, length, false);
 	capture.amid_row = false;
 }
 
@@ -278,7 +314,7 @@ nvm_log_piece(uint32 block, uint16 offset, uint32 attribute, uint32 number,
 	Assert(first == !capture.amid_row);
 	if (first)
 		section_end();
-	add_item(&piece, bytes);
+	add_item(&piece, bytes, length, first);
 	capture.amid_row = true;
 }
 
@@ -292,10 +328,32 @@ nvm_log_amid_row(void)
 }
 
 /*
- * Write the rest to the side file, and have the record name it.
+ * Write the header of the record before its body, which has `length` bytes.  Nobody
+ * reads the buffer meanwhile.
  */
 static void
-side_end(NvmLogRecord *record)
+make_header(uint16 kind, uint16 flags, uint32 length)
+{
+	NvmLogBuffer *buffer = capture.buffer;
+	uint32		header = (flags & NVM_LOG_BRIEF) != 0 ? NVM_LOG_RECORD_BRIEF : NVM_LOG_RECORD_HEADER;
+	NvmLogRecord record = {
+		.length = header + length,
+		.kind = kind,
+		.flags = flags,
+		.number = capture.number,
+		.xid = capture.xid
+	};
+
+	buffer->begin = NVM_LOG_RECORD_HEADER - header;
+	buffer->length = record.length;
+	memcpy(buffer->data + buffer->begin, &record, header);
+}
+
+/*
+ * Write the rest to the side file; the record is what names it.
+ */
+static void
+side_end(void)
 {
 	NvmLogSide	side;
 
@@ -303,8 +361,7 @@ side_end(NvmLogRecord *record)
 	nvm_log_side_finish(&side);
 	pfree(capture.area);
 	capture.area = NULL;
-	record->flags |= NVM_LOG_SIDE;
-	memcpy(record + 1, &side, sizeof(side));
+	memcpy(capture.buffer->data + NVM_LOG_RECORD_HEADER, &side, sizeof(side));
 }
 
 /*
@@ -314,8 +371,6 @@ bool
 nvm_log_end(void)
 {
 	NvmLogBuffer *buffer = capture.buffer;
-	NvmLogRecord *record;
-	uint32		length;
 
 	if (buffer == NULL || (capture.used == 0 && !capture.has_side))
 	{
@@ -323,20 +378,17 @@ nvm_log_end(void)
 		return false;
 	}
 	Assert(!capture.amid_row);
-	record = (NvmLogRecord *) buffer->data;
 	section_end();
 	if (capture.has_side)
 	{
-		side_end(record);
-		length = NVM_LOG_RECORD_HEADER + NVM_LOG_SIDE_SIZE;
+		side_end();
+		make_header(NVM_LOG_COMMIT, NVM_LOG_SIDE, NVM_LOG_SIDE_SIZE);
 	}
 	else
-		length = NVM_LOG_RECORD_HEADER + capture.used;
-	record->length = length;
+		make_header(NVM_LOG_COMMIT, NVM_LOG_BRIEF, capture.used);
 
-	nvm_log_reserve(length);
-	capture.reserved = length;
-	buffer->length = length;
+	nvm_log_reserve(buffer->length);
+	capture.reserved = buffer->length;
 	pg_write_barrier();
 	nvm_store(&buffer->counter, capture.counter);
 	capture.complete = true;
@@ -347,15 +399,27 @@ nvm_log_end(void)
  * See log_impl.h.  What the record has reserved is given back first: who waits for room
  * has none.
  */
-void
-nvm_log_reserve_ask(void)
+NvmLogRecord *
+nvm_log_make_ask(void)
 {
+	NvmLogBuffer *buffer = capture.buffer;
+	NvmLogRecord *record = nvm_log_current();
 	uint32		reserved = capture.reserved;
 
 	capture.reserved = 0;
 	nvm_log_unreserve(reserved);
-	nvm_log_reserve(reserved + NVM_LOG_RECORD_HEADER);
-	capture.reserved = reserved;
+
+	/*
+	 * nobody but us places a record of a transaction that is in the proc
+	 * array
+	 */
+	make_header(NVM_LOG_COMMIT, record->flags & NVM_LOG_SIDE,
+				record->length - nvm_log_record_header(record));
+	nvm_log_reserve(buffer->length + NVM_LOG_RECORD_HEADER);
+	capture.reserved = buffer->length;
+	record = nvm_log_current();
+	record->kind = NVM_LOG_ASK;
+	return record;
 }
 
 /*
@@ -407,5 +471,7 @@ nvm_log_decided(void)
 NvmLogRecord *
 nvm_log_current(void)
 {
-	return capture.complete ? (NvmLogRecord *) capture.buffer->data : NULL;
+	if (!capture.complete)
+		return NULL;
+	return (NvmLogRecord *) (capture.buffer->data + capture.buffer->begin);
 }

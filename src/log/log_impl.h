@@ -28,7 +28,7 @@ typedef struct NvmLogBuffer
 	uint64		counter;		/* of the transaction whose record it is;
 								 * stored last */
 	uint32		length;			/* of the record; 0: it has none */
-	uint32		reserved;
+	uint32		begin;			/* where in `data` it begins */
 	char		data[NVM_LOG_BUFFER_SIZE - 16];
 } NvmLogBuffer;
 
@@ -172,11 +172,23 @@ extern void nvm_log_ring_write(NvmLogPosition position, const void *from, Size l
 extern NvmLogRecord *nvm_log_current(void);
 
 /*
- * Room for the record's OUTCOME, too.  May wait for the disk, and ERROR.  An ASK record
- * must follow at once: from then on an abort gives nothing back.
+ * Make an ASK record of it, and room for its OUTCOME, too.  May wait for the disk, and
+ * ERROR.  The record must be placed at once: from then on an abort gives nothing back.
  */
-extern void nvm_log_reserve_ask(void);
+extern NvmLogRecord *nvm_log_make_ask(void);
 
+
+/* ---- log_pack.c ---- */
+
+#define NVM_LOG_PACKED_ROOM		(8 * 1024 + 8)
+
+extern bool nvm_log_compression;	/* setting */
+
+/*
+ * Pack a tuple of a storage; `packed` has NVM_LOG_PACKED_ROOM bytes.  Returns how many
+ * it takes, or 0 if it stays as it is.
+ */
+extern uint16 nvm_log_pack(uint32 dir, const void *tuple, uint16 length, char *packed);
 
 /* ---- log_side.c: the side file of the current transaction ---- */
 

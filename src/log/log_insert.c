@@ -148,7 +148,7 @@ nvm_log_decide(uint64 stamp, bool (*is_decided) (uint64 stamp), void (*decide) (
 
 		if (has_record)
 			pg_atomic_write_u64(&nvm_log_memory->place[slot - NVM_VOLATILE_SLOT],
-								place(buffer->data, buffer->length, stamp));
+								place(buffer->data + buffer->begin, buffer->length, stamp));
 		decide(stamp);
 		if (has_record)
 			pg_atomic_write_u64(&nvm_log_memory->placing_stamp, 0);
@@ -178,11 +178,9 @@ nvm_log_unfinished_decision(void)
 void
 nvm_log_ask(uint64 stamp)
 {
-	NvmLogRecord *record = nvm_log_current();
+	NvmLogRecord *record = nvm_log_make_ask();
 	NvmLogPosition end;
 
-	nvm_log_reserve_ask();
-	record->kind = NVM_LOG_ASK;
 	LWLockAcquire(NvmLog->insert_lock, LW_EXCLUSIVE);
 	asked_slot = NVM_STAMP_SLOT(stamp);
 	nvm_log_memory->asked_at[asked_slot - NVM_VOLATILE_SLOT] = nvm_log_inserted();

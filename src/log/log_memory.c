@@ -66,6 +66,14 @@ nvm_log_define_settings(void)
 							PGC_SUSET,
 							0,
 							NULL, NULL, NULL);
+	DefineCustomBoolVariable("nvm.log_compression",
+							 "Compresses rows that are written to the log.",
+							 "Not those of large transactions.",
+							 &nvm_log_compression,
+							 true,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
 	if (nvm_memory_limit > 0)
 		nvm_log_request();
 }

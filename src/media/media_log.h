@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #define NVM_LOG_MAGIC			UINT64_C(0x31474F4C4D564E50)	/* "PNVMLOG1" */
-#define NVM_LOG_VERSION			1
+#define NVM_LOG_VERSION			2	/* 1: nothing brief, nothing packed */
 #define NVM_LOG_PAGE			4096	/* a file's header */
 #define NVM_LOG_SECTOR			512 /* where blocks begin: what a disk writes
 									 * as a whole */
@@ -103,6 +103,9 @@ typedef struct NvmLogBlock
 /* NvmLogRecord.flags */
 #define NVM_LOG_SIDE			0x0001	/* of COMMIT and ASK */
 #define NVM_LOG_COMMITTED		0x0002	/* of OUTCOME; without it: aborted */
+#define NVM_LOG_BRIEF			0x0004	/* of COMMIT without NVM_LOG_SIDE:
+										 * there is no xid, the rest follows
+										 * in its place */
 
 typedef struct NvmLogRecord
 {
@@ -116,6 +119,7 @@ typedef struct NvmLogRecord
 } NvmLogRecord;
 
 #define NVM_LOG_RECORD_HEADER	24
+#define NVM_LOG_RECORD_BRIEF	16	/* the same with NVM_LOG_BRIEF */
 
 /*
  * The next storage, or the end, is at the next multiple of 8 behind its rows, with
@@ -130,6 +134,25 @@ typedef struct NvmLogStorage
 } NvmLogStorage;
 
 #define NVM_LOG_STORAGE_HEADER	16
+
+/*
+ * Or shorter, if all of it fits: one word in place of `dir` and `length`, then the
+ * creation id.  The word has NVM_LOG_BRIEF_STORAGE, which no `dir` has.
+ */
+typedef struct NvmLogBriefStorage
+{
+	uint32_t	word;
+	uint32_t	creation;
+} NvmLogBriefStorage;
+
+#define NVM_LOG_BRIEF_HEADER	8
+#define NVM_LOG_BRIEF_STORAGE	0x80000000u
+#define NVM_LOG_BRIEF_DIRS		(1u << 18)
+#define NVM_LOG_BRIEF_LENGTHS	(1u << 15)	/* bytes of rows, below this */
+#define NVM_LOG_BRIEF_WORD(dir, length) \
+	(NVM_LOG_BRIEF_STORAGE | (uint32_t) (length) / 4 << 18 | (uint32_t) (dir))
+#define NVM_LOG_BRIEF_DIR(word)		((uint32_t) (word) & (NVM_LOG_BRIEF_DIRS - 1))
+#define NVM_LOG_BRIEF_LENGTH(word)	(((uint32_t) (word) & ~NVM_LOG_BRIEF_STORAGE) >> 18 << 2)
 
 /*
  * One row, by the TID of its root: its newest version, or that it is gone.  The
@@ -147,6 +170,14 @@ typedef struct NvmLogRow
 } NvmLogRow;
 
 #define NVM_LOG_ROW_HEADER		12
+
+/*
+ * In NvmLogRow.length: what follows is packed.  It is the length of the tuple, in two
+ * bytes, and the tuple as PostgreSQL's pglz has compressed it.  Only a row without
+ * large values is.
+ */
+#define NVM_LOG_PACKED			0x8000
+#define NVM_LOG_PACKED_HEADER	2
 /* the part of a tuple that a row has not: up to infomask2 */
 #define NVM_LOG_TUPLE_SKIPS		18
 
@@ -159,8 +190,8 @@ typedef struct NvmLogRow
  *
  * The pieces of all values of a row come just before the row: attributes in their
  * order, nothing between but the header of another section of the same storage.
- * The first of them is the first item of its section.  So who knows where that is
- * finds the others, and the row.
+ * The first of them is the first item of its section, whose header is not the brief
+ * one.  So who knows where that is finds the others, and the row.
  */
 #define NVM_LOG_PIECE			0x8000	/* in NvmLogRow.offset */
 #define NVM_LOG_PIECE_MAX		16384	/* bytes of a piece */

@@ -21,6 +21,7 @@
 
 #include "access/htup_details.h"
 #include "access/transam.h"
+#include "common/pg_lzcompress.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_large.h"
 #include "row/nvm_rebuild.h"
@@ -44,7 +45,7 @@ StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS,
 static inline uint32
 row_cells(const NvmLogRow *row)
 {
-	return nvm_cells_for(NVM_LOG_TUPLE_SKIPS + (uint32) row->length);
+	return nvm_cells_for(NVM_LOG_TUPLE_SKIPS + nvm_log_tuple_length(row));
 }
 
 /*
@@ -57,8 +58,8 @@ nvm_rebuild_row_problem(const NvmLogRow *first)
 
 	if (row->block >= MaxBlockNumber || row->offset < NVM_FIRST_CELL || row->offset >= NVM_CELLS)
 		return "impossible place of a row";
-	if (NVM_LOG_TUPLE_SKIPS + (uint32) row->length < SizeofHeapTupleHeader ||
-		NVM_LOG_TUPLE_SKIPS + (uint32) row->length > NVM_MAX_TUPLE)
+	if (NVM_LOG_TUPLE_SKIPS + nvm_log_tuple_length(row) < SizeofHeapTupleHeader ||
+		NVM_LOG_TUPLE_SKIPS + nvm_log_tuple_length(row) > NVM_MAX_TUPLE)
 		return "impossible length of a row";
 	return nvm_large_pieces_problem(first);
 }
@@ -101,6 +102,27 @@ take_cells(NvmBlock *block, uint32 cell, uint32 ncells)
 }
 
 /*
+ * The tuple from infomask2 on, which v->len says the length of.
+ */
+static void
+fill_tuple(NvmVersion *v, const NvmLogRow *row)
+{
+	char	   *to = (char *) &v->tuple + NVM_LOG_TUPLE_SKIPS;
+	int32		length = v->len - NVM_LOG_TUPLE_SKIPS;
+
+	if (!nvm_log_is_packed(row))
+		memcpy(to, NVM_LOG_ROW_TUPLE(row), length);
+	else if (pglz_decompress(NVM_LOG_ROW_TUPLE(row) + NVM_LOG_PACKED_HEADER,
+							 nvm_log_item_length(row) - NVM_LOG_PACKED_HEADER,
+							 to, length, true) != length ||
+			 (v->tuple.infomask & HEAP_HASEXTERNAL) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the log has a row that cannot be unpacked"),
+				 errdetail("Row (%u,%u).", row->block, row->offset)));
+}
+
+/*
  * Write a version of a row into its cells, and its large values.  link: of a version
  * that is no root.
  */
@@ -114,9 +136,9 @@ fill_version(NvmRebuild *rebuild, NvmVersion *v, const NvmLogRow *first, uint16 
 	v->end = 0;
 	v->link = link;
 	v->lock = 0;
-	v->len = (uint16) (NVM_LOG_TUPLE_SKIPS + row->length);
+	v->len = (uint16) (NVM_LOG_TUPLE_SKIPS + nvm_log_tuple_length(row));
 	v->flags = flags;
-	memcpy((char *) &v->tuple + NVM_LOG_TUPLE_SKIPS, NVM_LOG_ROW_TUPLE(row), row->length);
+	fill_tuple(v, row);
 	v->tuple.xmin = row->xmin;
 	v->tuple.xend = InvalidTransactionId;
 	v->tuple.cid = 0;

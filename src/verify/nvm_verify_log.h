@@ -182,12 +182,23 @@ extern bool nvm_log_next_record(NvmLogWalk *walk, const NvmLogRecord **record);
  */
 extern void nvm_log_walk_record(NvmLogWalk *walk, const NvmLogRecord *record);
 extern void nvm_log_walk_side(NvmLogWalk *walk, const char *base, const NvmLogSide *side);
-extern bool nvm_log_next_storage(NvmLogWalk *walk, const NvmLogStorage **storage);
+
+/* the rows of a storage that follow each other, whichever header they have */
+typedef struct NvmLogSection
+{
+	uint32		dir;
+	uint64		creation;
+	const char *rows;
+	uint32		length;			/* of the rows in bytes */
+	const char *header;			/* NvmLogStorage, or NvmLogBriefStorage */
+} NvmLogSection;
+
+extern bool nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage);
 
 /*
  * next_row passes over pieces of large values; next_item returns them, too.
  */
-extern void nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogStorage *storage);
+extern void nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogSection *storage);
 extern bool nvm_log_next_row(NvmLogWalk *walk, const NvmLogRow **row);
 extern bool nvm_log_next_item(NvmLogWalk *walk, const NvmLogRow **item);
 
@@ -197,8 +208,39 @@ nvm_log_is_piece(const NvmLogRow *item)
 	return (item->offset & NVM_LOG_PIECE) != 0;
 }
 
-/* the tuple of a row, from infomask2 on; has row->length bytes */
+/* bytes behind the header of an item */
+static inline uint32
+nvm_log_item_length(const NvmLogRow *item)
+{
+	return item->length & ~NVM_LOG_PACKED;
+}
+
+static inline bool
+nvm_log_is_packed(const NvmLogRow *item)
+{
+	return (item->length & NVM_LOG_PACKED) != 0;
+}
+
+/* the tuple of a row, from infomask2 on, or what it is packed as */
 #define NVM_LOG_ROW_TUPLE(row)	((const char *) (row) + NVM_LOG_ROW_HEADER)
+
+/* bytes of the tuple; 0: the row is gone */
+static inline uint32
+nvm_log_tuple_length(const NvmLogRow *row)
+{
+	uint16		length = row->length;
+
+	if (nvm_log_is_packed(row))
+		memcpy(&length, NVM_LOG_ROW_TUPLE(row), sizeof(length));
+	return length;
+}
+
+/* of a COMMIT or ASK record, what it has behind its header */
+static inline uint32
+nvm_log_record_header(const NvmLogRecord *record)
+{
+	return (record->flags & NVM_LOG_BRIEF) != 0 ? NVM_LOG_RECORD_BRIEF : NVM_LOG_RECORD_HEADER;
+}
 
 /* of a record with NVM_LOG_SIDE */
 #define NVM_LOG_RECORD_SIDE(record) \

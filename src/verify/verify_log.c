@@ -26,12 +26,18 @@ StaticAssertDecl(sizeof(NvmLogFileHeader) == NVM_LOG_FILE_HEADER_SIZE, "header o
 StaticAssertDecl(sizeof(NvmLogBlock) == NVM_LOG_BLOCK_HEADER, "header of a block of the log");
 StaticAssertDecl(sizeof(NvmLogRecord) == NVM_LOG_RECORD_HEADER, "header of a record");
 StaticAssertDecl(sizeof(NvmLogStorage) == NVM_LOG_STORAGE_HEADER, "header of a storage's rows");
+StaticAssertDecl(sizeof(NvmLogBriefStorage) == NVM_LOG_BRIEF_HEADER, "brief header of a storage's rows");
+StaticAssertDecl(offsetof(NvmLogRecord, xid) == NVM_LOG_RECORD_BRIEF, "brief header of a record");
 StaticAssertDecl(sizeof(NvmLogRow) == NVM_LOG_ROW_HEADER, "header of a row");
 StaticAssertDecl(sizeof(NvmLogSide) == NVM_LOG_SIDE_SIZE, "reference to a side file");
 StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS &&
 				 offsetof(NvmTupleHeader, infomask) == NVM_LOG_TUPLE_SKIPS + sizeof(uint16),
 				 "tuple of a row");
 StaticAssertDecl(NVM_CELLS <= NVM_LOG_PIECE, "the flag of a piece is none of an offset");
+StaticAssertDecl(NVM_MAX_TUPLE < NVM_LOG_PACKED && NVM_LOG_PIECE_MAX < NVM_LOG_PACKED,
+				 "the flag of what is packed is none of a length");
+StaticAssertDecl(NVM_MAX_DIRS <= NVM_LOG_BRIEF_STORAGE,
+				 "the flag of a brief header is none of a directory entry");
 
 /* what a walk steps by */
 #define RECORD_SPACE(length)	TYPEALIGN64(8, (uint64) (length))
@@ -164,7 +170,7 @@ nvm_log_file_header_problem(const NvmLogFileHeader *h, uint64 file_size,
 		return "wrong magic number";
 	if (h->crc != nvm_log_file_header_crc(h))
 		return "wrong checksum of the header";
-	if (h->version != NVM_LOG_VERSION)
+	if (h->version == 0 || h->version > NVM_LOG_VERSION)
 		return "unknown version of the format";
 	if (uuid != NULL && memcmp(h->uuid, uuid, sizeof(h->uuid)) != 0)
 		return "belongs to another pool";
@@ -370,8 +376,11 @@ record_problem(const NvmLogRecord *record)
 	}
 	if (record->kind != NVM_LOG_COMMIT && record->kind != NVM_LOG_ASK)
 		return "unknown kind of a record";
-	if ((record->flags & ~NVM_LOG_SIDE) != 0)
+	if ((record->flags & ~(NVM_LOG_SIDE | NVM_LOG_BRIEF)) != 0)
 		return "unknown flags of a record";
+	if ((record->flags & NVM_LOG_BRIEF) != 0 &&
+		(record->kind != NVM_LOG_COMMIT || (record->flags & NVM_LOG_SIDE) != 0))
+		return "a record that needs an xid has none";
 	if (record->number == 0)
 		return "a record has no number";
 	if ((record->flags & NVM_LOG_SIDE) == 0)
@@ -391,8 +400,8 @@ nvm_log_next_record(NvmLogWalk *walk, const NvmLogRecord **record)
 	*record = NULL;
 	if (left == 0)
 		return false;
-	if (left < NVM_LOG_RECORD_HEADER || r->length < NVM_LOG_RECORD_HEADER ||
-		r->length % 8 != 0 || r->length > left)
+	if (left < NVM_LOG_RECORD_BRIEF || r->length % 8 != 0 || r->length > left ||
+		r->length < nvm_log_record_header(r))
 		return stop_walk(walk, "impossible length of a record");
 	problem = record_problem(r);
 	if (problem != NULL)
@@ -407,8 +416,8 @@ nvm_log_walk_record(NvmLogWalk *walk, const NvmLogRecord *record)
 {
 	bool		rows = record->kind != NVM_LOG_OUTCOME && (record->flags & NVM_LOG_SIDE) == 0;
 
-	begin_walk(walk, (const char *) record + NVM_LOG_RECORD_HEADER,
-			   rows ? record->length - NVM_LOG_RECORD_HEADER : 0);
+	begin_walk(walk, (const char *) record + nvm_log_record_header(record),
+			   rows ? record->length - nvm_log_record_header(record) : 0);
 }
 
 void
@@ -417,30 +426,58 @@ nvm_log_walk_side(NvmLogWalk *walk, const char *base, const NvmLogSide *side)
 	begin_walk(walk, base + NVM_LOG_PAGE, side->length);
 }
 
+/*
+ * The section at `at`, with its header; the length is not held against anything.
+ */
+static void
+read_section(const char *at, NvmLogSection *section)
+{
+	const NvmLogStorage *wide = (const NvmLogStorage *) at;
+	const NvmLogBriefStorage *brief = (const NvmLogBriefStorage *) at;
+
+	section->header = at;
+	if (brief->word & NVM_LOG_BRIEF_STORAGE)
+	{
+		section->dir = NVM_LOG_BRIEF_DIR(brief->word);
+		section->creation = brief->creation;
+		section->length = NVM_LOG_BRIEF_LENGTH(brief->word);
+		section->rows = at + NVM_LOG_BRIEF_HEADER;
+	}
+	else
+	{
+		section->dir = wide->dir;
+		section->creation = wide->creation;
+		section->length = wide->length;
+		section->rows = at + NVM_LOG_STORAGE_HEADER;
+	}
+}
+
 bool
-nvm_log_next_storage(NvmLogWalk *walk, const NvmLogStorage **storage)
+nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage)
 {
 	uint64		left = (uint64) (walk->end - walk->at);
-	const NvmLogStorage *s = (const NvmLogStorage *) walk->at;
+	uint64		header;
 
-	*storage = NULL;
 	if (left == 0)
 		return false;
-	if (left < NVM_LOG_STORAGE_HEADER || s->length % 4 != 0 ||
-		s->length > left - NVM_LOG_STORAGE_HEADER)
+	if (left < NVM_LOG_BRIEF_HEADER ||
+		((*(const uint32 *) walk->at & NVM_LOG_BRIEF_STORAGE) == 0 && left < NVM_LOG_STORAGE_HEADER))
 		return stop_walk(walk, "impossible length of a storage's rows");
-	if (s->dir >= NVM_MAX_DIRS)
+	read_section(walk->at, storage);
+	header = (uint64) (storage->rows - walk->at);
+	if (storage->length % 4 != 0 || storage->length > left - header)
+		return stop_walk(walk, "impossible length of a storage's rows");
+	if (storage->dir >= NVM_MAX_DIRS)
 		return stop_walk(walk, "impossible directory entry");
 	/* the padding of the last one may be missing */
-	walk->at += Min(left, RECORD_SPACE(NVM_LOG_STORAGE_HEADER + (uint64) s->length));
-	*storage = s;
+	walk->at += Min(left, RECORD_SPACE(header + storage->length));
 	return true;
 }
 
 void
-nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogStorage *storage)
+nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogSection *storage)
 {
-	begin_walk(walk, (const char *) storage + NVM_LOG_STORAGE_HEADER, storage->length);
+	begin_walk(walk, storage->rows, storage->length);
 }
 
 /*
@@ -451,12 +488,15 @@ item_problem(const NvmLogRow *item, uint64 left)
 {
 	uint32		offset = item->offset & ~NVM_LOG_PIECE;
 
-	if (left < NVM_LOG_ROW_HEADER || ROW_SPACE(item->length) > left - NVM_LOG_ROW_HEADER)
+	if (left < NVM_LOG_ROW_HEADER || ROW_SPACE(nvm_log_item_length(item)) > left - NVM_LOG_ROW_HEADER)
 		return "impossible length of a row";
+	if (nvm_log_is_packed(item) &&
+		(nvm_log_is_piece(item) || nvm_log_item_length(item) <= NVM_LOG_PACKED_HEADER))
+		return "impossible length of a packed row";
 	if (offset < NVM_FIRST_CELL || offset >= NVM_CELLS)
 		return "impossible place of a row";
 	if (!nvm_log_is_piece(item))
-		return item->length != 0 && item->length < NVM_TUPLE_MIN - NVM_LOG_TUPLE_SKIPS ?
+		return item->length != 0 && nvm_log_tuple_length(item) < NVM_TUPLE_MIN - NVM_LOG_TUPLE_SKIPS ?
 			"impossible length of a row" : NULL;
 	if (item->length == 0 || item->length > NVM_LOG_PIECE_MAX)
 		return "impossible length of a piece";
@@ -476,7 +516,7 @@ nvm_log_next_item(NvmLogWalk *walk, const NvmLogRow **item)
 	problem = item_problem(r, left);
 	if (problem != NULL)
 		return stop_walk(walk, problem);
-	walk->at += NVM_LOG_ROW_HEADER + ROW_SPACE(r->length);
+	walk->at += NVM_LOG_ROW_HEADER + ROW_SPACE(nvm_log_item_length(r));
 	*item = r;
 	return true;
 }
@@ -502,7 +542,8 @@ row_has_values(const NvmLogRow *row)
 {
 	uint16		infomask;
 
-	if (row->length == 0)
+	/* one that is packed has none: whoever unpacks it looks */
+	if (row->length == 0 || nvm_log_is_packed(row))
 		return false;
 	memcpy(&infomask, NVM_LOG_ROW_TUPLE(row) + sizeof(uint16), sizeof(infomask));
 	return (infomask & NVM_TUPLE_HASEXTERNAL) != 0;
@@ -510,7 +551,8 @@ row_has_values(const NvmLogRow *row)
 
 /*
  * What is wrong with an item behind `last`, the piece before it that no row has
- * followed yet, or NULL.  begins: the item is the first of its section.
+ * followed yet, or NULL.  begins: the item is the first of its section, whose header
+ * is not brief.
  */
 static const char *
 order_problem(const NvmLogRow *last, const NvmLogRow *item, bool begins)
@@ -543,8 +585,8 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 {
 	NvmLogWalk	storages = *walk;
 	NvmLogWalk	items;
-	const NvmLogStorage *storage;
-	const NvmLogStorage *of_last = NULL;
+	NvmLogSection storage;
+	NvmLogSection of_last;
 	const NvmLogRow *item;
 	const NvmLogRow *last = NULL;
 
@@ -552,13 +594,15 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 	{
 		const char *first;
 
-		if (last != NULL && (storage->dir != of_last->dir || storage->creation != of_last->creation))
+		if (last != NULL && (storage.dir != of_last.dir || storage.creation != of_last.creation))
 			return "pieces without their row";
-		nvm_log_walk_rows(&items, storage);
+		nvm_log_walk_rows(&items, &storage);
 		first = items.at;
 		while (nvm_log_next_item(&items, &item))
 		{
-			const char *problem = order_problem(last, item, (const char *) item == first);
+			const char *problem = order_problem(last, item,
+												(const char *) item == first &&
+												first - storage.header == NVM_LOG_STORAGE_HEADER);
 
 			if (problem != NULL)
 				return problem;
@@ -574,21 +618,23 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 }
 
 /*
- * The items of a section.
+ * The items of the section whose header is at `at`.
  */
 static void
-enter_section(NvmLogPieces *pieces, const NvmLogStorage *storage)
+enter_section(NvmLogPieces *pieces, const char *at)
 {
-	pieces->at = (const char *) storage + NVM_LOG_STORAGE_HEADER;
-	pieces->end = pieces->at + storage->length;
+	NvmLogSection section;
+
+	read_section(at, &section);
+	pieces->at = section.rows;
+	pieces->end = section.rows + section.length;
 }
 
 void
 nvm_log_pieces_begin(NvmLogPieces *pieces, const NvmLogRow *first)
 {
 	if (nvm_log_is_piece(first))
-		enter_section(pieces, (const NvmLogStorage *)
-					  ((const char *) first - NVM_LOG_STORAGE_HEADER));
+		enter_section(pieces, (const char *) first - NVM_LOG_STORAGE_HEADER);
 	else
 	{
 		pieces->at = (const char *) first;
@@ -605,9 +651,9 @@ nvm_log_pieces_next(NvmLogPieces *pieces)
 	const NvmLogRow *item;
 
 	while (pieces->at == pieces->end)
-		enter_section(pieces, (const NvmLogStorage *) TYPEALIGN64(8, (uintptr_t) pieces->end));
+		enter_section(pieces, (const char *) TYPEALIGN64(8, (uintptr_t) pieces->end));
 	item = (const NvmLogRow *) pieces->at;
-	pieces->at += NVM_LOG_ROW_HEADER + ROW_SPACE(item->length);
+	pieces->at += NVM_LOG_ROW_HEADER + ROW_SPACE(nvm_log_item_length(item));
 	return item;
 }
 

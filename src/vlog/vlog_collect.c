@@ -160,7 +160,7 @@ collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecor
 				 uint32 generation)
 {
 	NvmVlog    *vlog = collecting->vlog;
-	const NvmLogStorage *storage;
+	NvmLogSection storage;
 	const NvmLogRow *first = NULL;
 
 	while (nvm_log_next_storage(storages, &storage))
@@ -169,10 +169,10 @@ collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecor
 		NvmLogWalk	items;
 
 		/* the storage is gone, and its number may be another one's */
-		if (storage->dir > vlog->ndirs || vlog->creation[storage->dir] != storage->creation ||
-			storage->creation == 0)
+		if (storage.dir > vlog->ndirs || vlog->creation[storage.dir] != storage.creation ||
+			storage.creation == 0)
 			continue;
-		nvm_log_walk_rows(&items, storage);
+		nvm_log_walk_rows(&items, &storage);
 		while (nvm_log_next_item(&items, &item))
 		{
 			const char *problem;
@@ -184,7 +184,7 @@ collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecor
 			problem = item->length == 0 ? NULL : nvm_rebuild_row_problem(first);
 			if (problem != NULL)
 				nvm_vlog_damaged(nvm_vlog_file_of(vlog, item), problem);
-			collect_row(collecting, storage->dir, record, generation, first, item);
+			collect_row(collecting, storage.dir, record, generation, first, item);
 			first = NULL;
 		}
 	}

@@ -128,6 +128,7 @@ SELECT results_eq(
 	  ('nvm.horizon_naptime', 'sighup', 'ms', '10', '60000', '200'),
 	  ('nvm.ignore_damage', 'superuser', NULL, NULL, NULL, 'off'),
 	  ('nvm.index_rebuild_workers', 'sighup', NULL, '1', '64', '2'),
+	  ('nvm.log_compression', 'superuser', NULL, NULL, NULL, 'on'),
 	  ('nvm.log_delay', 'superuser', NULL, '-1', '100000', '-1'),
 	  ('nvm.log_directories', 'postmaster', NULL, NULL, NULL, 'pg_nvm_log'),
 	  ('nvm.memory_limit', 'postmaster', 'MB', '-1', '16777216', '-1'),

@@ -22,6 +22,8 @@ nvm_dram.size = 192MB
 nvm_dram.log = on
 max_prepared_transactions = 5
 autovacuum = off
+# the volume of what is written is counted on below
+nvm.log_compression = off
 CONF
 CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$tools/nvm_dram' LANGUAGE C STRICT;
 CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;

@@ -23,7 +23,7 @@ my %columns = (ack => 'client, n, nhist', hist => 'client, n, aid, delta', acct 
 my %names = NvmCrash::failpoint_names();
 note("seed $NvmCrash::seed");
 # the region is empty when a copy of the base starts
-my $base = NvmCrashRegion::make_base('log_deaths', tables => [ sort keys %columns ], conf => "nvm_dram.log = on\n",
+my $base = NvmCrashRegion::make_base('log_deaths', tables => [ sort keys %columns ], conf => "nvm_dram.log = on\nnvm.log_compression = off\n",
 	without => qr/INSERT INTO acct/);
 my $accounts = "INSERT INTO acct SELECT i, 1000, 0, repeat('p', 250) FROM generate_series(1, 200) i;\n";
 

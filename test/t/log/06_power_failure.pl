@@ -87,7 +87,7 @@ sub at_any_moment
 	my ($s, $nth) = @_;
 	my $rig = NvmCrashLog::new_rig($base);
 
-	$rig->start or return ($rig, 'test: no start: ' . $rig->log_since_start);
+	$rig->start('nvm.log_compression' => 'on') or return ($rig, 'test: no start: ' . $rig->log_since_start);
 	my @sessions = map { $rig->session(%$_) } $scenario{$s}{sessions}->('');
 	usleep(20_000 + 1000 * NvmCrash::random("moment/$nth", 300));
 	$rig->crash;

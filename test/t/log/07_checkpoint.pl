@@ -27,6 +27,8 @@ nvm_dram.log = on
 nvm.checkpoint_interval = 0
 nvm.checkpoint_file_size = 1
 autovacuum = off
+# the volume of the log is counted on below
+nvm.log_compression = off
 log_checkpoints = off
 restart_after_crash = on
 max_worker_processes = 12

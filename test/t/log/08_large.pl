@@ -177,7 +177,7 @@ my $bytes = slurp_file($file);
 my $log = bless { bytes => $bytes, uuid => substr($bytes, 16, 16) }, 'NvmLog';
 my ($blocks) = run_command([ 'nvm_logdump', $file ]);
 my ($block, $last) = ($blocks =~ /^block at (\d+)/mg)[ -2, -1 ];
-my $place = $block + 40 + 24 + 16 + 12;
+my $place = $block + 40 + 16 + 16 + 12;
 is(unpack('L<', substr($bytes, $place, 4)), 9004 << 2, 'a piece begins with its value');
 $log->put($place, pack('L<', 9008 << 2));
 $log->seal($block);

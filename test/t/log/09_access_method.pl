@@ -196,7 +196,7 @@ is(sql(q{SELECT setting::int BETWEEN 64 AND 16777216 FROM pg_settings WHERE name
 
 give_up();
 sql($first);
-sql(q{DO 'BEGIN FOR n IN 1 .. 600 LOOP INSERT INTO v SELECT n * 100 + i, repeat(''x'', 1000) FROM generate_series(1, 40) i; COMMIT; END LOOP; END'});
+sql(q{SET nvm.log_compression = off; DO 'BEGIN FOR n IN 1 .. 600 LOOP INSERT INTO v SELECT n * 100 + i, repeat(''x'', 1000) FROM generate_series(1, 40) i; COMMIT; END LOOP; END'});
 $node->restart;
 sql(q{UPDATE v SET s = 'second' WHERE id % 10 = 1});
 my $sums = 'SELECT count(*), sum(id), sum(length(s)) FROM v';
@@ -262,7 +262,7 @@ damaged('a later file of it is missing', sub { rename "$log/$first[1]", $aside o
 	0, qr/file "\Q$first[@first > 2 ? 1 : 0]\E"|file "$first[1]"/);
 damaged('the last file is missing', sub { last_file(); rename "$log/$last", $aside or die $! },
 	sub { rename $aside, "$log/$last" or die $! }, 1, qr/the log of generation \d+ is missing/);
-sql(q{DO 'BEGIN FOR n IN 1001 .. 1600 LOOP INSERT INTO v SELECT n * 100 + i, repeat(''x'', 1000) FROM generate_series(1, 40) i; COMMIT; END LOOP; END'});
+sql(q{SET nvm.log_compression = off; DO 'BEGIN FOR n IN 1001 .. 1600 LOOP INSERT INTO v SELECT n * 100 + i, repeat(''x'', 1000) FROM generate_series(1, 40) i; COMMIT; END LOOP; END'});
 $want = sql($sums);
 like((files())[-1], qr/-0000000[2-9]\.log$/, 'the last generation has several files');
 damaged('the last of several is missing', sub { last_file(); rename "$log/$last", $aside or die $! },
