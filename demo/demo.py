@@ -1,13 +1,18 @@
-"""Heap and nvm under pgbench, killed in mid-run, restarted and verified.
+"""Heap, nvm and nvm_vlog under pgbench, killed in mid-run, restarted and verified.
 
-Two servers in turn, with PostgreSQL's default settings.  On each:
+A server for each in turn, with PostgreSQL's default settings.  On each:
 
   1. pgbench -i; pgbench's TPC-B-like script, measured;
   2. the same script again, and beside it a client that logs the id of each
      acknowledged transaction in a file that no server knows of;
-  3. SIGKILL to all processes of the server while both run;
-  4. restart, time to the first answer about the data;
+  3. SIGKILL to all processes of the server while both run: its memory is gone.
+     What the kernel has cached of its files is dropped, as a reboot would;
+  4. restart, time to the first answer, and to the first one from a table;
   5. every balance, every acknowledged id.
+
+What is on which medium: heap's WAL and data, nvm_vlog's log, and its pool, which
+has its directory of tables, lie on one disk.  nvm's pool lies on tmpfs, which
+stands in for persistent memory.
 """
 import argparse
 import os
@@ -24,9 +29,10 @@ sys.path.insert(0, os.path.join(SOURCE, "contrib_bench"))
 from nvmbench import libpq, load, report                            # noqa: E402
 from nvmbench.sandbox import (Sandbox, Trouble, filesystem_of,      # noqa: E402
                               find_pg_config, pg_config)
-from nvmbench.server import Server                                  # noqa: E402
+from nvmbench.server import OURS, Server                               # noqa: E402
 
-FIRST_QUERY = "SELECT abalance FROM pgbench_accounts WHERE aid = 1"
+KINDS = ("heap", "nvm", "nvm_vlog")
+FIRST_ROW = "SELECT abalance FROM pgbench_accounts WHERE aid = 1"
 
 
 def say(text=""):
@@ -46,17 +52,24 @@ def compile_client(sandbox):
     return program
 
 
+def own_log_bytes(server):
+    """What of load.wal_bytes() is in the log of nvm_vlog tables."""
+    return int(server.value("SELECT inserted FROM nvm.log")) if server.kind == "nvm_vlog" else 0
+
+
 def measured_run(server, options, sandbox):
     prefix = os.path.join(sandbox.work, server.name + "_latency")
-    before = load.wal_bytes(server)
+    before = load.wal_bytes(server), own_log_bytes(server)
     run = load.PgbenchRun(server, ["-b", "tpcb-like"], options.clients, options.seconds,
                           log_prefix=prefix)
     result = run.finish()
     latencies = run.latencies_ms()
+    both, own = [(after - start) / result["transactions"] for after, start
+                 in zip((load.wal_bytes(server), own_log_bytes(server)), before)]
     # no average: with so many clients in a closed loop it is throughput once more
     return {"tps": result["tps"], "p50_ms": load.percentile(latencies, 50),
             "p95_ms": load.percentile(latencies, 95), "p99_ms": load.percentile(latencies, 99),
-            "wal_bytes": (load.wal_bytes(server) - before) / result["transactions"]}
+            "logged_bytes": both, "wal_bytes": both - own}
 
 
 def killed_run(server, options, client, log):
@@ -78,6 +91,42 @@ def killed_run(server, options, client, log):
     return moment, int(re.search(r"acknowledged=(\d+)", output).group(1))
 
 
+def drop_cached(directory):
+    """Forget what the kernel has cached of these files, which are on the disk."""
+    os.sync()
+    for place, _, names in os.walk(directory):
+        for name in names:
+            try:
+                descriptor = os.open(os.path.join(place, name), os.O_RDONLY | os.O_NONBLOCK)
+            except OSError:     # a socket
+                continue
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def restart(server):
+    """Seconds from the start to the first answer, and to the first one from a table."""
+    position = server.log_size()
+    begin = time.monotonic()
+    server.start()
+    answer = time.monotonic() - begin
+    server.query(FIRST_ROW)
+    row = time.monotonic() - begin
+    for line in server.log_since(position).splitlines():
+        if re.search("nvm: recovery found|nvm: rebuilt .* from the log|redo done", line):
+            say("    " + line.split("LOG:  ")[-1])
+    say("    first answer after %.2f s, the first row after %.2f s" % (answer, row))
+    return {"answer_s": answer, "row_s": row}
+
+
+def verify(server, client, log):
+    """All balances, all acknowledged ids; of our tables what their checker says."""
+    done = subprocess.run([client, "verify", "--conninfo", server.conninfo, "--log", log],
+                          capture_output=True, text=True)
+    say("    " + "\n    ".join(done.stdout.split("\n")).rstrip() + done.stderr)
+    return done.returncode == 0 and (server.kind not in OURS or check_tables(server) == 0)
+
+
 def one_server(sandbox, options, client, kind):
     """All five steps on one kind of table; returns the figures."""
     server = Server(sandbox, "demo_" + kind, kind, sandbox.work)
@@ -85,6 +134,8 @@ def one_server(sandbox, options, client, kind):
     with server.running():
         load.pgbench_init(server, options.scale)
         server.query("CHECKPOINT")
+        if kind == "nvm_vlog":
+            server.query("SELECT nvm.checkpoint()")
         subprocess.run([client, "init", "--conninfo", server.conninfo], check=True)
         say("%s: pgbench, %d clients, %d s ..." % (kind, options.clients, options.seconds))
         result = measured_run(server, options, sandbox)
@@ -92,24 +143,14 @@ def one_server(sandbox, options, client, kind):
         say("%s: SIGKILL to all processes after %.1f s of pgbench and %d other clients;"
             " %s transactions acknowledged to those"
             % (kind, moment, options.clients, "{:,}".format(result["acknowledged"])))
-        os.sync()       # PostgreSQL fsyncs everything; a power cut leaves nothing to write
-        position = server.log_size()
-        result["restart_s"] = server.start(first_query=FIRST_QUERY)
-        for line in server.log_since(position).splitlines():
-            if "nvm: recovery found" in line or "redo done" in line:
-                say("    " + line.split("LOG:  ")[-1])
-        verify = subprocess.run([client, "verify", "--conninfo", server.conninfo, "--log", log],
-                                capture_output=True, text=True)
-        say("    " + "\n    ".join(verify.stdout.split("\n")).rstrip() + verify.stderr)
-        result["verified"] = verify.returncode == 0
-        if kind == "nvm":
-            result["checked"] = check_pool(server)
-            result["verified"] = result["verified"] and not result["checked"]
+        drop_cached(server.data)
+        result.update(restart(server))
+        result["verified"] = verify(server, client, log)
         server.stop()
     return result
 
 
-def check_pool(server):
+def check_tables(server):
     """Findings of pg_nvm's own checker; there should be none."""
     with server.connect() as connection:
         findings = connection.query("SELECT * FROM nvm.check_pool()")
@@ -120,26 +161,72 @@ def check_pool(server):
     return len(findings)
 
 
-def print_table(results, kinds):
-    a, b = results[kinds[0]], results[kinds[1]]
+def results_table(results):
+    """Beside the figures of each kind but the first: how much better it is than that."""
+    kinds = list(results)
 
     def row(label, key, better, factor=1):
-        ratio = b[key] / a[key] if better == "more" else a[key] / b[key] if b[key] else None
-        return [label, report.number(a[key] * factor), report.number(b[key] * factor),
-                report.number(ratio) + "x" if ratio else "-"]
+        base = results[kinds[0]][key]
+        cells = [label, report.number(base * factor)]
+        for kind in kinds[1:]:
+            value = results[kind][key]
+            ratio = value / base if better == "more" else base / value
+            cells += [report.number(value * factor), "(%sx)" % report.number(ratio)]
+        return cells
+
+    def words(label, text):
+        cells = [label, text(results[kinds[0]])]
+        for kind in kinds[1:]:
+            cells += [text(results[kind]), ""]
+        return cells
 
     rows = [row("transactions per second", "tps", "more"),
             row("latency, median, ms", "p50_ms", "less"),
             row("latency, 95th percentile, ms", "p95_ms", "less"),
             row("latency, 99th percentile, ms", "p99_ms", "less"),
-            row("WAL bytes per transaction", "wal_bytes", "less"),
-            row("killed server: start to first answer, ms", "restart_s", "less", 1000),
-            ["acknowledged transactions checked", "{:,}".format(a["acknowledged"]),
-             "{:,}".format(b["acknowledged"]), ""],
-            ["balances and acknowledged transactions",
-             "all there" if a["verified"] else "WRONG",
-             "all there" if b["verified"] else "WRONG", ""]]
-    return report.table([""] + [kinds[0], kinds[1], "better by"], rows)
+            row("bytes per transaction, WAL and log", "logged_bytes", "less"),
+            words("  of these WAL", lambda result: report.number(result["wal_bytes"])),
+            row("start to first answer, ms", "answer_s", "less", 1000),
+            row("start to first row of a table, ms", "row_s", "less", 1000),
+            words("acknowledged transactions checked",
+                  lambda result: "{:,}".format(result["acknowledged"])),
+            words("these and all balances",
+                  lambda result: "all there" if result["verified"] else "WRONG")]
+    header = ["", kinds[0]]
+    for kind in kinds[1:]:
+        header += [kind, "better"]
+    return report.table(header, rows)
+
+
+MEDIA = {
+    "heap": "heap: WAL and data on %(disk)s.",
+    "nvm": "nvm: the pool on %(shm)s, which stands in for persistent memory; a reboot would lose it.",
+    "nvm_vlog": "nvm_vlog: rows in memory; log and checkpoints on %(disk)s.",
+}
+
+
+def results_text(sandbox, options, results, machine):
+    disk, shm = filesystem_of(sandbox.work), filesystem_of(sandbox.shm)
+    media = "\n".join(MEDIA[kind] % {"disk": disk, "shm": shm} for kind in results)
+    return "\npgbench TPC-B-like, scale %d, %d clients, -M prepared, %d s; default settings,\n" \
+        "synchronous_commit = on. Then all processes killed under load, the kernel's copies of\n" \
+        "the files on the disk dropped, and a start. In brackets: times better than %s.\n" \
+        "%s\n%s\n\n%s" % (options.scale, options.clients, options.seconds, next(iter(results)),
+                       media, machine, results_table(results))
+
+
+def draw(sandbox, options, results):
+    return report.plot_panels(
+        sandbox.out, "demo", "pgbench TPC-B-like, %d clients, then a kill" % options.clients,
+        list(results),
+        [(label, [result[key] * factor for result in results.values()], better)
+         for label, key, factor, better in (
+             ("transactions\nper second", "tps", 1, "more"),
+             ("latency,\nmedian, ms", "p50_ms", 1, "less"),
+             ("latency,\n99th percentile, ms", "p99_ms", 1, "less"),
+             ("bytes per transaction,\nWAL and log", "logged_bytes", 1, "less"),
+             ("after the kill: start to\nfirst answer, ms", "answer_s", 1000, "less"),
+             ("after the kill: start to\nfirst row of a table, ms", "row_s", 1000, "less"))])
 
 
 def time_taken(own, began):
@@ -152,39 +239,28 @@ def time_taken(own, began):
 
 def work(sandbox, options):
     begin = time.monotonic()
-    kinds = [options.a, options.b]
+    kinds = list(dict.fromkeys(options.kinds))
     say("PostgreSQL's data directories: %s (%s)" % (sandbox.work, filesystem_of(sandbox.work)))
-    say("NOTICE: the pool of nvm is on /dev/shm (%s), which stands in for persistent memory."
-        % filesystem_of(sandbox.shm))
-    say("        It survives what is done here, the death of all processes; it would not")
-    say("        survive a reboot.")
+    if "nvm" in kinds:
+        say("NOTICE: the pool of nvm is on /dev/shm (%s), which stands in for persistent memory."
+            % filesystem_of(sandbox.shm))
+        say("        It survives the death of all processes, which is what happens here; tmpfs")
+        say("        would not survive a reboot. What heap and nvm_vlog have on the disk would.")
     say("preparing a private copy of PostgreSQL, building pg_nvm ...")
     sandbox.make_prefix()
     client = compile_client(sandbox)
-    if "nvm" in kinds:
+    if set(kinds) & set(OURS):
         sandbox.build_extension()
     say("built in %d s" % (time.monotonic() - begin))
-    results = {kind: one_server(sandbox, options, client, kind) for kind in dict.fromkeys(kinds)}
+    results = {kind: one_server(sandbox, options, client, kind) for kind in kinds}
     machine = report.machine_line(report.machine(sandbox))
-    text = "\npgbench TPC-B-like, scale %d, %d clients, -M prepared, %d s; default settings,\n" \
-        "synchronous_commit = on, WAL on %s; %s\n\n%s" % (
-            options.scale, options.clients, options.seconds, filesystem_of(sandbox.work),
-            machine, print_table(results, kinds))
+    text = results_text(sandbox, options, results, machine)
     say(text)
     report.save(sandbox.out, "demo", text, {"machine": machine, "results": results})
-    a, b = results[kinds[0]], results[kinds[1]]
-    drawn = report.plot_panels(
-        sandbox.out, "demo", "pgbench TPC-B-like, %d clients, then a kill" % options.clients,
-        kinds, [(label, [a[key] * factor, b[key] * factor], better) for label, key, factor, better in (
-            ("transactions\nper second", "tps", 1, "more"),
-            ("99th percentile of\nlatencies, ms", "p99_ms", 1, "less"),
-            ("WAL bytes per\ntransaction", "wal_bytes", 1, "less"),
-            ("start to first answer\nafter the kill, ms", "restart_s", 1000, "less"))])
-    if not drawn:
+    if not draw(sandbox, options, results):
         say(report.PLOTS_SKIPPED)
-    good = all(result["verified"] for result in results.values())
     say(time_taken(time.monotonic() - begin, os.environ.get("NVM_DEMO_BEGAN")))
-    return 0 if good else 1
+    return 0 if all(result["verified"] for result in results.values()) else 1
 
 
 def main():
@@ -192,8 +268,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=12, help="of each run (default 12)")
     parser.add_argument("--clients", type=int, default=4, help="default 4")
     parser.add_argument("--scale", type=int, default=10, help="of pgbench -i (default 10)")
-    parser.add_argument("--a", default="heap", choices=["heap", "nvm"])
-    parser.add_argument("--b", default="nvm", choices=["heap", "nvm"])
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, metavar="KIND",
+                        help="of %s (default all); others are compared with the first"
+                        % ", ".join(KINDS))
     parser.add_argument("--results", default=os.path.join(HERE, "out"),
                         help="directory for table and pictures (default demo/out)")
     parser.add_argument("--keep", action="store_true", help="keep the files of the servers")

@@ -462,8 +462,8 @@ tier_pgtap() {
 # The TAP tests that take longest come first, so that none of them runs alone at the end.
 # size/wide_and_large, size/bulk and recovery/restart_time have pools of gigabytes and wait
 # for each other.
-longest="power/power_failure recovery/crash_fences btree/index_crash space/update_churn
-	stress/mixed_soak ddl/index_ddl ddl/alter_forms btree/settle btree/model btree/persistence
+longest="power/power_failure recovery/crash_fences btree/index_crash log/prepared
+	space/update_churn stress/mixed_soak log/power_failure ddl/index_ddl ddl/alter_forms btree/settle btree/model btree/persistence
 	size/bulk stress/clients ddl/ddl_crash basic/differential_kinds xid/xid_promise
 	recovery/concurrent_crash recovery/restart_time basic/differential pool/bad_input
 	commit/not_resurrected recovery/vacuum_index_wal power/any_moment stress/interrupts

@@ -1193,12 +1193,14 @@ sub write_on
 			  . txn_ddl($c, 5, 'create')
 			  . txn_ddl($c, 6, 'drop')
 			  . "VACUUM acct; VACUUM ix; VACUUM kv; VACUUM hist;\n" });
-	foreach my $n (1 .. 6)
-	{
-		push @problems, "writing on: transaction $n was not acknowledged"
-		  unless $self->{acked}{$c}{$n};
-	}
-	return @problems;
+	return (@problems, $self->unacknowledged($c, 1 .. 6));
+}
+
+# Of a client that writes on
+sub unacknowledged
+{
+	my ($self, $c, @n) = @_;
+	return map { "writing on: transaction $_ was not acknowledged" } grep { !$self->{acked}{$c}{$_} } @n;
 }
 
 # ------------------------------------------------------------- parallel jobs

@@ -203,12 +203,7 @@ sub write_on
 			  . txn($c, 3, 60, 2, change(2))
 			  . "INSERT INTO fleeting.bt_unlogged SELECT i, pad(i) FROM generate_series(1, 40) i;\n"
 			  . "REINDEX INDEX bt_some;\n" });
-	foreach my $n (1 .. 3)
-	{
-		push @problems, "writing on: transaction $n was not acknowledged"
-		  unless $rig->{acked}{$c}{$n};
-	}
-	return @problems;
+	return (@problems, $rig->unacknowledged($c, 1 .. 3));
 }
 
 sub left_open

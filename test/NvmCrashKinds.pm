@@ -297,12 +297,7 @@ sub write_on
 			  . txn_ddl($c, 3, 20)
 			  . "REINDEX TABLE kx;\nREINDEX INDEX CONCURRENTLY kd_k;\n"
 			  . txn_kinds($c, 4, 20) });
-	foreach my $n (1 .. 4)
-	{
-		push @problems, "writing on: transaction $n was not acknowledged"
-		  unless $rig->{acked}{$c}{$n};
-	}
-	return @problems;
+	return (@problems, $rig->unacknowledged($c, 1 .. 4));
 }
 
 # Another session is asked to wait until this has been logged.

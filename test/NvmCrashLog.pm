@@ -454,12 +454,7 @@ sub write_on
 			  . ddl($c, 7, 'truncate')
 			  . step()
 			  . "VACUUM acct; VACUUM hist; VACUUM bulk; VACUUM step;\n" });
-	foreach my $n (1 .. 7)
-	{
-		push @problems, "writing on: transaction $n was not acknowledged"
-		  unless $rig->{acked}{$c}{$n};
-	}
-	return @problems;
+	return (@problems, $rig->unacknowledged($c, 1 .. 7));
 }
 
 1;

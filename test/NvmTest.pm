@@ -656,6 +656,20 @@ sub wait_reopened
 	die 'the server did not come back';
 }
 
+# Until a function says that it is so; what it is, is for the message.
+sub wait_until
+{
+	my ($what, $is_so) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (!$is_so->())
+	{
+		die "$what: this does not come about" if time() > $end;
+		usleep(5000);
+	}
+	return;
+}
+
 # As the parent's, also while the server lets nobody in: psql may then end before it has
 # got the query, which is a broken pipe, and for the parent the end of the test.
 sub poll_query_until

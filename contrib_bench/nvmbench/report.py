@@ -162,14 +162,16 @@ def plot_lines(directory, name, title, x_label, y_label, series):
     return True
 
 
-def plot_panels(directory, name, title, arms, panels):
-    """Side by side, a panel for each figure.  panels: [(label, [a, b], "more" or "less" is better)]."""
+def plot_panels(directory, name, title, arms, panels, columns=3):
+    """A panel for each figure.  panels: [(label, [value of each arm], "more" or "less" is better)]."""
     pyplot = _pyplot()
     if pyplot is None:
         return False
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(2.15 * len(panels), 3.4))
-    for axes, (label, values, better) in zip(all_axes, panels):
-        bars = axes.bar(range(len(arms)), values, tick_label=arms, color=[COLORS[0], COLORS[1]], width=0.6)
+    rows = -(-len(panels) // columns)
+    figure, all_axes = pyplot.subplots(rows, columns, squeeze=False,
+                                       figsize=((0.75 + 0.7 * len(arms)) * columns, 0.3 + 2.7 * rows))
+    for axes, (label, values, better) in zip(all_axes.flat, panels):
+        bars = axes.bar(range(len(arms)), values, tick_label=arms, color=[COLORS[i] for i in range(len(arms))], width=0.6)
         for bar, value in zip(bars, values):
             axes.annotate(number(value), (bar.get_x() + bar.get_width() / 2, value),
                           ha="center", va="bottom")

@@ -410,6 +410,9 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 
 	nvm_ddl_pose_settled();
 	commit_in_time(stmt);
+	pstmt = nvm_ddl_vacuum_available(pstmt, context == PROCESS_UTILITY_TOPLEVEL);
+	if (pstmt == NULL)
+		return;
 	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
 	nvm_ddl_prepare_index_method(pstmt);
 	command.pstmt = nvm_ddl_name_opclasses(pstmt);

@@ -93,6 +93,10 @@ extern void nvm_ddl_register_index_change(void);
 
 extern void nvm_ddl_lock_tables(Node *stmt);
 
+/* ---- ddl_vacuum.c ---- */
+
+extern PlannedStmt *nvm_ddl_vacuum_available(PlannedStmt *pstmt, bool top_level);
+
 /* ---- ddl_access_method.c ---- */
 
 extern void nvm_ddl_swapped_table(Oid relid);

@@ -11,6 +11,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_class.h"
+#include "func/nvm_stat_row.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -49,10 +50,10 @@ stat_text_or_null(const char *text, bool *isnull)
 }
 
 /*
- * One row of the function's result type.
+ * See nvm_stat_row.h.
  */
-static Datum
-stat_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+Datum
+nvm_stat_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	TupleDesc	desc;
 
@@ -114,7 +115,7 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 	else
 		nulls[15] = true;
 
-	PG_RETURN_DATUM(stat_row(fcinfo, values, nulls));
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }
 
 /*
@@ -133,7 +134,7 @@ nvm_recovery_info(PG_FUNCTION_ARGS)
 	values[3] = stat_u64(pg_atomic_read_u32(&NvmWbl->ngaps));
 	values[4] = stat_u64(NvmWbl->recovery_usec);
 	values[5] = stat_u64(NvmWbl->resolve_usec);
-	PG_RETURN_DATUM(stat_row(fcinfo, values, nulls));
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }
 
 /*
@@ -250,7 +251,7 @@ nvm_activity_info(PG_FUNCTION_ARGS)
 	values[9] = stat_u64(pg_atomic_read_u64(&NvmWbl->collected));
 	values[10] = stat_u64(pg_atomic_read_u32(&NvmWbl->commit_record_size));
 	values[11] = stat_u64(pg_atomic_read_u64(&NvmWbl->redo_checkpoints));
-	PG_RETURN_DATUM(stat_row(fcinfo, values, nulls));
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }
 
 /* ---- nvm.check_pool() ---- */

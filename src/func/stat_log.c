@@ -9,9 +9,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "fmgr.h"
-#include "funcapi.h"
+#include "func/nvm_stat_row.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -23,16 +22,6 @@ PG_FUNCTION_INFO_V1(nvm_log_recovery_info);
 
 #define LOG_COLUMNS				13
 #define LOG_RECOVERY_COLUMNS	8
-
-static Datum
-row_of(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
-}
 
 /*
  * Where the log is, absolute.
@@ -72,7 +61,7 @@ nvm_log_info(PG_FUNCTION_ARGS)
 	values[10] = Int64GetDatum((int64) report.rounds);
 	values[11] = Int64GetDatum((int64) report.waits);
 	values[12] = Int64GetDatum((int64) report.wait_usec);
-	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }
 
 static const char *
@@ -123,5 +112,5 @@ nvm_log_recovery_info(PG_FUNCTION_ARGS)
 	values[5] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->tables));
 	values[6] = time_or_null(&progress->started, &nulls[6]);
 	values[7] = time_or_null(&progress->finished, &nulls[7]);
-	PG_RETURN_DATUM(row_of(fcinfo, values, nulls));
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }

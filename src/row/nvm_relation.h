@@ -56,6 +56,9 @@ extern bool nvm_relation_is_nvm(Relation rel);
  */
 extern bool nvm_access_method_is_ours(Oid am);
 
+/* Is it nvm_vlog, by the same means? */
+extern bool nvm_access_method_is_vlog(Oid am);
+
 /*
  * Have it true of access methods with this handler, a function of this library,
  * too.  Names without directory and suffix, which are not copied.  In the

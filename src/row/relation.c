@@ -79,11 +79,20 @@ proc_has_name(HeapTuple proc, AttrNumber attr, const char *name)
 	return result;
 }
 
+static bool
+proc_is(HeapTuple proc, const char *name, const char *library)
+{
+	return name != NULL &&
+		proc_has_name(proc, Anum_pg_proc_prosrc, name) &&
+		proc_has_name(proc, Anum_pg_proc_probin, library);
+}
+
 /*
- * Is this function a handler of the library, or the one that was registered?
+ * Is this function the handler of nvm_vlog; or, if any will do, another one of the
+ * library, or the one that was registered?
  */
 static bool
-handler_is_ours(Oid handler)
+handler_is_ours(Oid handler, bool any)
 {
 	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
 	bool		result;
@@ -91,24 +100,19 @@ handler_is_ours(Oid handler)
 	if (!HeapTupleIsValid(proc))
 		return false;
 	result = ((Form_pg_proc) GETSTRUCT(proc))->prolang == ClanguageId &&
-		(((proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_tableam_handler") ||
-		   proc_has_name(proc, Anum_pg_proc_prosrc, "nvm_vlog_handler")) &&
-		  proc_has_name(proc, Anum_pg_proc_probin, "pg_nvm")) ||
-		 (other_handler != NULL &&
-		  proc_has_name(proc, Anum_pg_proc_prosrc, other_handler) &&
-		  proc_has_name(proc, Anum_pg_proc_probin, other_library)));
+		(proc_is(proc, "nvm_vlog_handler", "pg_nvm") ||
+		 (any && (proc_is(proc, "nvm_tableam_handler", "pg_nvm") ||
+				  proc_is(proc, other_handler, other_library))));
 	ReleaseSysCache(proc);
 	return result;
 }
 
 /*
- * See nvm_relation.h.
- *
  * By the catalogs.  To ask the handler would load the libraries of others, one
  * of which may be missing or broken, in a command that does not open its tables.
  */
-bool
-nvm_access_method_is_ours(Oid am)
+static bool
+access_method_is_ours(Oid am, bool any)
 {
 	HeapTuple	tuple;
 	Form_pg_am	form;
@@ -120,9 +124,27 @@ nvm_access_method_is_ours(Oid am)
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_am) GETSTRUCT(tuple);
-	result = form->amtype == AMTYPE_TABLE && handler_is_ours(form->amhandler);
+	result = form->amtype == AMTYPE_TABLE && handler_is_ours(form->amhandler, any);
 	ReleaseSysCache(tuple);
 	return result;
+}
+
+/*
+ * See nvm_relation.h.
+ */
+bool
+nvm_access_method_is_ours(Oid am)
+{
+	return access_method_is_ours(am, true);
+}
+
+/*
+ * See nvm_relation.h.
+ */
+bool
+nvm_access_method_is_vlog(Oid am)
+{
+	return access_method_is_ours(am, false);
 }
 
 /*

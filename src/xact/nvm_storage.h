@@ -47,6 +47,12 @@ extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutin
  */
 extern void nvm_storage_require_rows(uint32 flags);
 
+/*
+ * Why no process comes to a storage of the volatile region, for a DETAIL; NULL if any
+ * does, at once or when the rows have been brought back.
+ */
+extern const char *nvm_storage_why_unavailable(void);
+
 /* both are taken back with the subtransaction */
 extern uint32 nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form);
 extern void nvm_storage_end(uint32 dir);

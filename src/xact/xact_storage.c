@@ -162,6 +162,20 @@ nvm_storage_require_rows(uint32 flags)
 }
 
 /*
+ * See nvm_storage.h.
+ */
+const char *
+nvm_storage_why_unavailable(void)
+{
+	if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
+		return nvm_memory_limit == 0 ? "nvm.memory_limit is 0." :
+			"The server has no address space for them, or no memory. The server log says why.";
+	if (nvm_log_is_on && nvm_log_rebuild_state() == NVM_LOG_FAILED)
+		return "They could not be rebuilt from the log. nvm.log_recovery says why.";
+	return NULL;
+}
+
+/*
  * End storage `dir` in the current transaction, unless that was done.  Nothing
  * is freed before the transaction is decided.
  *

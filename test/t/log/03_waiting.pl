@@ -19,7 +19,7 @@ use NvmLog;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(usleep);
 
 my $tools = dirname(abs_path($0)) . '/../../tools';
 my $dir   = PostgreSQL::Test::Utils::tempdir();
@@ -67,19 +67,6 @@ END { unlink("$dir/log-hold") if defined $dir; }
 
 sub touch_file { append_to_file("$dir/$_[0]", ''); return; }
 
-sub wait_until
-{
-	my ($what, $is_so) = @_;
-	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
-
-	while (!$is_so->())
-	{
-		die "$what: this does not come about" if time() > $end;
-		usleep(5000);
-	}
-	return;
-}
-
 sub pgbench
 {
 	my ($name, $script, @options) = @_;
@@ -126,7 +113,7 @@ sub hold
 {
 	touch_file('log-hold');
 	$holder->send('UPDATE held SET v = v + 1');
-	wait_until('a sync', sub { -e "$dir/log-held" });
+	NvmTest::wait_until('a sync', sub { -e "$dir/log-held" });
 	# longer than a round that is waited for without a look at cancels
 	usleep(100_000);
 	return;
@@ -150,7 +137,7 @@ sub waits
 {
 	my ($session, $sql, $name) = @_;
 	$session->send($sql);
-	wait_until($name, sub { state_of($session->pid) =~ /^active Extension/ });
+	NvmTest::wait_until($name, sub { state_of($session->pid) =~ /^active Extension/ });
 	usleep(300_000);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is(state_of($session->pid), 'active Extension', $name);
@@ -233,10 +220,10 @@ waits($writer, 'UPDATE t SET v = 200 WHERE id = 9 RETURNING v', 'a commit waits,
 waits($doomed, 'UPDATE t SET v = 200 WHERE id = 10', 'so does another');
 unlike($node->log_since_start, qr/canceling/, 'nothing is cancelled');
 $node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . $writer->pid . ')');
-wait_until('a cancel', sub { state_of($writer->pid) =~ /^idle/ });
+NvmTest::wait_until('a cancel', sub { state_of($writer->pid) =~ /^idle/ });
 like($node->log_since_start, qr/WARNING:  canceling wait for the log due to user request\n.*DETAIL:  The transaction has already committed/, 'a cancel ends the wait with a warning');
 $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $doomed->pid . ')');
-wait_until('a termination', sub { state_of($doomed->pid) eq '' });
+NvmTest::wait_until('a termination', sub { state_of($doomed->pid) eq '' });
 like($node->log_since_start, qr/WARNING:  canceling the wait for the log and terminating connection/, 'a termination ends it, too');
 $doomed->drop;
 is($third->sql('SELECT id, v FROM t WHERE id IN (9, 10) ORDER BY id'), "9|200\n10|200", 'both rows are there');
@@ -264,7 +251,7 @@ hold();
 is($third->sql('DELETE FROM hashed WHERE id <= 50; SELECT count(*) FROM hashed'), '50', 'rows are deleted, which is not persistent');
 is($third->sql("$by_index; $by_index"), "0\n0", 'an index scan finds none');
 $vacuum->send('VACUUM (VERBOSE, INDEX_CLEANUP on) hashed');
-wait_until('VACUUM', sub { $node->log_since_start =~ /tuples: .* removed/ || state_of($vacuum->pid) =~ /Extension/ });
+NvmTest::wait_until('VACUUM', sub { $node->log_since_start =~ /tuples: .* removed/ || state_of($vacuum->pid) =~ /Extension/ });
 SKIP:
 {
 	skip 'pageinspect is not installed', 1 unless $inspect;
@@ -274,7 +261,7 @@ release();
 goes_on($vacuum, 'VACUUM ends');
 like($node->log_since_start, qr/tuples: 0 removed, 100 remain, 50 are dead but not yet removable/, 'it has removed no row');
 my $err = '';
-wait_until('VACUUM when it is persistent', sub { ($node->psql('postgres', 'VACUUM (VERBOSE, INDEX_CLEANUP on) hashed', stderr => \$err), $err =~ /tuples: 50 removed/)[-1] });
+NvmTest::wait_until('VACUUM when it is persistent', sub { ($node->psql('postgres', 'VACUUM (VERBOSE, INDEX_CLEANUP on) hashed', stderr => \$err), $err =~ /tuples: 50 removed/)[-1] });
 SKIP:
 {
 	skip 'pageinspect is not installed', 1 unless $inspect;

@@ -13,7 +13,6 @@ use NvmLog;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time usleep);
 
 my $tools = dirname(abs_path($0)) . '/../../tools';
 my $dir   = PostgreSQL::Test::Utils::tempdir();
@@ -47,19 +46,6 @@ my $storage = sql("SELECT id || '/' || creation FROM nvm.relations WHERE relatio
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 sub touch_file { append_to_file("$dir/$_[0]", ''); return; }
 sub files { return scalar(() = glob "$log/*.log"); }
-
-sub wait_until
-{
-	my ($what, $is_so) = @_;
-	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
-
-	while (!$is_so->())
-	{
-		die "$what: this does not come about" if time() > $end;
-		usleep(5000);
-	}
-	return;
-}
 
 # The log is whole, and has the rows of the table and no others.
 sub agrees
@@ -97,7 +83,7 @@ my $load = $node->start_load(clients => 4, transactions => 200, sql => sub {
 foreach my $how (('log-sync', 'log-write') x 3)
 {
 	touch_file($how);
-	wait_until("$how under load", sub { !-e "$dir/$how" });
+	NvmTest::wait_until("$how under load", sub { !-e "$dir/$how" });
 }
 $load->finish;
 unlink("$dir/log-sync", "$dir/log-write");
@@ -112,7 +98,7 @@ my $reader = $node->session('SELECT count(*) FROM t');
 my $before = files();
 touch_file('log-dead');
 $committed->send('UPDATE t SET v = 500 WHERE id = 1 RETURNING v');
-wait_until('an error of the device', sub { $node->log_since_start =~ /LOG:  nvm: could not write the log of tables in memory/ });
+NvmTest::wait_until('an error of the device', sub { $node->log_since_start =~ /LOG:  nvm: could not write the log of tables in memory/ });
 like($node->log_since_start, qr/could not write the log of tables in memory: .*\n.*DETAIL:  Step "\w+" on file ".*pg_nvm_log.*\.log" failed/, 'the log says what failed');
 $node->fails_with("UPDATE t SET v = 501 WHERE id = 2", qr/could not write the log of tables in memory: .*HINT:  .*nvm\.log_directories/s, 'a commit is an error');
 $node->fails_with("BEGIN; UPDATE t SET v = 501 WHERE id = 2; INSERT INTO p VALUES (1); COMMIT", qr/could not write the log/, 'so is one with the pool');
@@ -144,7 +130,7 @@ agrees('the device is back');
 	touch_file('log-sync');
 	rename($log, $bad) or die;
 	$wait->send('UPDATE t SET v = 600 WHERE id = 3 RETURNING v');
-	wait_until('an error', sub { $node->log_since_start =~ /Step "make" on file/ });
+	NvmTest::wait_until('an error', sub { $node->log_since_start =~ /Step "make" on file/ });
 	$node->fails_with('UPDATE t SET v = 601 WHERE id = 4', qr/could not write the log of tables in memory: No such file or directory/, 'without the directory a commit is an error');
 	rename($bad, $log) or die;
 	is($wait->sql("SELECT 'acknowledged'"), "600\nacknowledged", 'until it is back');
