@@ -13,7 +13,8 @@
 #			by paths, REGRESS_TESTS among those of regress by names.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
-#			through everything for an hour (test/soak/run), fuzz: pools damaged
+#			through everything for an hour (test/soak/run), soak_vlog: one of
+#			tables in memory, for half an hour, fuzz: pools damaged
 #			by chance (test/fuzz/run; these three have their options there);
 #			by default only with --long.
 #			sqlsmith: random statements (check_sqlsmith.sh)
@@ -35,9 +36,9 @@ for arg; do
 		--tests=*) chosen="$chosen ${arg#*=}" ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail soak fuzz sqlsmith " in
+			case " $all_tiers core powerfail soak soak_vlog fuzz sqlsmith " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail soak fuzz sqlsmith" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak soak_vlog fuzz sqlsmith" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -73,7 +74,7 @@ if [ -n "$chosen" ]; then
 fi
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
-	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak"
+	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak soak_vlog"
 fi
 
 # ---------------------------------------------------------------- outer part
@@ -166,7 +167,7 @@ memory_kb() {			# what is available, at most what the cgroup has
 
 outer() {
 	case " $tiers " in
-		*" soak "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
+		*" soak "* | *" soak_vlog "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
 		*) "$top/scripts/ensure_packages.sh" check || exit 1 ;;
 	esac
 
@@ -538,15 +539,23 @@ powerfail_progress() {	# each crash as it is explored
 }
 
 # for how long, test/soak/run says
-tier_soak() {
-	local minutes=${NVM_SOAK_MINUTES:-60} out=${NVM_SOAK_OUT:-$work/log/soak.d} status
-	NVM_SOAK_MINUTES=$minutes NVM_SOAK_OUT=$out timeout $((minutes * 120 + 1800)) \
+soak() {				# soak METHOD MINUTES
+	local minutes=${NVM_SOAK_MINUTES:-$2} out=${NVM_SOAK_OUT:-$work/log/$tier.d} status
+	NVM_SOAK_METHOD=$1 NVM_SOAK_MINUTES=$minutes NVM_SOAK_OUT=$out timeout $((minutes * 120 + 1800)) \
 		make installcheck REGRESS= ISOLATION= PROVE_FLAGS=--timer PROVE_TESTS=test/t/stress/04_soak.pl 2>&1 3>&- |
 		tee "$log" | sed -un '/^# \[[0-9:]*\] /s/^# //p;/^# .*, crash [0-9]/p' >&3
 	status=${PIPESTATUS[0]}
 	python3 test/soak/plot.py "$out" >>"$log" 2>&1
 	# shellcheck disable=SC2046
 	calm $(count_prove "$status") tmp_check/log/04_soak*.log
+}
+
+tier_soak() {
+	soak nvm 60
+}
+
+tier_soak_vlog() {
+	soak nvm_vlog 30
 }
 
 # how many images and for how long, test/fuzz/run says
@@ -604,7 +613,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

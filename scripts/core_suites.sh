@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# PostgreSQL's own suites with nvm as the default table access method: core's
-# regress and isolation and some of contrib's, held against what heap prints on the
-# same server, with btree as the default index method and with nvm_btree; and
+# PostgreSQL's own suites with nvm, or nvm_vlog, as the default table access method:
+# core's regress and isolation and some of contrib's, held against what heap prints on
+# the same server, with btree as the default index method and with nvm_btree; and
 # core's TAP tests of subscriptions and recovery.
 #
-# usage: core_suites.sh [--source DIR] [--suites LIST] [--index-method LIST]
-#			[--heap-runs N] [--accept DIR] [--keep]
+# usage: core_suites.sh [--source DIR] [--suites LIST] [--method METHOD]
+#			[--index-method LIST] [--heap-runs N] [--accept DIR] [--keep]
 #	--source	unpacked source tree; else apt's source package of the server
 #	--suites	some of: regress isolation dump contrib tap (dump needs regress);
 #			default: all, contrib only where there is a list of exceptions
+#	--method	nvm (the default) or nvm_vlog, whose exceptions are those of nvm, or fewer
 #	--index-method	btree, nvm_btree, or (the default) both
 #	--heap-runs	how often heap runs each suite (default 1); nvm may print what
 #			any of the runs printed
@@ -33,6 +34,7 @@ outer() {
 		case $1 in
 			--source) export NVM_CORE_SOURCE=$2; shift ;;
 			--suites) export NVM_CORE_SUITES=$2; shift ;;
+			--method) export NVM_CORE_METHOD=$2; shift ;;
 			--index-method) export NVM_CORE_INDEX_METHODS=$2; shift ;;
 			--heap-runs) export NVM_CORE_HEAP_RUNS=$2; shift ;;
 			--accept) NVM_CORE_ACCEPT=$(cd "$2" && pwd) || exit 1; export NVM_CORE_ACCEPT; shift ;;
@@ -102,10 +104,10 @@ scripts_of() {
 		--tree "$tree" --out "$input" && echo "$input"
 }
 
-# settings KIND POOL: KIND is heap, nvm or nvm_btree: tables of nvm and what is named,
-# or else btree, for indexes
+# settings KIND POOL: KIND is heap, nvm or nvm_btree: tables of $table_method and what is
+# named, or else btree, for indexes
 settings() {
-	local am=nvm index=btree
+	local am=$table_method index=btree
 	[ "$1" != heap ] || am=heap
 	[ "$1" != nvm_btree ] || index=nvm_btree
 	cat <<END
@@ -115,6 +117,8 @@ nvm.default_index_method = '$index'
 nvm.pool_directory = '$NVM_CHECK_POOLS/$2'
 fsync = off
 END
+	# its two workers of the log take none from parallel plans, whose number is printed
+	[ "$table_method" = nvm ] || echo "max_worker_processes = 10"
 }
 
 # no_crash WHAT LOG: what this server's log says
@@ -176,7 +180,7 @@ compare() {
 	test/core/compare.py --suite "$name" $heaps --nvm "$core/$1.$2.1/results" \
 		--tree "$tree" --schedule "$tree"/*_schedule \
 		--exceptions "test/core/exceptions/$major-$name" \
-		--reasons "test/core/exceptions/$major-$1" --diffs "$work/log/core.d/$name.diffs" \
+		--reasons "test/core/exceptions/$major-$1" --method "$table_method" --diffs "$work/log/core.d/$name.diffs" \
 		${accept:+--accept} >"$verdict"
 	cat "$verdict"
 	good=$((good + $(grep -c '^ok ' "$verdict")))
@@ -220,7 +224,7 @@ dump() {				# dump DATABASE FILE
 sound() {
 	[ "$(query "$1" "SELECT count(f) FROM pg_class c, pg_am a,
 			nvm.check(c.oid, heapallindexed => true) f
-		WHERE c.relam = a.oid AND a.amname = 'nvm' AND c.relkind IN ('r', 'm')
+		WHERE c.relam = a.oid AND a.amname = '$table_method' AND c.relkind IN ('r', 'm')
 		  AND c.relpersistence <> 't'")" = 0 ]
 }
 
@@ -250,23 +254,23 @@ dump_and_restore() {
 
 	dump regression nvm
 	say $? "$name: regression dumped"
-	for am in heap nvm; do
-		restore $am "$1"
+	for am in heap "$table_method"; do
+		restore "$am" "$1"
 		say $? "$name: restored with $am as the default"
-		tables=$(count_relations restored_$am nvm)
-		indexes=$(count_relations restored_$am nvm_btree)
-		if [ $am = heap ]; then [ "$tables" = 0 ]; else [ "$tables" -gt 300 ]; fi
-		say $? "$name: $tables tables of the restored database are nvm's"
-		if [ $am.$1 = nvm.nvm_btree ]; then [ "$indexes" -gt 80 ]; else [ "$indexes" = 0 ]; fi
+		tables=$(count_relations "restored_$am" "$table_method")
+		indexes=$(count_relations "restored_$am" nvm_btree)
+		if [ "$am" = heap ]; then [ "$tables" = 0 ]; else [ "$tables" -gt 300 ]; fi
+		say $? "$name: $tables tables of the restored database are $table_method's"
+		if [ "$am.$1" = "$table_method.nvm_btree" ]; then [ "$indexes" -gt 80 ]; else [ "$indexes" = 0 ]; fi
 		say $? "$name: $indexes indexes of it are nvm_btree's"
 		dump "restored_$am" "again_$am"
 		say $? "$name: dumped again from $am"
 	done
-	sound restored_nvm
+	sound "restored_$table_method"
 	say $? "$name: nvm.check() finds no fault in what was restored"
-	diff "$core/dump/again_heap.sorted" "$core/dump/again_nvm.sorted" >"$work/log/core.d/dump-$1.diff" 2>&1
-	say $? "$name: restored with heap and restored with nvm give the same dump"
-	[ "$(grep -cv '^--' "$core/dump/again_nvm.sorted")" -gt 10000 ]
+	diff "$core/dump/again_heap.sorted" "$core/dump/again_$table_method.sorted" >"$work/log/core.d/dump-$1.diff" 2>&1
+	say $? "$name: restored with heap and restored with $table_method give the same dump"
+	[ "$(grep -cv '^--' "$core/dump/again_$table_method.sorted")" -gt 10000 ]
 	say $? "$name: which is not empty"
 	pg_ctl -w -m fast -D "$instance/data" stop >/dev/null
 	rm -rf "$instance" "$NVM_CHECK_POOLS/core_regress_${kind}_1"
@@ -278,6 +282,7 @@ inner() {
 	source=$core/source
 	pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
 	major=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+	table_method=${NVM_CORE_METHOD:-nvm}
 	summary='' accept=${NVM_CORE_ACCEPT:-} methods=${NVM_CORE_INDEX_METHODS:-btree nvm_btree}
 	mkdir -p "$work/log/core.d"
 	build_modules >"$work/log/core.d/modules.txt" 2>&1

@@ -38,7 +38,7 @@ tap_file() {
 			TESTDIR=$dir TESTDATADIR=$dir/tmp_check TESTLOGDIR=$dir/tmp_check/log top_builddir=$core \
 				PG_REGRESS=$pgxs/regress/pg_regress REGRESS_SHLIB=$core/lib/regress.so \
 				PGPORT=65432 with_icu=$icu NVM_TAP_NODES=$2 NVM_TAP_POOLS=$pools \
-				NVM_TAP_INDEX=$index \
+				NVM_TAP_METHOD=$table_method NVM_TAP_INDEX=$index \
 				timeout 1800 prove -v -I "$tap_perl" -I "$pgxs/perl" "t/${1#*/}.pl"
 	) >"$dir/output" 2>&1
 	status=$?

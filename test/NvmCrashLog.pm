@@ -30,7 +30,7 @@ Names of scenarios: of those who read what is not durable yet (log-readers), of 
 
 =item NvmCrashLog::is_log(NAME)
 
-Is this fence or failpoint one of the log, or of the rebuilding from it?
+Is this fence or failpoint one of the log, of its checkpoints, or of the rebuilding from it?
 
 =item NvmCrashLog::new_rig(BASE)
 
@@ -57,7 +57,7 @@ use NvmCrashScenarios;
 my $module = dirname(abs_path(__FILE__)) . '/tools/nvm_dram';
 
 # but for what only the very first table comes to
-sub is_log { return $_[0] =~ /^(?:log|vlog|rebuild)-/ && $_[0] ne 'log-directory-made'; }
+sub is_log { return $_[0] =~ /^(?:log|vlog|rebuild|ckpt)-/ && $_[0] ne 'log-directory-made'; }
 
 sub new_rig { return NvmCrash->new($_[0], simulate => 1, log => 1); }
 
@@ -220,6 +220,9 @@ my %asleep = ('nvm.horizon_naptime' => '60s');
 # what a start that is to come to its end waits for
 my $ready = "SELECT count(*) FROM ack \\g /dev/null\n";
 
+# a clean stop before that, and nothing else
+my $stopped = sub { };
+
 # Two sessions: one that never waits, not even for what it has read, and one that reads
 # what it has written
 sub pair
@@ -231,6 +234,20 @@ sub pair
 		{ sql => $reader, after => qr/has committed 1/ });
 }
 
+
+# so many records of about 50 kB; a file of the log has room for about 310
+sub fill
+{
+	my ($times) = @_;
+	return "INSERT INTO bulk SELECT 90, 0, i, repeat('f', 100) FROM generate_series(1, 400) i WHERE NOT EXISTS (SELECT FROM want WHERE client = 90);\n"
+	  . "INSERT INTO ack (client, n) SELECT 90, 0 WHERE NOT EXISTS (SELECT FROM want WHERE client = 90);\n"
+	  . "INSERT INTO want SELECT 90, 0, 0, 0, 400 WHERE NOT EXISTS (SELECT FROM want WHERE client = 90);\n"
+	  . "SET synchronous_commit = off;\n"
+	  . "DO 'BEGIN FOR i IN 1..$times LOOP UPDATE bulk SET pad = pad WHERE client = 90; COMMIT; END LOOP; END';\n"
+	  . "RESET synchronous_commit;\n";
+}
+
+sub checkpoint { return "SELECT nvm.checkpoint() \\g /dev/null\n"; }
 
 sub more
 {
@@ -291,13 +308,10 @@ sub all
 		{   # the file is full
 			name   => 'log-full-file',
 			costly => 1,
-			before => "INSERT INTO bulk SELECT 90, 0, i, repeat('f', 100) FROM generate_series(1, 400) i;\n"
-			  . "INSERT INTO want VALUES (90, 0, 0, 0, 400); INSERT INTO ack (client, n) VALUES (90, 0);\n"
-			  . "SET synchronous_commit = off;\n"
-			  . "DO 'BEGIN FOR i IN 1..268 LOOP UPDATE bulk SET pad = pad WHERE client = 90; COMMIT; END LOOP; END';\n",
+			before => fill(268),
 			sessions => sub {
 				return one($_[0],
-					"DO 'BEGIN FOR i IN 1..20 LOOP UPDATE bulk SET pad = pad WHERE client = 90; COMMIT; END LOOP; END';\n",
+					"DO 'BEGIN FOR i IN 1..60 LOOP UPDATE bulk SET pad = pad WHERE client = 90; COMMIT; END LOOP; END';\n",
 					txn(1, 1), txn(1, 2, heap => 1));
 			},
 		},
@@ -412,6 +426,50 @@ sub all
 			wait    => $ready,
 			before  => txn(1, 1, bulk => 1500),
 			prelude => { sessions => [ NvmCrashScenarios::left_open(51, body(txn(-51, 1, bulk => 1500))) ] },
+		},
+		{   # a side file that no record names
+			name    => 'log-start-side',
+			wait    => $ready,
+			before  => more(),
+			prelude => {
+				killed   => 1,
+				sessions => [ { sql => "SET nvm.failpoint = 'log-side-sync:crash';\nBEGIN;\n" . body(txn(-52, 1, bulk => 1500)) . "COMMIT;\n" } ]
+			},
+		},
+		{   # what is prepared comes back so, and ends as it is told
+			name    => 'log-start-prepared',
+			wait    => $ready,
+			before  => more(),
+			prelude => {
+				sessions => [
+					{   sql => NvmCrash::txn_prepared(61, 1, 'left-commit') . NvmCrash::txn_prepared(61, 2, 'left-rollback')
+						  . NvmCrashScenarios::left_open(53, '')->{sql}
+					}
+				]
+			},
+		},
+		{   name    => 'log-checkpoint',
+			between => $stopped,
+			before  => more() . checkpoint() . txn(1, 5, bulk => 1500) . step() . txn(1, 6, heap => 1),
+			wait    => $ready . txn(7, 1) . checkpoint() . txn(8, 1, pool => 1) . step() . checkpoint(),
+		},
+		{   # old files of the log, of which there are two, and a checkpoint before it
+			name    => 'log-checkpoint-files',
+			costly  => 1,
+			between => $stopped,
+			before  => fill(330) . checkpoint() . fill(330) . txn(1, 1) . step(),
+			wait    => $ready . txn(7, 1) . checkpoint() . txn(8, 1, heap => 1),
+		},
+		{   # questions that are open, and a row that goes, while it is made
+			name    => 'log-checkpoint-open',
+			setting => { %asleep },
+			before  => more(),
+			sessions => sub {
+				return (
+					{ sql => "SET nvm.failpoint = 'log-asked:sleep=300';\n" . txn(31, 1, heap => 1) },
+					{ sql => checkpoint() . $_[0] . txn(1, 5, heap => 1, sql => "DELETE FROM bulk WHERE client = 1 AND n = 4;\nUPDATE want SET b = 0 WHERE client = 1 AND n = 4;\n")
+						  . checkpoint() . txn(1, 6), after => qr/failpoint log-asked hit/ });
+			},
 		},
 		{   name    => 'log-start-in-doubt',
 			wait    => $ready,

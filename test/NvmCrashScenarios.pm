@@ -91,8 +91,6 @@ our %elsewhere = (
 	'log-directory-made' => 'log/09_access_method',
 	'resolve-log'       => 'log/05_prepared',
 	'pool-count-volatile' => 'log/10_foreign_entries',
-	(map { $_ => 'log/07_checkpoint' } qw(ckpt-begin ckpt-data-write ckpt-data-sync ckpt-walk ckpt-walked ckpt-sync
-		ckpt-rename ckpt-renamed ckpt-remove-rows ckpt-remove-log ckpt-removed-side ckpt-removed)),
 	'reset-request'     => 'pool/04_reset_pool',
 	'reset-requested'   => 'pool/04_reset_pool',
 	'reset-moved'       => 'pool/04_reset_pool',

@@ -9,12 +9,13 @@ NvmLogModel - what the files of the log say of tables in memory, read for itself
 =head1 SYNOPSIS
 
   my $model = NvmLogModel->new($directory);      # before the server starts
-  push @problems, $model->problems, $model->differences($rig, $directory);
+  push @problems, $model->problems, $model->differences($rig);
 
 =head1 DESCRIPTION
 
-nvm_logdump says which blocks count.  The records in them are read here: of each row the
-one with the highest generation and number counts.  What became of an ASK record without
+nvm_logdump says which blocks count, and which files a checkpoint has.  The records in them
+are read here: of each row the one with the highest generation and number counts, and rows
+of the checkpoint where there is none behind its beginning.  What became of an ASK record without
 OUTCOME is what the rebuilding has written down.
 
 =over
@@ -23,7 +24,7 @@ OUTCOME is what the rebuilding has written down.
 
 What nvm_logdump finds wrong.
 
-=item differences(RIG, DIRECTORY)
+=item differences(RIG)
 
 Between this and the tables of a running server, nobody of whose sessions has written yet
 to any in memory: rows by their ctid, and their contents if the types are known here.
@@ -50,7 +51,7 @@ my ($ask, $outcome, $side, $committed, $brief, $packed) =
 sub new
 {
 	my ($class, $dir) = @_;
-	my $self = bless { problems => [], rows => {} }, $class;
+	my $self = bless { problems => [], rows => {}, dir => $dir }, $class;
 
 	$self->{records} = [ $self->_records($dir) ];
 	return $self;
@@ -75,17 +76,21 @@ sub _records
 {
 	my ($self, $dir) = @_;
 	my $said = qx(nvm_logdump $dir 2>&1);
+	my ($begin) = $said =~ /^checkpoint \S+: number \d+, begin (\d+),/m;
 	my (@records, $file, $generation);
 
 	push @{ $self->{problems} }, grep { /^nvm_logdump: / } split /\n/, $said if $? != 0;
 	foreach my $line (split /\n/, $said)
 	{
+		push @records, { generation => 0, kind => 0, flags => 0, number => 0, xid => 0, body => _slice("$dir/$1", $page, $2) }
+		  if $line =~ /^  file (\S+\.rows), (\d+) bytes/;
 		if ($line =~ /^file (\S+): generation (\d+), number/)
 		{
 			($file, $generation) = ($1, $2);
 		}
-		next unless $line =~ /^block at (\d+): position \d+, (\d+) bytes/;
-		my $bytes = _slice($file, $1 + $block_header, $2);
+		next unless $line =~ /^block at (\d+): position (\d+), (\d+) bytes/;
+		my $position = $2;
+		my $bytes = _slice($file, $1 + $block_header, $3);
 		for (my $at = 0; $at < length($bytes);)
 		{
 			my ($length, $kind, $flags, $number, $xid) = unpack('L<S<S<Q<Q<', substr($bytes, $at, 24));
@@ -98,8 +103,10 @@ sub _records
 				my ($name) = grep { -e } map { sprintf("%s/%s-%08x-%016x.side", $dir, $pool, $_, $number) } reverse 1 .. $generation;
 				$body = defined $name ? _slice($name, $page, unpack('Q<', $body)) : '';
 			}
-			push @records, { generation => $generation, kind => $kind, flags => $flags, number => $number, xid => $xid, body => $body };
 			$at += $length;
+			# the checkpoint has what it left, or what is newer
+			next if defined $begin && $position + $at <= $begin;
+			push @records, { generation => $generation, kind => $kind, flags => $flags, number => $number, xid => $xid, body => $body };
 		}
 	}
 	return @records;
@@ -124,7 +131,7 @@ sub _verdicts
 # Storages and rows of a record
 sub _take
 {
-	my ($rows, $r) = @_;
+	my ($rows, $r, $moved) = @_;
 	my $body = $r->{body};
 	my $at   = 0;
 
@@ -138,6 +145,7 @@ sub _take
 			my $is_packed = $bytes & $packed;
 			$bytes &= ~$packed;
 			my $key = "($block,$offset)";
+			$moved->{$dir}{$key} = 1 if $moved;
 			# a piece of a large value
 			if ($offset & $piece) { $at += 12 + $bytes + (-$bytes % 4); next; }
 			my $old = $rows->{$dir}{$creation}{$key};
@@ -197,14 +205,30 @@ sub _text
 	return '(' . join(',', @values) . ')';
 }
 
+# What the log says now, and what became of our ASK records.  Nobody waits for the OUTCOME of one that
+# was prepared.
+sub _what_became
+{
+	my ($self) = @_;
+	my $end = time() + 20;
+
+	while (1)
+	{
+		my $later = NvmLogModel->new($self->{dir});
+		my $verdict = _verdicts(@{ $self->{records} }, grep { $_->{kind} == $outcome } @{ $later->{records} });
+		my @open = grep { $self->{records}[$_]{kind} == $ask && !defined $verdict->{$_} } 0 .. $#{ $self->{records} };
+		return ($later, $verdict) if !@open || time() > $end;
+		sleep 1;
+	}
+}
+
 sub differences
 {
-	my ($self, $rig, $dir) = @_;
-	my $later    = NvmLogModel->new($dir);
+	my ($self, $rig) = @_;
 	my $last     = $#{ $self->{records} };
-	my @outcomes = grep { $_->{kind} == $outcome } @{ $later->{records} };
-	my $verdict  = _verdicts(@{ $self->{records} }, @outcomes);
-	my %rows;
+	my ($later, $verdict) = $self->_what_became;
+	my $known = _verdicts(@{ $self->{records} });
+	my (%rows, %moved);
 	my @problems = map { "now that the server is there: $_" } $later->problems;
 
 	foreach my $i (0 .. $last)
@@ -216,7 +240,9 @@ sub differences
 			push @problems, "the log does not say what became of transaction $r->{xid}";
 			next;
 		}
-		_take(\%rows, $r) if $r->{kind} != $ask || $verdict->{$i};
+		# a version of one that was prepared when the rows came back lies beside its root
+		_take(\%rows, $r, $r->{kind} == $ask && !defined $known->{$i} ? \%moved : undef)
+		  if $r->{kind} != $ask || $verdict->{$i};
 	}
 	my ($tables) = $rig->psql(<<'SQL');
 SELECT r.id, r.creation, c.oid::regclass, string_agg(format_type(a.atttypid, NULL), ' ' ORDER BY attnum) FILTER (WHERE NOT attisdropped)
@@ -226,7 +252,7 @@ SQL
 	foreach my $line (split /\n/, $tables)
 	{
 		my ($id, $creation, $table, $types) = split /\|/, $line;
-		push @problems, _compare($rig, $table, $rows{$id}{$creation} // {}, split / /, $types);
+		push @problems, _compare($rig, $table, $rows{$id}{$creation} // {}, $moved{$id} // {}, split / /, $types);
 		last if @problems > 10;
 	}
 	return @problems;
@@ -234,7 +260,7 @@ SQL
 
 sub _compare
 {
-	my ($rig, $table, $model, @types) = @_;
+	my ($rig, $table, $model, $moved, @types) = @_;
 	my ($said) = $rig->psql("SELECT ctid || ' ' || t::text FROM $table t;\n");
 	my (%there, @problems);
 
@@ -247,7 +273,10 @@ sub _compare
 	{
 		my $tuple = $model->{$ctid}{tuple};
 		my $text = $tuple eq '' ? undef : _text($tuple, @types);
-		my $has = delete $there{$ctid};
+		# somewhere else, perhaps
+		my ($at) = !$moved->{$ctid} || defined $there{$ctid} ? $ctid
+		  : grep { !$model->{$_} && defined $text && $there{$_} eq $text } sort keys %there;
+		my $has = delete $there{ $at // $ctid };
 		next if !defined $has && $tuple eq '';
 		push @problems, "$table $ctid is " . ($has // 'not there') . ', by the log ' . ($text // 'gone')
 		  if !defined $has || $tuple eq '' || (defined $text && $text ne $has);

@@ -284,7 +284,7 @@ sub _check_image
 	push @problems, $model->problems if $model;
 	$copy->start or return (@problems, 'no start: ' . $copy->log_since_start);
 	push @problems, $copy->verify;
-	push @problems, $model->differences($copy, $copy->log_directory) if $model && !@problems;
+	push @problems, $model->differences($copy) if $model && !@problems;
 	if ($kind eq 'twice' || $options{again})
 	{
 		my $digest = $copy->{digest};

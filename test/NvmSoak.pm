@@ -10,7 +10,7 @@ NvmSoak - one cluster that lives through everything, for a long time
 
   use NvmSoak;
 
-  my $soak = NvmSoak->new(out => DIRECTORY);
+  my $soak = NvmSoak->new(out => DIRECTORY);    # method => 'nvm_vlog': see NvmSoakLog.pm
   $soak->start(simulate => 1);
   $soak->crash_round('all killed');
   $soak->episode('drop');
@@ -37,6 +37,7 @@ use IPC::Open2;
 use Time::HiRes qw(time usleep);
 
 use NvmCrash;
+use NvmSoakLog;
 use NvmSoakMeasure;
 use NvmTest;
 use PostgreSQL::Test::Utils;
@@ -59,6 +60,8 @@ our %kinds = (
 
 # at starts, and of the collector and rebuilds that follow
 my $start_names = qr/^(?:recovery|resolve|redo-replay|pool-redo-(?:replayed|forgotten)|pool-open|gap-|old-marks|index-|xid-promise)/;
+# the same of nvm_vlog tables
+my $start_log_names = qr/^(?:log-(?:generation|file)-|rebuild-|resolve-log)/;
 # not in the course of a soak: nvm.reset_pool, a new pool, runs without the library, msync
 my $never_names = qr/^(?:reset-|pool-create|bypass-|orphan-|msync-)/;
 
@@ -68,6 +71,7 @@ sub new
 	my $node = NvmTest->new('soak');
 	my $self = bless {
 		node     => $node,
+		method   => $params{method} // 'nvm',
 		out      => $params{out},
 		go_on    => $params{go_on},
 		problems => [],
@@ -79,7 +83,8 @@ sub new
 	}, $class;
 	my %names = NvmCrash::failpoint_names();
 
-	$self->{start_names} = [ sort grep { /$start_names/ } keys %names ];
+	$self->{log} = NvmSoakLog->new($self) if $self->{method} eq 'nvm_vlog';
+	$self->{start_names} = [ sort grep { /$start_names/ || ($self->{log} && /$start_log_names/) } keys %names ];
 	$self->{names} = [ sort grep { !/$never_names/ && !/$start_names/ } keys %names ];
 	$node->init;
 	$node->append_conf('postgresql.conf', <<CONF);
@@ -104,6 +109,7 @@ nvm.failpoint = ''
 # its memory is not ours
 jit = off
 CONF
+	$node->append_conf('postgresql.conf', NvmSoakLog::conf()) if $self->{log};
 	# aborts would fill the data directory
 	system("prlimit --core=0 --pid $$ 2>/dev/null");
 	$self->{measure} = NvmSoakMeasure->new($self);
@@ -168,7 +174,7 @@ sub start_clients
 	local $ENV{PYTHONDONTWRITEBYTECODE} = 1;
 	$self->{clients_pid} = open2($self->{from}, $self->{to}, $python, "$here/clients.py",
 		'--conninfo', $self->node->connstr('postgres'), '--logs', $logs,
-		'--seed', $NvmCrash::seed, '--clients', $params{clients} // 5, '--ddl', $params{ddl} // 2);
+		'--seed', $NvmCrash::seed, '--method', $self->{method}, '--clients', $params{clients} // 5, '--ddl', $params{ddl} // 2);
 	return;
 }
 
@@ -234,14 +240,17 @@ sub start
 	$self->{what} = 'the first start';
 	$self->set_mode(%params);
 	$self->start_server;
-	$node->safe_psql('postgres', $verify_index . slurp_file("$here/schema.sql")
-		  . 'INSERT INTO client SELECT generate_series(1, 40);');
+	my $schema = slurp_file("$here/schema.sql") =~ s/(default_table_access_method = )nvm;/$1$self->{method};/r;
+	$node->safe_psql('postgres', $verify_index . $schema . 'INSERT INTO client SELECT generate_series(1, 40);');
+	# so that transactions write both
+	$node->safe_psql('postgres', "ALTER TABLE $_ SET ACCESS METHOD nvm") foreach $self->{log} ? qw(parent part_2) : ();
 	$node->safe_psql('postgres', 'CREATE DATABASE soak_template');
 	$node->safe_psql('soak_template', <<'SQL');
 CREATE EXTENSION pg_nvm;
 CREATE TABLE t (a int PRIMARY KEY, b text) USING nvm;
 INSERT INTO t SELECT i, repeat('t', i) FROM generate_series(1, 500) i;
 SQL
+	$node->safe_psql('soak_template', "ALTER TABLE t SET ACCESS METHOD $self->{method}");
 	$self->start_clients(%params);
 	$self->{began} = time();
 	$self->{measure}->begin;
@@ -288,7 +297,7 @@ sub _pg_ctl_start
 	my $log = $node->logfile;
 
 	$node->{nvm_log_start} = $self->{log_seen} = -s $log // 0;
-	local %ENV = $node->_get_env(PGAPPNAME => undef);
+	local %ENV = ($node->_get_env(PGAPPNAME => undef), $self->{log} ? $self->{log}->environment : ());
 	my $status = system("pg_ctl -w -D '" . $node->data_dir . "' -l '$log' -o --cluster-name=soak start >/dev/null 2>&1");
 	my $pidfile = $node->data_dir . '/postmaster.pid';
 	$node->{_pid} = -e $pidfile && slurp_file($pidfile) =~ /^(\d+)/ ? $1 : undef;
@@ -474,6 +483,7 @@ sub crash_round
 	{
 		$node->crash;
 	}
+	$self->{log}->mended if $self->{log};
 	$self->tell('pause');
 	$self->_note_hits;
 	$self->_look_at_log;
@@ -562,6 +572,7 @@ sub _look_at_log
 		my $line = $1;
 		next if $self->{lines_seen}{$line}++;
 		next if $line =~ / (?:STATEMENT|DETAIL|HINT|CONTEXT|LOCATION|QUERY):  /;
+		next if $self->{log} && $self->{log}->expects($line);
 		# ours
 		next if $line =~ /PANIC: .*failpoint|terminated by signal (?:9|6)\b/;
 		next if $line =~ /FATAL: .*(?:the database system is|terminating (?:connection|background worker|autovacuum|logical)|terminating .* due to|connection to client lost|could not (?:send|receive) data)/;
@@ -599,7 +610,8 @@ sub verify
 	$self->tell('pause');
 	$self->tell('wait');
 	$self->tell('verify');
-	$self->problem(split /\n/, $self->node->safe_psql('postgres', 'SELECT verify_traces()'));
+	my @wrong = split /\n/, $self->node->safe_psql('postgres', 'SELECT verify_traces()');
+	$self->problem(@wrong, $self->_what_checks_say) if @wrong;
 	$self->_look_at_log;
 	$self->count('verifications');
 	my $turn = $self->{turn}++ % 4;
@@ -611,7 +623,7 @@ sub verify
 	}
 	elsif ($turn < 3)
 	{
-		my $tables = q{SELECT c.oid::regclass FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nvm' AND c.relkind IN ('r', 'm') ORDER BY relname};
+		my $tables = q{SELECT c.oid::regclass FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind IN ('r', 'm') ORDER BY relname};
 		my $table = $self->choose(split /\n/, $self->node->safe_psql('postgres', $tables));
 		$self->problem(map { "$table: $_" } split /\n/,
 			$self->node->safe_psql('postgres', $turn == 1
@@ -622,6 +634,22 @@ sub verify
 	$self->{spent}{'all of verify'} += time() - $began;
 	$self->tell('go') unless $params{rest};
 	return;
+}
+
+# All checks, for who has to find out why something is wrong.
+sub _what_checks_say
+{
+	my ($self) = @_;
+	my ($ret, $out, $err) = $self->node->psql('postgres', <<'SQL');
+SELECT 'check: ' || f FROM nvm.check_pool() f;
+SELECT 'check: ' || c.oid::regclass || ': ' || f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, nvm.check(c.oid, heapallindexed => true) f
+	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't';
+SELECT 'by index: ' || f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, look_by_index(c.oid) f
+	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind = 'r' AND c.relpersistence <> 't';
+SELECT 'table ' || c.oid::regclass || ': ' || amname || ', file ' || relfilenode FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+	WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace ORDER BY 1;
+SQL
+	return (split(/\n/, $out), $ret == 0 ? () : "check: $err");
 }
 
 # Fill the pool and free it; the clients are at work.  crash: in the midst of it.
@@ -683,7 +711,7 @@ sub settle
 SELECT verify_owners();
 SELECT verify_traces();
 SELECT f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, look_by_index(c.oid) f
-	WHERE a.amname = 'nvm' AND c.relkind = 'r' AND c.relpersistence = 'p';
+	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind = 'r' AND c.relpersistence = 'p';
 SQL
 	$self->count('full checks');
 	$self->{measure}->settled;

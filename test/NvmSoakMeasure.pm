@@ -30,9 +30,10 @@ our $interval = 5;
 # of a sample; kb of memory that is the process's own
 my @columns = qw(seconds mode phase age pool_size pool_used relations ended slots gaps prepared pool_kb
   shared_kb postmaster_kb keeper_kb collector_kb checkpointer_kb backends backend_kb backend_max_kb
-  postmaster_fds keeper_fds collector_fds backend_max_fds base_files wal_files pool_files shm_files);
+  postmaster_fds keeper_fds collector_fds backend_max_fds base_files wal_files pool_files shm_files
+  log_recovery_kb log_checkpointer_kb log_files log_kb);
 my @settled_columns = qw(seconds cycle pool_used relations live dead_rows storages slots pool_kb shared_kb
-  base_files relation_files unowned_files unowned_kb wal_files pool_files other_files);
+  base_files relation_files unowned_files unowned_kb wal_files pool_files other_files log_files log_kb);
 
 sub new
 {
@@ -80,10 +81,12 @@ sub files
 			if    ($name =~ m,^(?:base|global|pg_tblspc)/,) { $n{base_files}++; }
 			elsif ($name =~ m,^pg_wal/,)     { $n{wal_files}++; }
 			elsif ($name =~ m,^pg_dynshmem/,) { $n{shm_files}++; }
+			elsif ($name =~ m,^pg_nvm_log/,) { return; }
 			# segments of transaction logs come and go with the ids
 			elsif ($name !~ m,^pg_(?:xact|subtrans|multixact|serial|stat|stat_tmp|twophase|commit_ts|logical)/,) { $n{other_files}++; }
 		} }, $data);
 	$n{pool_files} = () = glob($node->pool_dir . '/*');
+	%n = (%n, $self->{soak}{log}->files) if $self->{soak}{log};
 	$n{pool_kb} = (stat $node->pool_file)[12] / 2;
 	return %n;
 }
@@ -101,14 +104,15 @@ sub sample
 SELECT p.size, p.used, r.relations, r.ended, a.slots_used, a.gaps, (SELECT count(*) FROM pg_prepared_xacts)
 FROM nvm.pool p, nvm.activity a,
 	(SELECT coalesce(sum(bytes) FILTER (WHERE NOT ended), 0) AS relations, coalesce(sum(bytes) FILTER (WHERE ended), 0) AS ended FROM nvm.relations) r;
-SELECT pid, backend_type FROM pg_stat_activity WHERE backend_type IN ('nvm keeper', 'nvm gap collector', 'checkpointer')
+SELECT pid, backend_type FROM pg_stat_activity WHERE backend_type IN ('nvm keeper', 'nvm gap collector', 'checkpointer', 'nvm log recovery', 'nvm checkpointer')
 	OR backend_type = 'client backend' AND application_name LIKE 'soak%';
 SQL
 	my ($numbers, @pids) = split /\n/, $said;
 	@row{qw(pool_size pool_used relations ended slots gaps prepared)} = split /\|/, $numbers;
 	# processes come and go
 	eval {
-		my %name = ('nvm keeper' => 'keeper', 'nvm gap collector' => 'collector', 'checkpointer' => 'checkpointer');
+		my %name = ('nvm keeper' => 'keeper', 'nvm gap collector' => 'collector', 'checkpointer' => 'checkpointer',
+			'nvm log recovery' => 'log_recovery', 'nvm checkpointer' => 'log_checkpointer');
 		@row{qw(backends backend_kb backend_max_kb backend_max_fds)} = (0, 0, 0, 0);
 		$row{postmaster_kb} = NvmTest::private_kb($node->{_pid});
 		$row{postmaster_fds} = NvmTest::open_files($node->{_pid});
@@ -220,6 +224,10 @@ my @limits = (
 	[ 'postmaster_kb',   'samples', 0.10, 512 ],
 	[ 'keeper_kb',       'samples', 0.10, 512 ],
 	[ 'collector_kb',    'samples', 0.10, 512 ],
+	[ 'log_recovery_kb', 'samples', 0.10, 4096 ],
+	[ 'log_checkpointer_kb', 'samples', 0.10, 2048 ],
+	[ 'log_kb',          'settled', 0.10, 64 << 10 ],
+	[ 'log_files',       'settled', 0.20, 10 ],
 	[ 'postmaster_fds',  'samples', 0,    5 ],
 	[ 'keeper_fds',      'samples', 0,    5 ],
 	[ 'collector_fds',   'samples', 0,    5 ],

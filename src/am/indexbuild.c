@@ -26,6 +26,7 @@
 #include "commands/progress.h"
 #include "compat/nvm_compat_am.h"
 #include "executor/executor.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
@@ -353,20 +354,15 @@ nvm_build_begin_scan(NvmIndexBuild *build, bool allow_sync, TableScanDesc sscan)
 
 /*
  * A clean stop takes the rows of an UNLOGGED table in memory, and leaves the files of
- * indexes of PostgreSQL's own: their entries would lead to other rows.
+ * indexes of PostgreSQL's own.  That their entries lead to no other rows is seen to
+ * by the recovery worker (vlog/vlog_place.c), which there is once the log has begun.
  */
 static void
-refuse_left_entries(Relation rel, Relation index)
+expect_left_entries(Relation rel, Relation index)
 {
-	if (rel->rd_rel->relpersistence != RELPERSISTENCE_UNLOGGED ||
-		!nvm_relation_is_vlog(rel) || nvm_relation_is_btree(index))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("an UNLOGGED table of access method nvm_vlog can have indexes of access method nvm_btree only"),
-			 errdetail("Index \"%s\" would outlive the rows of table \"%s\".",
-					   RelationGetRelationName(index), RelationGetRelationName(rel)),
-			 errhint("Use an index of access method nvm_btree, or a table that is not UNLOGGED.")));
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED &&
+		nvm_relation_is_vlog(rel) && !nvm_relation_is_btree(index))
+		nvm_log_require_begun();
 }
 
 /*
@@ -404,7 +400,7 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 	Snapshot	snapshot;
 	bool		registered;
 
-	refuse_left_entries(rel, index);
+	expect_left_entries(rel, index);
 	nvm_build_init(&build, rel, index, info);
 	build.anyvisible = anyvisible;
 	Assert(!(anyvisible && build.unique));

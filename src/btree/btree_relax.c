@@ -224,6 +224,18 @@ flush_pages(uint32 dir, uint64 creation)
 }
 
 /*
+ * Has the index all that it should have?  One that is being emptied for a rebuild is
+ * marked before it says so, under storage_lock (nvm_index_lost_with_region).
+ */
+static bool
+is_whole(NvmRelState *state)
+{
+	uint32		index_state = pg_atomic_read_u32(&nvm_rel_index(state)->state);
+
+	return index_state == NVM_INDEXSTATE_NEW || index_state == NVM_INDEXSTATE_READY;
+}
+
+/*
  * From here on changes are durable again; then have durable what others have
  * stored before; then say so.  False if that is to be tried again.
  */
@@ -234,6 +246,12 @@ end_relaxed(uint32 dir, uint64 creation)
 
 	if (!hold_storage(dir, creation))
 		return true;
+	/* it may have been emptied since it was found; the mark has to stay then */
+	if (!is_whole(state))
+	{
+		LWLockRelease(NvmWbl->storage_lock);
+		return false;
+	}
 	pg_atomic_write_u32(&nvm_rel_index(state)->relaxed, 0);
 	LWLockRelease(NvmWbl->storage_lock);
 	pg_memory_barrier();
@@ -283,8 +301,7 @@ find_relaxed(uint32 id, NvmDirEntry *entry, void *arg)
 	/* UNUSED stays so: an empty index must not be taken for a whole one */
 	if (index_state == NVM_INDEXSTATE_UNUSED)
 		return;
-	if ((index_state != NVM_INDEXSTATE_NEW && index_state != NVM_INDEXSTATE_READY) ||
-		(!search->all && relaxer_is_there(state)))
+	if (!is_whole(state) || (!search->all && relaxer_is_there(state)))
 	{
 		search->left = true;
 		return;

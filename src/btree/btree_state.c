@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "btree/nvm_btree_state.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 
 /*
@@ -45,12 +46,14 @@ index_lost_by_start(NvmRelState *rel, bool relaxed)
  * The mark in the directory is for the death of a process while the index is not
  * rebuilt: memory is kept then, and half an index must not pass for a whole one.
  * A stored word is there for that start; where power fails, all of the region goes.
- * So nobody fences.  The rebuilder takes the mark back, as with a relaxed index.
+ * So nobody fences.  The rebuilder takes the mark back, as with a relaxed index, but not
+ * between the two steps: it looks again under storage_lock, which the caller holds.
  */
 void
 nvm_index_lost_with_region(NvmRelState *rel)
 {
 	nvm_dir_set_relaxed(rel->dir, true);
+	NVM_FAILPOINT("rebuild-index-lost");
 	index_lost_by_start(rel, true);
 }
 

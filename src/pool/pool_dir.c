@@ -280,15 +280,16 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
 /*
- * A logged table of the volatile region counts the extents that it has ever had.  They are gone
- * after a loss of the region.  But entries of indexes that have WAL may lead to
- * blocks in all of them, so the rebuild makes as many.  The count is durable before
- * there is such an entry.  It is not lowered.
+ * A table of the volatile region counts the extents that it has ever had, also one that is
+ * UNLOGGED.  They are gone after a loss of the region.  But entries of indexes that lie in
+ * files may lead to blocks in all of them, so the rebuild makes as many.  The count is
+ * durable before there is such an entry.  It is not lowered.
  */
 static void
 raise_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
 {
-	if (entry->kind != NVM_DIR_KIND_TABLE || (entry->flags & NVM_DIR_LOGGED) == 0 ||
+	if (entry->kind != NVM_DIR_KIND_TABLE ||
+		(entry->flags & (NVM_DIR_LOGGED | NVM_DIR_UNLOGGED)) == 0 ||
 		nextents <= NVM_DIR_COUNT(entry->counted))
 		return;
 	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));

@@ -81,8 +81,7 @@ typedef struct Collecting
 /* ---- tables ---- */
 
 /*
- * UNLOGGED tables are left out: an older generation than the last may have ended in
- * a crash, and they are empty after that.
+ * UNLOGGED tables have no records, and come back without rows.
  */
 static void
 note_table(uint32 id, NvmDirEntry *entry, void *arg)
@@ -90,7 +89,8 @@ note_table(uint32 id, NvmDirEntry *entry, void *arg)
 	NvmVlog    *vlog = (NvmVlog *) arg;
 
 	if (entry->kind == NVM_DIR_KIND_TABLE && id <= vlog->ndirs &&
-		(entry->flags & NVM_DIR_LOGGED) != 0)
+		(entry->flags & NVM_DIR_VOLATILE) != 0 &&
+		(entry->flags & (NVM_DIR_LOGGED | NVM_DIR_UNLOGGED)) != 0)
 		vlog->creation[id] = entry->creation_id;
 }
 

@@ -342,6 +342,35 @@ compare_sides(const void *a, const void *b)
 }
 
 /*
+ * Is that a file of the log that an earlier generation was making when it died?
+ */
+static bool
+is_unfinished(const char *text, const NvmVlog *vlog)
+{
+	const char *end = strstr(text, ".tmp");
+	char	   *final;
+	NvmLogName	name;
+
+	if (end == NULL || end[4] != '\0')
+		return false;
+	final = pnstrdup(text, end - text);
+	return nvm_log_parse_name(final, &name) && name.number != 0 &&
+		name.pool == nvm_log_pool_of(vlog->uuid) && name.generation < vlog->generation;
+}
+
+static void
+remove_left(const char *name)
+{
+	char	   *path = path_in(name);
+
+	if (unlink(path) != 0 && errno != ENOENT)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+	pfree(path);
+}
+
+/*
  * See vlog_impl.h.  Transactions of the current generation may be writing some.  What
  * goes wrong here is told, and no more: the region is whole.
  */
@@ -363,19 +392,17 @@ nvm_vlog_retire_sides(const NvmVlog *vlog)
 	qsort(side, nsides, sizeof(NvmLogName), compare_sides);
 	while (dir != NULL && (de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
 	{
-		char	   *path;
-
+		if (is_unfinished(de->d_name, vlog))
+		{
+			remove_left(de->d_name);
+			continue;
+		}
 		if (!nvm_log_parse_name(de->d_name, &name) || name.number != 0 ||
 			name.pool != nvm_log_pool_of(vlog->uuid) || name.generation >= vlog->generation ||
 			bsearch(&name, side, nsides, sizeof(NvmLogName), compare_sides) != NULL)
 			continue;
 		NVM_FAILPOINT("rebuild-remove-side");
-		path = path_in(de->d_name);
-		if (unlink(path) != 0 && errno != ENOENT)
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not remove file \"%s\": %m", path)));
-		pfree(path);
+		remove_left(de->d_name);
 	}
 	if (dir != NULL)
 		FreeDir(dir);

@@ -42,14 +42,17 @@ MOVED = OUTPUT.replace(" 2\n 1\n", " 2\n").replace(" 1\n 2\n", " 1\n 1\n 2\n")
 
 
 class CompareTest(unittest.TestCase):
-	def judge(self, nvm, heap=OUTPUT, listed=(), reason="why", script=SCRIPT):
+	def judge(self, nvm, heap=OUTPUT, listed=(), reason="why", script=SCRIPT, method="nvm"):
 		with tempfile.TemporaryDirectory() as top:
 			for directory, name, text in (("heap", "t.out", heap), ("nvm", "t.out", nvm),
 										  ("sql", "t.sql", script)):
 				os.makedirs(os.path.join(top, directory), exist_ok=True)
 				with open(os.path.join(top, directory, name), "w", encoding="utf-8") as file:
 					file.write(text)
-			args = argparse.Namespace(nvm=top + "/nvm", heap=[top + "/heap"], tree=top)
+			args = argparse.Namespace(nvm=top + "/nvm", heap=[top + "/heap"], tree=top, method=method)
+			if method != "nvm":
+				args.nvm = compare.under_name(args.nvm, method)
+				args.heap = [compare.under_name(args.heap[0], method)]
 			return compare.judge("t", args, [[w.lstrip("?"), reason, w[0] == "?" or compare.is_whole(w)]
 											 for w in listed])
 
@@ -66,6 +69,18 @@ class CompareTest(unittest.TestCase):
 		self.assertEqual(self.verdict(UNORDERED, listed=digests + ["?0123456789ab"]), "listed")
 		self.assertEqual(self.verdict(UNORDERED, listed=digests + ["0123456789ab"]), "bad")
 		self.assertEqual(self.verdict(OUTPUT, listed=digests), "bad")
+
+	def test_method(self):
+		"""nvm_vlog may have nvm's exceptions, or fewer, and no other"""
+		named = OUTPUT + "access method nvm\n"
+		digests = [digest for digest, _ in self.judge(named)[1]]
+		other = named.replace("nvm", "nvm_vlog")
+		self.assertEqual(self.verdict(other, listed=digests), "bad")
+		self.assertEqual(self.verdict(other, listed=digests, method="nvm_vlog"), "listed")
+		self.assertEqual(self.verdict(OUTPUT, listed=digests, method="nvm_vlog"), "same")
+		both = OUTPUT + "access methods nvm, nvm_vlog\n"
+		self.assertEqual(self.verdict(both, both, method="nvm_vlog"), "same")
+		self.assertEqual(self.verdict(UNORDERED, listed=digests, method="nvm_vlog"), "bad")
 
 	def test_plan(self):
 		plan = "EXPLAIN SELECT a FROM t;\n QUERY PLAN \n------------\n Seq Scan on t\n(1 row)\n\nSELECT 1;\n a \n---\n 1\n(1 row)\n\n"

@@ -11,6 +11,19 @@ Copyright (c) 2026, pg_nvm contributors
 """
 
 PERSISTENCE = ["full", "leaves", "none"]
+# what tables may be, the default first, and which of these are ours
+METHODS = ["nvm", "heap"]
+OURS = ["nvm", "nvm_vlog"]
+
+
+def with_log():
+    """The soak is about nvm_vlog, with nvm beside it."""
+    METHODS[:] = ["nvm_vlog", "nvm", "heap"]
+
+
+def another(rng, method):
+    others = [m for m in METHODS if m != method]
+    return others[0] if len(others) == 1 else rng.choice(others)
 
 
 def state(rel, rows, unlogged=False):
@@ -35,7 +48,7 @@ def create(rng, rel):
         return [state(rel, 100), "CREATE MATERIALIZED VIEW %s AS SELECT i AS a, repeat('m', i) AS b "
                 "FROM generate_series(1, 100) i" % rel, "CREATE UNIQUE INDEX ON %s (a)" % rel]
     if rng.random() < 0.2:
-        return [state(rel, rows), "CREATE TABLE %s USING nvm AS SELECT i AS a, repeat('c', i) AS b "
+        return [state(rel, rows), "CREATE TABLE %s AS SELECT i AS a, repeat('c', i) AS b "
                 "FROM generate_series(1, %d) i" % (rel, rows)]
     unlogged = rng.random() < 0.2
     return [state(rel, rows, unlogged),
@@ -69,7 +82,7 @@ def private(rng, w, kinds):
         ("rewrite", ["ALTER TABLE %s ALTER a TYPE %s, ADD x%d timestamptz DEFAULT clock_timestamp()" % (
             rel, rng.choice(["int", "bigint"]), rng.randrange(1 << 30)),
             "UPDATE %s SET b = b || 'r' WHERE a %% 5 = 0" % rel], True),
-        ("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (rel, "heap" if method == "nvm" else "nvm")], True),
+        ("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (rel, another(rng, method))], True),
         ("tablespace", ["ALTER TABLE %s SET TABLESPACE %s" % (rel, rng.choice(["soak_space", "pg_default"]))], True),
         ("rolled back", ["TRUNCATE " + rel, "CREATE TABLE never_%d AS TABLE %s" % (w, rel), "DROP TABLE " + rel,
                          "ROLLBACK"], True),
@@ -93,7 +106,7 @@ def shared(rng, kinds):
     """A step for a table that everybody uses."""
     table = rng.choice(sorted(SHARED))
     index = rng.choice(SHARED[table])
-    method = kinds.get(table, ("r", "nvm", False))[1]
+    method = kinds.get(table, ("r", METHODS[0], False))[1]
     steps = [
         ("reindex", ["REINDEX INDEX " + index], True),
         ("reindex concurrently", ["REINDEX INDEX CONCURRENTLY " + index], False),
@@ -114,17 +127,17 @@ def shared(rng, kinds):
     if table != "churn" or index != "churn_n":
         # not by a partial index
         steps.append(("cluster", ["CLUSTER %s USING %s" % (table, index)], False))
-    if method == "nvm" and index != "child_parent":
+    if method in OURS and index != "child_parent":
         steps.append(("persistence", ["ALTER INDEX %s SET (persistence = %s)" % (index, rng.choice(PERSISTENCE))]
                       + (["REINDEX INDEX " + index] if rng.random() < 0.5 else []), True))
     if table in ("hist", "churn", "large"):
         steps.append(("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (
-            table, "heap" if method == "nvm" else "nvm")], True))
-    elif method != "nvm":
-        steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD nvm" % table], True)]
-    if method != "nvm" and rng.random() < 0.5:
+            table, another(rng, method))], True))
+    elif method == "heap":
+        steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (table, METHODS[0])], True)]
+    if method == "heap" and rng.random() < 0.5:
         # not for long
-        steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD nvm" % table], True)]
+        steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (table, METHODS[0])], True)]
     return rng.choice(steps)
 
 

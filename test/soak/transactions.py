@@ -129,7 +129,7 @@ def churn(rng, c, n):
 
 def temporary(rng, c, n):
     return [ack(c, n, nhist=2),
-            "CREATE TEMP TABLE own (id int PRIMARY KEY, t text) USING nvm ON COMMIT DROP",
+            "CREATE TEMP TABLE own (id int PRIMARY KEY, t text) ON COMMIT DROP",
             "INSERT INTO own SELECT i, noise(%d) FROM generate_series(1, 20) i" % rng.choice([50, 3000])] + moves(rng, c, n, 2)
 
 

@@ -44,6 +44,12 @@
  *
  * Each fdatasync() that succeeds appends a byte to the file "log-calls".
  *
+ * Directory pg_nvm_log and all files in it, those of checkpoints and of large transactions
+ * too, for the soak (NvmSoakLog.pm):
+ *
+ *	log-full	write() and pwrite() fail with ENOSPC, statvfs() finds no room
+ *	log-broken	write(), pwrite(), fdatasync() and fsync() fail with EIO
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -59,6 +65,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define DEVICE_SIZE		((off_t) 8 * 1024 * 1024)
@@ -256,10 +263,39 @@ posix_fadvise(int fd, off_t offset, off_t len, int advice)
 	return real(fd, offset, len, advice);
 }
 
+/*
+ * Does the device of the log fail this call?  With errno set.
+ */
+static int
+device_fails(int fd, int is_write)
+{
+	int			full;
+	int			broken;
+	char		link[64];
+	char		target[PATH_MAX];
+	ssize_t		len;
+
+	dir = getenv("NVM_SYNC_DIR");
+	if (dir == NULL)
+		return 0;
+	full = is_write && exists("log-full");
+	broken = exists("log-broken");
+	if (!full && !broken)
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, target, sizeof(target) - 1);
+	target[len < 0 ? 0 : len] = '\0';
+	if (strstr(target, "/pg_nvm_log") == NULL)
+		return 0;
+	errno = full ? ENOSPC : EIO;
+	return 1;
+}
+
 static int
 write_fails(int fd)
 {
-	dir = getenv("NVM_SYNC_DIR");
+	if (device_fails(fd, 1))
+		return 1;
 	if (dir == NULL || !is_log(fd))
 		return 0;
 	errno = ENOSPC;
@@ -289,6 +325,31 @@ pwrite64(int fd, const void *buf, size_t size, off64_t offset)
 	return write_fails(fd) ? -1 : real(fd, buf, size, offset);
 }
 
+ssize_t
+write(int fd, const void *buf, size_t size)
+{
+	static ssize_t (*real) (int, const void *, size_t);
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const void *, size_t)) dlsym(RTLD_NEXT, "write");
+	return device_fails(fd, 1) ? -1 : real(fd, buf, size);
+}
+
+int
+statvfs(const char *file, struct statvfs *fs)
+{
+	static int	(*real) (const char *, struct statvfs *);
+	int			result;
+
+	if (real == NULL)
+		real = (int (*) (const char *, struct statvfs *)) dlsym(RTLD_NEXT, "statvfs");
+	result = real(file, fs);
+	dir = getenv("NVM_SYNC_DIR");
+	if (dir != NULL && strstr(file, "pg_nvm_log") != NULL && exists("log-full"))
+		fs->f_bavail = 0;
+	return result;
+}
+
 int
 fdatasync(int fd)
 {
@@ -298,7 +359,8 @@ fdatasync(int fd)
 
 	if (real == NULL)
 		real = (int (*) (int)) dlsym(RTLD_NEXT, "fdatasync");
-	dir = getenv("NVM_SYNC_DIR");
+	if (device_fails(fd, 0))
+		return -1;
 	if (dir != NULL && incarnation_fails(fd))
 	{
 		errno = EIO;
@@ -337,7 +399,8 @@ fsync(int fd)
 
 	if (real == NULL)
 		real = (int (*) (int)) dlsym(RTLD_NEXT, "fsync");
-	dir = getenv("NVM_SYNC_DIR");
+	if (device_fails(fd, 0))
+		return -1;
 	if (dir != NULL && incarnation_fails(fd))
 	{
 		errno = EIO;

@@ -35,10 +35,7 @@ my $base     = NvmCrashLog::base('log');
 my %scenario = map { $_->{name} => $_ } NvmCrashLog::all();
 # places that no scenario comes to
 my %unreachable = (
-	'log-directory-made' => 'the base has the directory',
-	'log-file-noted'     => 'nobody fills a file here: log/04_log_deaths does',
-	'rebuild-remove-side' => 'a matter of log/07_checkpoint',
-	'rebuild-prepared'   => 'nobody prepares transactions here',);
+	'log-directory-made' => 'the base has the directory',);
 my @work;
 
 if ($only)

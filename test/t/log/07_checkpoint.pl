@@ -276,6 +276,22 @@ foreach my $failpoint (qw(ckpt-begin ckpt-data-write ckpt-walk ckpt-data-sync ck
 }
 same_after_loss('after all these', @tables);
 
+# a file that was being made when the server died; its name never comes again
+sql('SELECT nvm.checkpoint()');
+$node->set_conf('nvm.failpoint' => "'log-file-rename:crash'");
+$node->reload;
+$node->psql('postgres', 'CALL fill(500, 200)');
+$node->wait_crashed;
+$node->set_conf('nvm.failpoint' => "''");
+my @unfinished = grep { /\.log\.tmp$/ } files('*');
+is(scalar(@unfinished), 1, 'a file of the log that was not finished');
+$node->start;
+content(@tables);
+$node->poll_query_until('postgres', "SELECT state = 'whole' FROM nvm.log_recovery") or die;
+sql('SELECT nvm.checkpoint()');
+is(join(' ', grep { my $f = $_; grep { $_ eq $f } @unfinished } files('*')), '', 'goes when the region is whole');
+same_after_loss('behind it', @tables);
+
 # the recovery from one
 foreach my $failpoint (qw(rebuild-placed rebuild-decided rebuild-remove-side))
 {

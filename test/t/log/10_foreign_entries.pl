@@ -86,6 +86,58 @@ is(sql('SELECT count(*) FROM e'), '0', 'a crash before the first extent is count
 sql('INSERT INTO e SELECT i, point(i, i) FROM generate_series(1, 100) i');
 reboot();
 is(sql("SELECT count(*) FROM e WHERE p <@ box '(1,1),(100,100)'"), '100', 'and the table works');
+
+# UNLOGGED: a clean stop leaves the entries of all rows, and none of the rows
+sql(<<'SQL');
+CREATE UNLOGGED TABLE u (id int, k int) USING nvm_vlog;
+CREATE UNIQUE INDEX u_id ON u USING btree (id);
+CREATE INDEX u_k ON u USING hash (k);
+CREATE INDEX u_b ON u USING brin (id);
+INSERT INTO u SELECT i, i FROM generate_series(1, 20000) i;
+SQL
+
+sub unlogged_by_index
+{
+	my ($from, $to) = @_;
+	return join ' ', map { sql("SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*), min(id), max(id) FROM u WHERE $_") }
+	  ("id BETWEEN $from AND $to", "k = $from");
+}
+
+is(unlogged_by_index(100, 199), '100|100|199 1|100|100', 'UNLOGGED: entries lead to rows');
+$node->restart;
+is(sql('SELECT count(*) FROM u'), '0', 'a restart has emptied the table');
+is(unlogged_by_index(100, 199), '0|| 0||', 'and its entries lead to nothing');
+sql('INSERT INTO u SELECT i, -i FROM generate_series(100001, 130000) i');
+is(unlogged_by_index(100, 199), '0|| 0||', 'nor to new rows');
+is(unlogged_by_index(100100, 100199), '100|100100|100199 0||', 'which are found');
+sql('INSERT INTO u SELECT i, i FROM generate_series(1, 1000) i');
+is(unlogged_by_index(100, 199), '100|100|199 1|100|100', 'rows with the keys of lost ones are found, and are not refused as their doubles');
+$node->fails_with('INSERT INTO u VALUES (100, 0)', qr/duplicate key/, 'but doubles of rows that are there are');
+$node->check_clean('an UNLOGGED table after a restart');
+sql('VACUUM u');
+is(unlogged_by_index(100, 199), '100|100|199 1|100|100', 'and by entries alone, which VACUUM has cleaned');
+$node->check_clean('and after VACUUM');
+reboot();
+is(sql('SELECT count(*) FROM u') . unlogged_by_index(100, 199), '00|| 0||', 'after a crash PostgreSQL has emptied its indexes, too');
+sql('INSERT INTO u SELECT i, i FROM generate_series(1, 1000) i');
+is(unlogged_by_index(100, 199), '100|100|199 1|100|100', 'and the table works');
 $node->check_clean('tables in memory with indexes that have WAL');
+$node->stop;
+
+# without any table that is logged
+$node = NvmTest->start_new('alone', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+CONF
+CREATE UNLOGGED TABLE u (id int, k int) USING nvm_vlog;
+INSERT INTO u SELECT i, i FROM generate_series(1, 20000) i;
+SQL
+is(sql('SELECT state FROM nvm.log'), 'not begun', 'an UNLOGGED table does not begin the log');
+sql('CREATE INDEX u_k ON u USING hash (k); CREATE INDEX u_id ON u USING btree (id)');
+is(sql('SELECT state FROM nvm.log'), 'on', 'with an index that has WAL it does');
+$node->restart;
+sql('INSERT INTO u SELECT i, -i FROM generate_series(100001, 130000) i');
+is(unlogged_by_index(100, 199), '0|| 0||', 'entries of lost rows lead to nothing');
+is(unlogged_by_index(100100, 100199), '100|100100|100199 0||', 'and others to their rows');
+$node->check_clean('an UNLOGGED table alone');
 $node->stop;
 done_testing();

@@ -4,6 +4,9 @@
 # loses power and runs out of room (see NvmSoak.pm and soak/).  Here one crash of each of
 # three kinds, and a pool that is full once.
 #
+# NVM_SOAK_METHOD=nvm_vlog: of tables in memory, and the device of the log fails, too
+# (NvmSoakLog.pm).  stress/05_soak_vlog is that.
+#
 # NVM_SOAK_MINUTES, which test/soak/run and the tier soak set, makes it a long one:
 # cycles of crashes of all kinds, an episode without room, a calm, and a check of
 # everything; then what the cluster takes has to have levelled off.
@@ -21,12 +24,13 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $minutes = $ENV{NVM_SOAK_MINUTES} // 0;
+my $method = $ENV{NVM_SOAK_METHOD} // 'nvm';
 my $out = $ENV{NVM_SOAK_OUT} // PostgreSQL::Test::Utils::tempdir();
 
 plan skip_all => 'python3-psycopg2 is not installed'
   if !grep { system("$_ -c 'import psycopg2' 2>/dev/null") == 0 } qw(python3 /usr/bin/python3);
 
-my $soak = NvmSoak->new(out => $out, pool_mb => $minutes ? 384 : 64, go_on => $ENV{NVM_SOAK_GO_ON});
+my $soak = NvmSoak->new(out => $out, method => $method, pool_mb => $minutes ? 384 : 64, go_on => $ENV{NVM_SOAK_GO_ON});
 my $ended = eval { $minutes ? long_form() : short_form(); 1; };
 diag($@) unless $ended || $@ eq "the soak found something\n";
 is(join("\n", $soak->problems), '', 'the soak');
@@ -51,7 +55,13 @@ sub short_form
 		$soak->crash_round($kind);
 	}
 	$soak->episode('drop');
+	if ($soak->{log})
+	{
+		$soak->{log}->episode('full');
+		$soak->{log}->episode('broken', crash => 1);
+	}
 	$soak->finish;
+	is($soak->counts->{'faults of the log met'}, 2, 'twice the log could not be written') if $soak->{log};
 	cmp_ok($soak->counts->{committed}, '>', 50, "$soak->{counts}{committed} transactions were acknowledged");
 	cmp_ok($soak->counts->{disk_full}, '>', 0, "$soak->{counts}{disk_full} statements found no room");
 	is_deeply([ grep { !/^of these|recovery/ } sort keys %{ $soak->{crashes} } ],
@@ -100,6 +110,10 @@ sub one_cycle
 			my $how = $soak->choose(qw(drop truncate delete full));
 			$soak->episode($how, $soak->random(2) ? (crash => 0.5 + $soak->random(30) / 10) : ());
 		}
+		if ($soak->{log} && $soak->random(4) == 0)
+		{
+			$soak->{log}->episode($soak->choose(@NvmSoakLog::faults), crash => $soak->random(3) == 0);
+		}
 		$soak->crash_round;
 	}
 	calm('calm', 25);
@@ -144,12 +158,15 @@ sub verdict
 	$soak->{what} = 'measured';
 	local $soak->{go_on} = 1;
 	$soak->problem(@$problems);
-	my $line = sprintf('soak: %s: %.1f minutes, seed %d: %d transactions acknowledged (%d prepared, %d rolled back, %d refused), '
+	my $faults = $soak->{log}
+	  ? sprintf('; the log could not be written in %d of %d faults of its device, %d statements refused',
+		$c{'faults of the log met'} // 0, $c{'faults of the log'} // 0, $c{log_refused}) : '';
+	my $line = sprintf('soak: %s: %.1f minutes of %s, seed %d: %d transactions acknowledged (%d prepared, %d rolled back, %d refused), '
 		  . '%d snapshots, %d crashes, %d restarts, %d DDL statements (%d refused), %d episodes without room (%d statements refused), '
-		  . '%d verifications, %d checks by turns, %d of everything',
-		$soak->problems ? 'FAILED' : 'PASSED', (time() - $soak->{began}) / 60, $NvmCrash::seed,
+		  . '%d verifications, %d checks by turns, %d of everything%s',
+		$soak->problems ? 'FAILED' : 'PASSED', (time() - $soak->{began}) / 60, $method, $NvmCrash::seed,
 		@c{qw(committed prepared rolled_back refused snapshots crashes restarts ddl ddl_refused)}, $c{episodes} // 0, $c{disk_full},
-		@c{'verifications', 'checks', 'full checks'});
+		@c{'verifications', 'checks', 'full checks'}, $faults);
 	$soak->say($line);
 	append_to_file("$out/verdict", "$line\ncrashes: $crashes\n" . join("\n", @$lines) . "\n");
 	return;

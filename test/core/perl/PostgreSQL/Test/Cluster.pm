@@ -1,10 +1,10 @@
-# PostgreSQL::Test::Cluster with nvm tables by default, for core's TAP tests.
+# PostgreSQL::Test::Cluster with our tables by default, for core's TAP tests.
 #
 # This directory comes before that of PostgreSQL's module in perl's search path.
 # The module is loaded from there and behaves as ever, but a server whose node
 # name matches $NVM_TAP_NODES preloads pg_nvm, has the extension in each database
-# (template1 has it), a pool of its own below $NVM_TAP_POOLS, nvm as the default
-# table access method and $NVM_TAP_INDEX as its default index method.  A node made
+# (template1 has it), a pool of its own below $NVM_TAP_POOLS, $NVM_TAP_METHOD as
+# the default table access method and $NVM_TAP_INDEX as its default index method.  A node made
 # from such a server's backup has a pool directory of its own, too: the backup's
 # settings name the other's.
 package PostgreSQL::Test::Cluster;
@@ -47,11 +47,11 @@ sub _make_extension
 	$run->(@ctl, '-l', $self->logfile . '.extension', '-o', '-c archive_mode=off', 'start');
 	$run->('psql', '-XAtq', '-d', $_, '-c', 'CREATE EXTENSION pg_nvm')
 	  for ('template1', 'postgres');
-	$run->('psql', '-XAtq', '-d', 'postgres', '-c', q{DO $$ BEGIN
+	$run->('psql', '-XAtq', '-d', 'postgres', '-c', qq{DO \$\$ BEGIN
 		CREATE TABLE nvm_default (a int);
-		ASSERT (SELECT amname = 'nvm' FROM pg_class c, pg_am a
+		ASSERT (SELECT amname = '$ENV{NVM_TAP_METHOD}' FROM pg_class c, pg_am a
 			WHERE relname = 'nvm_default' AND relam = a.oid);
-		DROP TABLE nvm_default; END $$});
+		DROP TABLE nvm_default; END \$\$});
 	$run->(@ctl, '-m', 'fast', 'stop');
 	return;
 }
@@ -66,7 +66,7 @@ sub _make_extension
 		{
 			$self->append_conf('postgresql.conf',
 				"shared_preload_libraries = 'pg_nvm'\n"
-				  . "default_table_access_method = 'nvm'\n"
+				  . "default_table_access_method = '$ENV{NVM_TAP_METHOD}'\n"
 				  . "nvm.default_index_method = '$ENV{NVM_TAP_INDEX}'\n"
 				  # the library's own take some of the default 8
 				  . "max_worker_processes = 16\n"
