@@ -307,7 +307,7 @@ def _report(sandbox, where, options, name, bench, by_terminals, seconds, pairs):
             "filesystem": filesystem_of(where), "isolation": options.isolation, "mix": dict(bench.mix),
             "scale": bench.scale(options), "seconds": seconds, "a": options.a, "b": options.b,
             "runs": by_terminals, "settings": dict(options.server_settings, **SETTINGS)}
-    directory, file_name = os.path.join(sandbox.out, name), "%s_%s" % (name, options.wal)
+    directory, file_name = os.path.join(sandbox.out, name), report.result_name(name, options)
     if (options.a, options.b) != ("heap", "nvm"):
         file_name += "_%s_%s" % (options.a, options.b)
     if options.isolation != "serializable":

@@ -125,5 +125,5 @@ def run(sandbox, where, options, name):
             "pairs": options.pairs, "rows": rows, "runs": found,
             "by_cpu": {case: alternate.cpu_rounds(found[case]) for case in cases},
             "settings": servers[0].settings}
-    report.save(os.path.join(sandbox.out, name), "%s_%s" % (name, options.wal), text, data)
+    report.save(os.path.join(sandbox.out, name), report.result_name(name, options), text, data)
     return data

@@ -87,7 +87,7 @@ def _report(sandbox, options, name, found, title, labels, pairs, seconds, where)
     data = {"title": title, "machine": info, "wal": options.wal, "filesystem": filesystem_of(where),
             "seconds": seconds, "cases": found}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     plots.curves(directory, file_name, title, panels, doubling=True)
     return data

@@ -87,3 +87,46 @@ def finish_watched(server, run):
     finally:
         watch.stop()
     return result, watch.clients_seconds()
+
+
+class FamilyWatch(threading.Thread):
+    """Processor seconds of a postmaster and its children, over time.
+
+    What a process has spent since the last look at it, before it ended, is missing.
+    """
+
+    def __init__(self, postmaster, pause=0.02):
+        super().__init__(daemon=True)
+        self.postmaster = postmaster
+        self.pause = pause
+        self.ended = threading.Event()
+        self.spent = {}
+        self.samples = []       # (time, seconds)
+
+    def _sample(self):
+        children = CpuWatch._read("/proc/%d/task/%d/children" % (self.postmaster, self.postmaster))
+        for pid in [str(self.postmaster)] + children.split():
+            fields = CpuWatch._read("/proc/%s/schedstat" % pid).split()
+            if fields:
+                self.spent[pid] = int(fields[0]) / 1e9
+        self.samples.append((time.time(), sum(self.spent.values())))
+
+    def run(self):
+        while not self.ended.wait(self.pause):
+            self._sample()
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+        self._sample()
+
+    def _at(self, moment):
+        before = [sample for sample in self.samples if sample[0] <= moment]
+        after = [sample for sample in self.samples if sample[0] > moment]
+        if not before or not after:
+            return (before or after)[-1 if before else 0][1]
+        (t1, s1), (t2, s2) = before[-1], after[0]
+        return s1 + (s2 - s1) * (moment - t1) / (t2 - t1)
+
+    def between(self, begin, end):
+        return self._at(end) - self._at(begin)

@@ -55,7 +55,7 @@ def _report(sandbox, options, name, found, fences):
             "fences": fences,
             "by_cpu": {case: alternate.cpu_rounds(rounds) for case, rounds in found}}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     plots.curves(directory, file_name, title, [panels])
     return data

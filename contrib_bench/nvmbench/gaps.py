@@ -85,7 +85,7 @@ def run(sandbox, where, options, name):
             "held_back": held_back, "open_gaps": opened, "summary": summary,
             "seconds_to_clean_after_run": cleaned}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     report.plot_pairs(directory, file_name, "Gap collector at work", "transactions per second",
                       ["no gaps", "three gaps, collecting"], [("update, 4 clients", pairs)])

@@ -133,7 +133,7 @@ def _report(sandbox, options, name, measurement):
                 for case, found in cases}, "wal_bytes": measurement.wal,
             "settings": measurement.servers[0].settings}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     plots.bar_panels(directory, file_name, "%s, WAL on %s" % (title, options.wal),
                      measurement.labels, _rows(list(measurement.panels.items())))

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 
+from . import logged
 from .sandbox import Trouble
 
 
@@ -13,15 +14,19 @@ class PgbenchRun:
     """A pgbench that may still be running."""
 
     def __init__(self, server, arguments, clients, seconds, log_prefix=None,
-                 protocol="prepared"):
+                 protocol="prepared", settings=()):
+        """settings: "NAME=VALUE" of the sessions."""
         self.log_prefix = log_prefix
         jobs = min(clients, max(1, len(os.sched_getaffinity(0))))
         command = [server.sandbox.program("pgbench"), "-n", "-M", protocol,
                    "-c", str(clients), "-j", str(jobs), "-T", str(max(1, int(float(seconds))))]
         if log_prefix:
             command += ["--log", "--log-prefix=" + log_prefix]
+        environment = server.environment
+        if settings:
+            environment["PGOPTIONS"] = " ".join("-c " + setting for setting in settings)
         self.process = subprocess.Popen(
-            command + arguments, env=server.environment, text=True,
+            command + arguments, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def finish(self, may_fail=False):
@@ -59,7 +64,7 @@ class PgbenchInit:
 
     def __init__(self, server, scale):
         command = [server.sandbox.program("pgbench"), "-i", "-q", "-s", str(scale)]
-        if server.kind == "unlogged":
+        if server.unlogged:
             command.append("--unlogged-tables")
         self.server = server
         self.process = subprocess.Popen(command, env=server.environment, text=True,
@@ -117,10 +122,8 @@ def parallel_calls(server, statements, setting=None):
 
 def wal_bytes(server):
     """Position in the WAL, as a number of bytes; of nvm_vlog together with that in its log."""
-    position = int(server.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
-    if server.kind == "nvm_vlog":
-        position += int(server.value("SELECT coalesce(inserted, 0) FROM nvm.log"))
-    return position
+    found = logged.position(server)
+    return found.wal + found.log
 
 
 def preallocate_wal(server, segments=64):

@@ -5,16 +5,16 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import benchbase, bulk, clients, delay, gaps, index, libpq, load, loading, persistence, plans
-from . import recovery, report, storage
-from . import restart_index, tatp
+from . import backend_death, benchbase, bulk, clients, delay, gaps, index, libpq, load, loading
+from . import logged, persistence, plans, recovery, report, restart_index, slow_sync, storage, tatp
+from . import vlog_durability, vlog_recovery
 from .sandbox import Sandbox, Trouble, filesystem_of
 from .server import Server
 from .workloads import ALL, BY_NAME
 
 
 def _recovery_size(sandbox, where, options, name):
-    return recovery.run(sandbox, where, options, name, filler_mb=options.size_mb)
+    return recovery.run(sandbox, where, options, name, filler_mb=options.size_mb or RECOVERY_SIZE_MB)
 
 
 # name: (what it shows, run(sandbox, where, options, name))
@@ -35,14 +35,23 @@ SPECIAL = {
     "bulk": ("statements of many rows, scans and lookups, one session, VACUUM after each change",
              bulk.run),
     "plans": ("the plans of nvm tables as shipped against the best found by trying", plans.run),
+    "vlog_durability": ("what a log and checkpoints cost nvm_vlog: YCSB-A and TPC-C",
+                        vlog_durability.run),
+    "vlog_recovery": ("nvm_vlog after a reboot against heap's redo, by the size of the log",
+                      vlog_recovery.run),
+    "backend_death": ("a backend is killed: until nvm_vlog and heap answer, at two sizes",
+                      backend_death.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }
 SPECIAL.update(benchbase.WORKLOADS)
 #: not on disk as well, unless asked for
 ON_TMPFS = ["restart_index", "tatp", "bulk", "plans"]
+#: nor these in memory
+ON_DISK = ["vlog_durability", "vlog_recovery", "backend_death"]
 DEFAULT = ["update", "tpcb", "select", "scan"]
 RECOVERY_SIZES = "100000,1000000,10000000"
 RECOVERY_SIZES_BESIDE = "100000,1000000"
+RECOVERY_SIZE_MB = 5120
 
 
 def parse(arguments):
@@ -71,7 +80,13 @@ def parse(arguments):
     parser.add_argument("--recovery-transactions", default=None,
                         help="of recovery (default %s) and recovery_size (%s)"
                         % (RECOVERY_SIZES, RECOVERY_SIZES_BESIDE))
-    parser.add_argument("--size-mb", type=int, default=5120, help="of recovery_size's table")
+    parser.add_argument("--checkpoint-pause", type=float, default=5,
+                        help="of vlog_durability: seconds between two checkpoints (default 5)")
+    parser.add_argument("--size-mb", type=int, default=None, help="of recovery_size's table (default "
+                        "%d), of vlog_recovery's tables, and of the log (%d)"
+                        % (RECOVERY_SIZE_MB, vlog_recovery.SIZE_MB))
+    parser.add_argument("--cached", action="store_true", help="of vlog_recovery: leave the servers' files "
+                        "in the page cache")
     parser.add_argument("--checkpoints", choices=["none", "default"], default="none",
                         help="of the recovery load: none by time or volume, or PostgreSQL's own")
     parser.add_argument("--benchbase", metavar="DIR", default=None,
@@ -79,6 +94,9 @@ def parse(arguments):
     parser.add_argument("--isolation", default="serializable",
                         choices=["serializable", "repeatable_read", "read_committed"],
                         help="of bb_* (default serializable, as BenchBase's samples have it)")
+    parser.add_argument("--sync-delay", metavar="US", type=int, default=0,
+                        help="both servers' syncs last so many microseconds longer, as on a disk of "
+                        "ordinary latency (default 0)")
     parser.add_argument("--shared-buffers", default="1GB")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help="a server setting, of both servers")
@@ -140,12 +158,41 @@ def list_workloads():
 
 
 def one_run(server, case, options):
-    """A run, with what it wrote to the WAL per transaction."""
-    before = load.wal_bytes(server)
+    """A run, with what it logged per transaction."""
+    before = logged.position(server)
     result = case.run(server, options)
     if result.get("transactions"):
-        result["wal_bytes"] = (load.wal_bytes(server) - before) / result["transactions"]
+        found = logged.since(server, before, result["transactions"])
+        result.update(wal_bytes=found.wal, log_bytes=found.log, log_written=found.log_written,
+                      log_syncs=found.log_syncs, logged_bytes=found.wal + found.log)
     return result
+
+
+def logged_columns(options, runs=None):
+    """Of the table of a workload: its header, or a case's cells, bytes a transaction.
+
+    The log of nvm_vlog tables stands beside the WAL: its records, and what was written
+    to its files for them.  The last column is about WAL and records together.
+    """
+    arms = (options.a, options.b)
+    vlog = [arm for arm in (0, 1) if arms[arm] == "nvm_vlog"]
+    if runs is None:
+        header = ["WAL B/txn " + options.a, options.b]
+        for arm in vlog:
+            header += ["log B/txn " + arms[arm], "written"]
+        return header + (["logged, ratio"] if vlog else [])
+
+    def middle(arm, key):
+        return report.median([run[arm].get(key) for run in runs])
+
+    cells = [middle(arm, "wal_bytes") for arm in (0, 1)]
+    for arm in vlog:
+        cells += [middle(arm, "log_bytes"), middle(arm, "log_written")]
+    cells = [report.number(cell) for cell in cells]
+    if vlog:
+        a, b = (middle(arm, "logged_bytes") for arm in (0, 1))
+        cells.append("%.2fx" % (b / a) if a and b is not None else "-")
+    return cells
 
 
 def run_pairs(workload, servers, options):
@@ -190,8 +237,7 @@ def throughput(sandbox, where, workload, options):
         pairs = [(a["rate"], b["rate"]) for a, b in runs]
         summary = report.summarize_pairs(pairs)
         plotted.append((name, pairs))
-        wal, spent = ([report.median([run[arm].get(key) for run in runs]) for arm in (0, 1)]
-                      for key in ("wal_bytes", "backend_us"))
+        spent = [report.median([run[arm].get("backend_us") for run in runs]) for arm in (0, 1)]
         by_cpu = ["-", "-"]
         if None not in spent:
             found = report.summarize_pairs([(1 / a["backend_us"], 1 / b["backend_us"]) for a, b in runs])
@@ -201,13 +247,13 @@ def throughput(sandbox, where, workload, options):
                      "%.2fx" % summary["ratio"],
                      "%.2f .. %.2f" % (summary["ratio_min"], summary["ratio_max"]),
                      report.number(spent[0]), report.number(spent[1])] + by_cpu +
-                    [report.number(wal[0]), report.number(wal[1])])
+                    logged_columns(options, runs))
     text = "%s: %s; %s; WAL on %s\nmedians of %d pairs; %s\n\n%s" % (
         workload.name, workload.title, workload.unit, options.wal, options.pairs,
         report.machine_line(info),
         report.table(["case", options.a, options.b, "ratio", "pairs",
-                      "CPU us/txn " + options.a, options.b, "by CPU time", "pairs",
-                      "WAL B/txn " + options.a, options.b], rows))
+                      "CPU us/txn " + options.a, options.b, "by CPU time", "pairs"]
+                     + logged_columns(options), rows))
     print(text)
     data = {"workload": workload.name, "title": workload.title, "unit": workload.unit,
             "wal": options.wal, "filesystem": filesystem_of(where), "a": options.a,
@@ -217,7 +263,7 @@ def throughput(sandbox, where, workload, options):
                         ("pairs", "seconds", "transactions", "scale", "rows")},
             "settings": options.server_settings}
     directory = os.path.join(sandbox.out, workload.name)
-    file_name = "%s_%s" % (workload.name, options.wal)
+    file_name = report.result_name(workload.name, options)
     if (options.a, options.b) != ("heap", "nvm"):
         file_name += "_%s_%s" % (options.a, options.b)
     report.save(directory, file_name, text, data)
@@ -233,10 +279,12 @@ def work(sandbox, options):
     if {"nvm", "nvm_vlog"} & {options.a, options.b} and not options.installed:
         print("building pg_nvm ...", flush=True)
         sandbox.build_extension()
+    if options.sync_delay:
+        slow_sync.preload(sandbox, options.sync_delay)
     places = {"disk": sandbox.work, "tmpfs": sandbox.shm}
     walls = ["tmpfs", "disk"] if options.wal == "both" else [options.wal]
     for name in options.workload:
-        for wal in walls[:1] if name in ON_TMPFS else walls:
+        for wal in walls[:1] if name in ON_TMPFS else walls[-1:] if name in ON_DISK else walls:
             options.wal = wal
             where = os.path.join(places[wal], "%s_%s" % (name, wal))
             os.mkdir(where)

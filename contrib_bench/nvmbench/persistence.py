@@ -57,7 +57,7 @@ def _report(sandbox, options, name, found):
     data = {"title": title, "machine": info, "modes": MODES, "cases": found,
             "by_cpu": {case: alternate.cpu_rounds(rounds) for case, rounds in found}}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     plots.bar_panels(directory, file_name, title, MODES, [[("transactions per second", found)]])
     return data

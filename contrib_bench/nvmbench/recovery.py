@@ -164,7 +164,7 @@ def run(sandbox, where, options, name, filler_mb=0):
     data = {"title": title, "wal": options.wal, "checkpoints": options.checkpoints,
             "machine": info, "filler_mb": filler_mb, "results": results}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     series = []
     for number, (arm, kind) in enumerate(zip("ab", arms)):

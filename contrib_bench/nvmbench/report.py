@@ -23,12 +23,15 @@ def machine(sandbox):
                              capture_output=True, text=True).stdout.strip()
     return {"postgres": version, "cpu": first("/proc/cpuinfo", "model name"),
             "cpus": len(os.sched_getaffinity(0)), "memory": first("/proc/meminfo", "MemTotal"),
-            "kernel": platform.release()}
+            "kernel": platform.release(), "sync_delay_us": sandbox.sync_delay}
 
 
 def machine_line(info):
-    return "%s; %d x %s, %s; Linux %s" % (info["postgres"], info["cpus"], info["cpu"],
+    line = "%s; %d x %s, %s; Linux %s" % (info["postgres"], info["cpus"], info["cpu"],
                                           info["memory"], info["kernel"])
+    if info.get("sync_delay_us"):
+        line += "; each sync lasts %s us longer" % number(info["sync_delay_us"])
+    return line
 
 
 def table(header, rows):
@@ -96,10 +99,16 @@ def _pyplot():
 PLOTS_SKIPPED = "no plots: install python3-matplotlib to have them\n"
 
 
+def result_name(name, options):
+    """Of a workload's result files, without what comes behind the dot."""
+    delay = "_sync%d" % options.sync_delay if options.sync_delay else ""
+    return "%s_%s%s" % (name, options.wal, delay)
+
+
 def save_and_plot(sandbox, options, name, text, data, plot, *args):
     """Of a workload that draws its own picture: plot(directory, file name, *args)."""
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = result_name(name, options)
     save(directory, file_name, text, data)
     if not plot(directory, file_name, *args):
         print(PLOTS_SKIPPED)

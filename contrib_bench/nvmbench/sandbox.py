@@ -118,6 +118,8 @@ class Sandbox:
         self.out = os.path.join(self.work, "out")
         os.mkdir(self.out)
         self.pg_config = None
+        self.server_environment = {}        # more of it, of all servers
+        self.sync_delay = 0                 # microseconds that a sync lasts longer
 
     # -- the janitor's side ------------------------------------------------
 

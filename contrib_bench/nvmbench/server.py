@@ -13,7 +13,7 @@ from .sandbox import Trouble, _parents
 
 COMMON = {
     "listen_addresses": "''",
-    "max_connections": 60,
+    "max_connections": 100,         # as shipped: 64 clients, and who looks on
     "fsync": "on",
     "synchronous_commit": "on",
     "autovacuum": "on",
@@ -58,10 +58,12 @@ OURS = ("nvm", "nvm_vlog")
 class Server:
     """kind: heap, unlogged (heap, not durable), nvm or nvm_vlog (memory and a log)."""
 
-    def __init__(self, sandbox, name, kind, where, settings=None, pool=None):
+    def __init__(self, sandbox, name, kind, where, settings=None, pool=None, unlogged=False):
+        """unlogged: the tables of workloads are; those of kind unlogged are anyway."""
         self.sandbox = sandbox
         self.name = name
         self.kind = kind
+        self.unlogged = unlogged or kind == "unlogged"
         self.data = os.path.join(where, name)
         self.log = os.path.join(sandbox.work, name + ".log")
         # of nvm_vlog the pool has the directory of tables alone: beside the data
@@ -104,7 +106,7 @@ class Server:
 
     def sql(self, text):
         """SQL of a workload, made to fit the kind of table."""
-        if self.kind == "unlogged":
+        if self.unlogged:
             text = re.sub(r"\bCREATE TABLE\b", "CREATE UNLOGGED TABLE", text)
         return text
 
@@ -119,15 +121,20 @@ class Server:
         return dict(os.environ, PGHOST=self.sockets, PGPORT=str(self.port),
                     PGUSER="postgres", PGDATABASE="postgres")
 
-    def start(self, timeout=600, first_query="SELECT 1"):
-        """Start; return the seconds until first_query had its answer."""
+    def launch(self):
+        """Start, and do not wait."""
         with open(self.log, "a") as log:
-            begin = time.monotonic()
             self.process = subprocess.Popen(
                 [self.sandbox.program("postgres"), "-D", self.data,
                  "-k", self.sockets, "-p", str(self.port)],
+                env=dict(os.environ, **self.sandbox.server_environment),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
+
+    def start(self, timeout=600, first_query="SELECT 1"):
+        """Start; return the seconds until first_query had its answer."""
+        begin = time.monotonic()
+        self.launch()
         while True:
             try:
                 with self.connect() as connection:

@@ -129,7 +129,7 @@ def _report(sandbox, options, name, found, transactions):
     data = {"title": title, "machine": info, "parts": PARTS, "transactions": transactions,
             "runs": found}
     directory = os.path.join(sandbox.out, name)
-    file_name = "%s_%s" % (name, options.wal)
+    file_name = report.result_name(name, options)
     report.save(directory, file_name, text, data)
     plots.stacks(directory, file_name, title, "MB", bars, PARTS)
     return data
