@@ -329,8 +329,9 @@ COMMENT ON COLUMN nvm.log.persistent IS
 'position up to which everything is synced';
 
 CREATE FUNCTION nvm.log_recovery_info(
-    OUT state text, OUT reason text, OUT files bigint, OUT bytes bigint,
-    OUT "rows" bigint, OUT tables bigint, OUT started timestamptz, OUT finished timestamptz)
+    OUT state text, OUT reason text, OUT files bigint, OUT bytes bigint, OUT bytes_total bigint,
+    OUT "rows" bigint, OUT tables bigint, OUT tables_total bigint, OUT workers bigint,
+    OUT started timestamptz, OUT finished timestamptz, OUT mb_per_s double precision)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_log_recovery_info'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;

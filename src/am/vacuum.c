@@ -489,6 +489,29 @@ vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
 }
 
 /*
+ * A table that is yet to be rebuilt from the log is passed over: there is nothing to be
+ * removed from it, and autovacuum has others to do.
+ */
+static bool
+is_being_rebuilt(Relation rel)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey key;
+	uint32		dir;
+
+	if (nvm_log_is_whole())
+		return false;
+	nvm_storage_key(rel, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir == 0 || !nvm_storage_is_being_rebuilt(dir))
+		return false;
+	ereport(NvmIsAutovacuum() ? DEBUG1 : WARNING,
+			(errmsg("skipping vacuum of \"%s\" --- it is being rebuilt from the log",
+					RelationGetRelationName(rel))));
+	return true;
+}
+
+/*
  * relation_vacuum of the access method.
  */
 void
@@ -505,6 +528,8 @@ nvm_relation_vacuum(Relation rel, struct VacuumParams *params,
 	if (!vacuum_is_possible(rel))
 		return;
 	nvm_table_require();
+	if (is_being_rebuilt(rel))
+		return;
 
 	instrument = (params->options & VACOPT_VERBOSE) != 0 ||
 		(NvmIsAutovacuum() && params->log_min_duration >= 0);

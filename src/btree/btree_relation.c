@@ -166,7 +166,7 @@ nvm_index_cache_slow(Relation index)
 
 	nvm_table_require();
 	dir = find_storage(index);
-	nvm_storage_require_rows(nvm_dir_entry(dir)->flags);
+	nvm_storage_require_rows(dir, RelationGetRelationName(index));
 	state = nvm_rel_open(dir);
 	meta = open_meta(index, dir, state);
 

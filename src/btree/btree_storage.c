@@ -194,7 +194,7 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 		nvm_storage_form(index, heap, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);
 		if ((meta_flags & NVM_INDEX_META_NONE) != 0)
 			form.flags |= NVM_DIR_REBUILT;
-		nvm_storage_require_rows(form.flags);
+		nvm_storage_require_region(form.flags);
 		if (dir != 0 && nvm_dir_entry(dir)->end == 0)
 			nvm_storage_end(dir);	/* nobody's, since the file number is ours */
 		if (NvmRelNewFileSubid(index) != InvalidSubTransactionId)

@@ -109,7 +109,7 @@ nvm_ddl_copy_database(const char *template_name, Oid template, Oid database)
 		NvmStorageForm form = {entry->kind, entry->flags, 0, entry->relation};
 
 		CHECK_FOR_INTERRUPTS();
-		nvm_storage_require_rows(entry->flags);
+		nvm_storage_require_rows(from, NULL);
 		/* an orphan must not become the newest of its key */
 		if (nvm_dir_lookup(&key) != from)
 			continue;

@@ -21,7 +21,7 @@ PG_FUNCTION_INFO_V1(nvm_log_info);
 PG_FUNCTION_INFO_V1(nvm_log_recovery_info);
 
 #define LOG_COLUMNS				13
-#define LOG_RECOVERY_COLUMNS	8
+#define LOG_RECOVERY_COLUMNS	12
 
 /*
  * Where the log is, absolute.
@@ -90,6 +90,27 @@ time_or_null(pg_atomic_uint64 *time, bool *isnull)
 	return TimestampTzGetDatum((TimestampTz) value);
 }
 
+static Datum
+count_of(pg_atomic_uint64 *count)
+{
+	return Int64GetDatum((int64) pg_atomic_read_u64(count));
+}
+
+/*
+ * Megabytes a second, over all of the rebuild, or until now.
+ */
+static double
+rate_of(NvmLogProgress *progress)
+{
+	TimestampTz started = (TimestampTz) pg_atomic_read_u64(&progress->started);
+	TimestampTz until = (TimestampTz) pg_atomic_read_u64(&progress->finished);
+
+	if (until == 0)
+		until = GetCurrentTimestamp();
+	/* bytes in a microsecond */
+	return (double) pg_atomic_read_u64(&progress->bytes) / (double) Max(until - started, 1);
+}
+
 Datum
 nvm_log_recovery_info(PG_FUNCTION_ARGS)
 {
@@ -106,11 +127,17 @@ nvm_log_recovery_info(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(nvm_log_rebuild_problem());
 	else
 		nulls[1] = true;
-	values[2] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->files));
-	values[3] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->bytes));
-	values[4] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->rows));
-	values[5] = Int64GetDatum((int64) pg_atomic_read_u64(&progress->tables));
-	values[6] = time_or_null(&progress->started, &nulls[6]);
-	values[7] = time_or_null(&progress->finished, &nulls[7]);
+	values[2] = count_of(&progress->files);
+	values[3] = count_of(&progress->bytes);
+	values[4] = count_of(&progress->bytes_total);
+	values[5] = count_of(&progress->rows);
+	values[6] = count_of(&progress->tables);
+	values[7] = count_of(&progress->tables_total);
+	values[8] = count_of(&progress->workers);
+	values[9] = time_or_null(&progress->started, &nulls[9]);
+	values[10] = time_or_null(&progress->finished, &nulls[10]);
+	nulls[11] = nulls[9];
+	if (!nulls[11])
+		values[11] = Float8GetDatum(rate_of(progress));
 	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
 }

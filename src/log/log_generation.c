@@ -238,6 +238,7 @@ set_up(const Found *found, uint32 known)
 	pg_atomic_write_u64(&nvm_log_memory->number, found->last_number);
 	nvm_log_memory->file = 0;
 	nvm_log_memory->generation = known + 1;
+	nvm_log_memory->rebuild_limit = found->end;
 }
 
 /*

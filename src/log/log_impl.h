@@ -70,6 +70,13 @@ typedef struct NvmLogMemory
 	/* whether the region has everything: see NvmLogRebuild */
 	uint32		rebuild;
 
+	/* tables open one by one: vlog/README.md, "Opening" */
+	uint32		opening;		/* set once, and stored last */
+	uint64		rebuild_stamp;	/* of all rows that are rebuilt; 0: none yet */
+	uint64		first_xid;		/* see nvm_log_note_first_xid; 0: none yet */
+	NvmLogPosition rebuild_limit;	/* no record behind it is about a row that
+									 * is to be rebuilt */
+
 	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last
 											 * decision */
 
@@ -78,6 +85,9 @@ typedef struct NvmLogMemory
 	 */
 	uint64		asked[NVM_MAX_SLOTS];
 	NvmLogPosition asked_at[NVM_MAX_SLOTS]; /* where that record begins */
+	uint64		closed[NVM_MAX_DIRS];	/* creation id of a storage whose rows
+										 * are yet to be rebuilt; by directory
+										 * id */
 	char		ring[NVM_LOG_RING];
 	NvmLogBuffer buffer[NVM_MAX_SLOTS];
 } NvmLogMemory;
@@ -141,6 +151,7 @@ extern NvmLogShared *NvmLog;
 /* settings (log_memory.c) */
 extern char *nvm_log_directories;
 extern int	nvm_log_delay;		/* microseconds; -1: as long as it pays */
+extern bool nvm_wait_for_recovery;
 
 static inline NvmLogBuffer *
 nvm_log_buffer(uint32 slot)

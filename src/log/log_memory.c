@@ -30,6 +30,7 @@
 
 char	   *nvm_log_directories = NULL;
 int			nvm_log_delay = -1;
+bool		nvm_wait_for_recovery = true;
 
 bool		nvm_log_is_on = false;
 NvmLogMemory *nvm_log_memory = NULL;
@@ -58,6 +59,13 @@ nvm_log_define_settings(void)
 							   PGC_POSTMASTER,
 							   0,
 							   NULL, NULL, NULL);
+	DefineCustomBoolVariable("nvm.wait_for_recovery",
+							 "Whether an access to a table in memory that is being rebuilt from the log waits for it.",
+							 "off: it is an error at once.",
+							 &nvm_wait_for_recovery,
+							 true,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 	DefineCustomIntVariable("nvm.log_delay",
 							"Time for which a commit waits for others before it syncs the log.",
 							"-1 waits for those who have committed a moment ago, while that pays.",

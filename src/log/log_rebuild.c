@@ -4,8 +4,8 @@
  *	  Has the volatile region everything?  Its state after a loss, and waiting.
  *
  * vlog/ rebuilds the region and says here how far it is.  Everybody else asks
- * before he comes to a storage of the region for the first time.  Once the region
- * is whole it stays so as long as this shared memory does.  So nobody asks twice.
+ * before he comes to a storage of the region for the first time.  Once a storage is
+ * open it stays so as long as this shared memory does.  So nobody asks twice.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -133,30 +133,152 @@ rebuild_has_not_begun(void)
 }
 
 /*
+ * The user does not want to wait.
+ */
+static void
+is_being_rebuilt(const char *name)
+{
+	NvmLogProgress *progress = nvm_log_progress();
+
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 name != NULL ?
+			 errmsg("\"%s\" is being rebuilt from the log", name) :
+			 errmsg("tables in memory are being rebuilt from the log"),
+			 errdetail("%llu of %llu bytes are read, %llu of %llu tables are there.",
+					   (unsigned long long) pg_atomic_read_u64(&progress->bytes),
+					   (unsigned long long) pg_atomic_read_u64(&progress->bytes_total),
+					   (unsigned long long) pg_atomic_read_u64(&progress->tables),
+					   (unsigned long long) pg_atomic_read_u64(&progress->tables_total)),
+			 errhint("Try again later, or set nvm.wait_for_recovery = on to wait. View nvm.log_recovery shows the progress.")));
+}
+
+/*
+ * One look: ERROR if what is waited for cannot come about; else sleep.
+ */
+static void
+pause_for_rebuild(TimestampTz since, long *pause, const char *name)
+{
+	NvmLogRebuild state = nvm_log_rebuild_state();
+
+	if (state == NVM_LOG_FAILED)
+		rebuild_has_failed();
+	if (state == NVM_LOG_TO_REBUILD &&
+		TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
+		rebuild_has_not_begun();
+	if (!nvm_wait_for_recovery)
+		is_being_rebuilt(name);
+	CHECK_FOR_INTERRUPTS();
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 *pause, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	*pause = Min(*pause * 2, LONGEST_PAUSE);
+}
+
+/*
  * See nvm_log.h.  The wait may take as long as the log is large.  It can be
  * cancelled.  The worker takes no heavyweight lock, so ours do not harm.
  */
 void
-nvm_log_require_whole_slow(void)
+nvm_log_require_open_slow(uint32 dir, uint64 creation, const char *name)
 {
 	TimestampTz since = GetCurrentTimestamp();
 	long		pause = FIRST_PAUSE;
 
-	for (;;)
-	{
-		NvmLogRebuild state = nvm_log_rebuild_state();
+	while (!nvm_log_is_open(dir, creation))
+		pause_for_rebuild(since, &pause, name);
+}
 
-		if (state == NVM_LOG_WHOLE)
-			return;
-		if (state == NVM_LOG_FAILED)
-			rebuild_has_failed();
-		if (state == NVM_LOG_TO_REBUILD &&
-			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
-			rebuild_has_not_begun();
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		pause = Min(pause * 2, LONGEST_PAUSE);
-	}
+void
+nvm_log_require_whole(void)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	long		pause = FIRST_PAUSE;
+
+	while (!nvm_log_is_whole())
+		pause_for_rebuild(since, &pause, NULL);
+}
+
+void
+nvm_log_require_opening(void)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	long		pause = FIRST_PAUSE;
+
+	while (!nvm_log_is_whole() && !nvm_log_is_opening())
+		pause_for_rebuild(since, &pause, NULL);
+}
+
+/* ---- opening ---- */
+
+/*
+ * See nvm_log.h.  It does not end with the region being whole, nor with a death.
+ */
+bool
+nvm_log_is_opening(void)
+{
+	bool		opening = *(volatile uint32 *) &nvm_log_memory->opening != 0;
+
+	pg_read_barrier();
+	return opening;
+}
+
+bool
+nvm_log_is_closed(uint32 dir, uint64 creation)
+{
+	bool		closed = *(volatile uint64 *) &nvm_log_memory->closed[dir] == creation;
+
+	pg_read_barrier();			/* rows were stored before */
+	return closed;
+}
+
+void
+nvm_log_close(uint32 dir, uint64 creation)
+{
+	Assert(!nvm_log_is_opening());
+	nvm_log_memory->closed[dir] = creation;
+}
+
+void
+nvm_log_begin_opening(uint64 stamp)
+{
+	nvm_log_memory->rebuild_stamp = stamp;
+	pg_memory_barrier();
+	*(volatile uint32 *) &nvm_log_memory->opening = 1;
+}
+
+void
+nvm_log_open(uint32 dir, uint64 creation)
+{
+	pg_memory_barrier();
+	if (nvm_log_memory->closed[dir] == creation)
+		*(volatile uint64 *) &nvm_log_memory->closed[dir] = 0;
+}
+
+uint64
+nvm_log_rebuild_stamp(void)
+{
+	return nvm_log_is_opening() ? nvm_log_memory->rebuild_stamp : 0;
+}
+
+NvmLogPosition
+nvm_log_rebuild_limit(void)
+{
+	return nvm_log_memory->rebuild_limit;
+}
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_note_first_xid(uint64 fxid)
+{
+	if (nvm_log_is_on && nvm_log_memory->first_xid == 0)
+		nvm_log_memory->first_xid = fxid;
+}
+
+uint64
+nvm_log_first_xid(void)
+{
+	return nvm_log_memory->first_xid;
 }

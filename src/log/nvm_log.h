@@ -79,17 +79,52 @@ nvm_log_is_whole(void)
 }
 
 /*
- * Before a process comes to a storage of the volatile region for the first time, or
- * makes one: wait until the region has everything.  ERROR if it cannot have that.
- * The caller holds no LWLock.
+ * Storages open one by one.  While the region is not whole, a storage is open if
+ * opening has begun, and it is not closed.
  */
-extern void nvm_log_require_whole_slow(void);
+extern bool nvm_log_is_opening(void);
+extern bool nvm_log_is_closed(uint32 dir, uint64 creation);
+
+static inline bool
+nvm_log_is_open(uint32 dir, uint64 creation)
+{
+	return nvm_log_is_whole() || (nvm_log_is_opening() && !nvm_log_is_closed(dir, creation));
+}
+
+/*
+ * For who rebuilds.  close: before opening begins.  begin_opening: there is a stamp of all
+ * rebuilt rows, which is frozen, and all storages with rows to be rebuilt are closed.
+ * open: all rows are there; storage_lock is held.
+ */
+extern void nvm_log_close(uint32 dir, uint64 creation);
+extern void nvm_log_begin_opening(uint64 stamp);
+extern void nvm_log_open(uint32 dir, uint64 creation);
+extern uint64 nvm_log_rebuild_stamp(void);
+extern NvmLogPosition nvm_log_rebuild_limit(void);
+
+/*
+ * Full xids from here on were not handed out in an earlier life of the region, as far
+ * as pg_xact knows.  Each start says its own, before anybody can have committed; that of
+ * the first one counts.
+ */
+extern void nvm_log_note_first_xid(uint64 fxid);
+extern uint64 nvm_log_first_xid(void);
+
+/*
+ * Wait until the region has everything; until a storage is open, before a process comes to
+ * it for the first time; until opening has begun, before one makes a storage.  ERROR if
+ * that cannot be, or nvm.wait_for_recovery is off.  The caller holds no LWLock.  name: of
+ * the relation, or NULL.
+ */
+extern void nvm_log_require_whole(void);
+extern void nvm_log_require_open_slow(uint32 dir, uint64 creation, const char *name);
+extern void nvm_log_require_opening(void);
 
 static inline void
-nvm_log_require_whole(void)
+nvm_log_require_open(uint32 dir, uint64 creation, const char *name)
 {
 	if (unlikely(!nvm_log_is_whole()))
-		nvm_log_require_whole_slow();
+		nvm_log_require_open_slow(dir, creation, name);
 }
 
 /*
@@ -106,19 +141,16 @@ typedef struct NvmLogProgress
 {
 	pg_atomic_uint64 files;
 	pg_atomic_uint64 bytes;		/* read */
+	pg_atomic_uint64 bytes_total;
 	pg_atomic_uint64 rows;		/* placed */
-	pg_atomic_uint64 tables;
+	pg_atomic_uint64 tables;	/* open */
+	pg_atomic_uint64 tables_total;
+	pg_atomic_uint64 workers;
 	pg_atomic_uint64 started;	/* TimestampTz; 0: not yet */
 	pg_atomic_uint64 finished;
 } NvmLogProgress;
 
 extern NvmLogProgress *nvm_log_progress(void);
-
-static inline void
-nvm_log_count(pg_atomic_uint64 *count, uint64 more)
-{
-	pg_atomic_write_u64(count, pg_atomic_read_u64(count) + more);
-}
 
 /* ---- log_report.c: for views ---- */
 

@@ -18,16 +18,21 @@
 #include "wbl/nvm_wbl.h"
 
 /*
- * A storage that is being rebuilt.  Nobody else comes to it; the caller sees to it
- * that it is not reclaimed during a call (storage_lock), or not called any more.
+ * Blocks of a storage that is being rebuilt, by one process; others may be at other
+ * blocks.  No session comes to the storage.  The caller sees to it that it is not
+ * reclaimed during a call (storage_lock), or not called any more.
  */
 typedef struct NvmRebuild
 {
 	NvmRelState *state;			/* empty at the beginning */
 	NvmStamp	begin;			/* what all versions get */
-	uint32		overflow;		/* block for versions that do not fit where
-								 * their root is; at the beginning the first
-								 * one behind all roots */
+	pg_atomic_uint32 *next_overflow;	/* of all processes: block that nobody
+										 * has taken yet for versions that do
+										 * not fit where their root is; at the
+										 * beginning the first one behind all
+										 * roots */
+	uint32		overflow;		/* the one that this process has taken, or
+								 * InvalidBlockNumber */
 	uint64		nrows;
 	uint64		nmoved;			/* of these, that lie apart from their root */
 	uint64		large_bytes;	/* of large values */
@@ -65,14 +70,14 @@ typedef struct NvmRebuildRow
 extern const char *nvm_rebuild_row_problem(const NvmLogRow *first);
 
 /*
- * In this order.  extend: make blocks up to `nblocks`, of which the last one has
- * rows; may be called for some at a time.  place: the rows of one block, by
- * offset, each once, and each as nvm_rebuild_row_problem takes it.  end: all are
- * placed.  extend and place may ERROR (no memory).
+ * In this order.  extend: make blocks `first` to `end` - 1, and those before them that
+ * are not there, which others may get ready.  place: the rows of one block, by offset,
+ * each once, and each as nvm_rebuild_row_problem takes it; all blocks up to that of the
+ * last root are made.  end: all are placed.  extend and place may ERROR (no memory).
  */
-extern void nvm_rebuild_extend(NvmRebuild *rebuild, uint32 nblocks);
+extern void nvm_rebuild_extend(NvmRelState *state, uint32 first, uint32 end);
 extern void nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n);
-extern void nvm_rebuild_end(NvmRebuild *rebuild);
+extern void nvm_rebuild_end(NvmRelState *state);
 
 /*
  * When the rows are there for everybody, and before anybody comes to them: row
@@ -80,5 +85,8 @@ extern void nvm_rebuild_end(NvmRebuild *rebuild);
  * In a transaction.  May ERROR.
  */
 extern void nvm_rebuild_row_locks(void);
+
+/* the storages that they are about, perhaps more than once; in any state of these */
+extern void nvm_rebuild_locked_storages(void (*note) (uint32 dir, void *arg), void *arg);
 
 #endif							/* NVM_REBUILD_H */

@@ -10,8 +10,8 @@
  * to the root and leads to the version elsewhere: just what pruning leaves of a
  * row that was updated.  README.md, "Rebuilt tables".
  *
- * Nobody else comes to the storage, so there are no locks here.  It lies in
- * memory alone, so there are no flushes.
+ * No session comes to the storage, and no two processes rebuild the same block, so there
+ * are no locks here.  It lies in memory alone, so there are no flushes.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -68,23 +68,26 @@ nvm_rebuild_row_problem(const NvmLogRow *first)
  * Make one block more, which is SUSPECT: an index that has WAL may have kept entries
  * that lead there to rows that are gone.
  */
-static uint32
-add_block(NvmRebuild *rebuild)
+static void
+add_block(NvmRelState *state)
 {
-	uint32		blk = nvm_storage_extend(rebuild->state, nvm_blocks_make_ready, NULL);
+	uint32		blk = nvm_storage_extend(state, nvm_blocks_make_ready, NULL);
 
-	nvm_block(rebuild->state, blk)->flags |= NVM_BLOCK_SUSPECT;
-	return blk;
+	nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
 }
 
 /*
- * See nvm_rebuild.h.
+ * See nvm_rebuild.h.  The blocks get their headers here, so that several processes touch
+ * the memory of one table for the first time.
  */
 void
-nvm_rebuild_extend(NvmRebuild *rebuild, uint32 nblocks)
+nvm_rebuild_extend(NvmRelState *state, uint32 first, uint32 end)
 {
-	while (nvm_rel_nblocks(rebuild->state) < nblocks)
-		(void) add_block(rebuild);
+	while (nvm_rel_nblocks(state) < end)
+		(void) nvm_storage_extend(state, NULL, NULL);
+	nvm_blocks_make_ready(state, first, end - first, NULL);
+	for (uint32 blk = first; blk < end; blk++)
+		nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
 }
 
 /*
@@ -159,8 +162,8 @@ fill_version(NvmRebuild *rebuild, NvmVersion *v, const NvmLogRow *first, uint16 
 /*
  * Cells for a version that does not fit where its root is: in the root's block, or
  * in a block behind all roots: those that the table has had, then new ones.  If it grew
- * each time, many rebuilds would fill the region.  Returns the block's number.  May
- * ERROR.
+ * each time, many rebuilds would fill the region.  No two processes take the same block.
+ * Returns the block's number.  May ERROR.
  */
 static uint32
 find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, uint32 *off)
@@ -168,13 +171,17 @@ find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, uint32 *off)
 	*off = nvm_block_find_run(nvm_block(rebuild->state, blk), ncells);
 	if (*off != 0)
 		return blk;
-	for (;; rebuild->overflow++)
+	for (;;)
 	{
-		if (rebuild->overflow >= nvm_rel_nblocks(rebuild->state))
-			rebuild->overflow = add_block(rebuild);
-		*off = nvm_block_find_run(nvm_block(rebuild->state, rebuild->overflow), ncells);
-		if (*off != 0)
-			return rebuild->overflow;
+		if (rebuild->overflow != InvalidBlockNumber)
+		{
+			*off = nvm_block_find_run(nvm_block(rebuild->state, rebuild->overflow), ncells);
+			if (*off != 0)
+				return rebuild->overflow;
+		}
+		rebuild->overflow = pg_atomic_fetch_add_u32(rebuild->next_overflow, 1);
+		while (rebuild->overflow >= nvm_rel_nblocks(rebuild->state))
+			add_block(rebuild->state);
 	}
 }
 
@@ -324,10 +331,10 @@ nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n)
  * See nvm_rebuild.h.
  */
 void
-nvm_rebuild_end(NvmRebuild *rebuild)
+nvm_rebuild_end(NvmRelState *state)
 {
-	uint32		nblocks = nvm_rel_nblocks(rebuild->state);
+	uint32		nblocks = nvm_rel_nblocks(state);
 
 	if (nblocks > 0)
-		nvm_row_state_opened(rebuild->state, nblocks);
+		nvm_row_state_opened(state, nblocks);
 }

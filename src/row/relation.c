@@ -175,7 +175,7 @@ nvm_rel_cache_slow(Relation rel)
 						   ", or the server has run without it, which may have emptied the indexes of UNLOGGED tables" : ""),
 				 errhint("TRUNCATE the table to use it again, empty, or DROP it; or restore the pool and the data directory together from a backup taken while the server was stopped.")));
 
-	nvm_storage_require_rows(nvm_dir_entry(dir)->flags);
+	nvm_storage_require_rows(dir, RelationGetRelationName(rel));
 	state = nvm_rel_open(dir);
 
 	cache = (NvmRelCache *) MemoryContextAllocZero(CacheMemoryContext,

@@ -246,15 +246,36 @@ next_root(NvmRelState *state, uint64 root)
 static bool rebuilt = false;
 
 /*
- * Is the lock another time's business?  Rows that are yet to be rebuilt get theirs
- * when they are there; then the others have theirs already.
+ * Is the lock another time's business?  Rows of storages that are not open yet get theirs
+ * before these open; then the others have theirs already.
  */
 static bool
 is_not_due(const NvmRelState *state)
 {
+	bool		open;
+
 	if (state->region != NVM_REGION_VOLATILE)
 		return rebuilt;
-	return !rebuilt && !nvm_log_is_whole();
+	open = nvm_log_is_open(state->dir, nvm_dir_entry(state->dir)->creation_id);
+	return rebuilt ? open : !open;
+}
+
+/* who asks for the storages alone, or NULL */
+static void (*note_storage) (uint32 dir, void *arg) = NULL;
+static void *note_arg;
+
+/*
+ * See nvm_rebuild.h.
+ */
+void
+nvm_rebuild_locked_storages(void (*note) (uint32 dir, void *arg), void *arg)
+{
+	LWLockAcquire(NvmWbl->wbl_lock, LW_EXCLUSIVE);
+	note_storage = note;
+	note_arg = arg;
+	nvm_twophase_restore_locks();
+	note_storage = NULL;
+	LWLockRelease(NvmWbl->wbl_lock);
 }
 
 /*
@@ -284,6 +305,12 @@ nvm_restore_lock(const NvmLockItem *item, TransactionId xid)
 	NvmChainGuard guard = {0};
 	bool		found = false;
 
+	if (note_storage != NULL)
+	{
+		if (item->dir < NVM_MAX_DIRS)
+			note_storage(item->dir, note_arg);
+		return true;
+	}
 	if (item->dir == 0 || item->dir >= NVM_MAX_DIRS || state->dir != item->dir)
 		return false;
 	if (is_not_due(state))

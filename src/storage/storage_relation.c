@@ -72,7 +72,7 @@ ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
 	SMgrRelation srel;
 
 	nvm_storage_form(rel, rel, NVM_DIR_KIND_TABLE, persistence, &form);
-	nvm_storage_require_rows(form.flags);
+	nvm_storage_require_region(form.flags);
 
 	srel = RelationCreateStorage(*newlocator, persistence, true);
 	smgrclose(srel);

@@ -22,7 +22,6 @@
 #include "utils/snapmgr.h"
 #include "vlog/vlog_impl.h"
 #include "wbl/nvm_rebuild_stamp.h"
-#include "wbl/nvm_wbl.h"
 
 /*
  * Ask pg_xact about an xid of an earlier run.  Nobody truncates pg_xact meanwhile.
@@ -51,9 +50,9 @@ did_commit(uint64 fxid)
 /*
  * What has become of the transaction of an ASK record without OUTCOME?
  *
- * An xid from first_xid on is not one of an earlier run as far as PostgreSQL's
- * recovery knows: its commit record was lost, if there was one.  By now somebody
- * else may have it, and commit.
+ * An xid from first_xid on is not one of an earlier life of the region as far as
+ * PostgreSQL's recovery knows: its commit record was lost, if there was one.  By now
+ * somebody else may have it, and commit.
  */
 static NvmVlogVerdict
 ask(uint64 fxid)
@@ -61,7 +60,7 @@ ask(uint64 fxid)
 	MemoryContext context = CurrentMemoryContext;
 	NvmVlogVerdict verdict = NVM_VLOG_PREPARED;
 
-	if (fxid >= NvmWbl->first_xid)
+	if (fxid >= nvm_log_first_xid())
 		return NVM_VLOG_ABORTED;
 	StartTransactionCommand();
 	/* or TransactionIdIsInProgress does not know what is old */
@@ -94,11 +93,12 @@ take_over(NvmVlogAsk *a)
 bool
 nvm_vlog_decide(NvmVlog *vlog)
 {
+	NvmVlogAsk *ask_record = nvm_vlog_at(vlog, vlog->shared->ask);
 	bool		written = false;
 
-	for (uint64 i = 0; i < vlog->nasks; i++)
+	for (uint64 i = 0; i < vlog->shared->nasks; i++)
 	{
-		NvmVlogAsk *a = &vlog->ask[i];
+		NvmVlogAsk *a = &ask_record[i];
 
 		if (a->verdict != NVM_VLOG_UNKNOWN)
 			continue;

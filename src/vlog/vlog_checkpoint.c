@@ -106,6 +106,13 @@ nvm_vlog_define_settings(void)
 							256, 1, 64 * 1024,
 							PGC_SIGHUP, GUC_UNIT_MB | GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("nvm.recovery_workers",
+							"Processes that rebuild tables in memory from the log after a start.",
+							"0: as many as there are processors. All but one count against max_worker_processes; if there are not so many, fewer do it.",
+							&nvm_recovery_workers,
+							0, 0, NVM_VLOG_MAX_PROCESSES,
+							PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
 }
 
 Size

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * vlog_collect.c
- *	  Which record of a row counts: the one with the highest generation and
- *	  number.
+ *	  Rows that records name are dealt to partitions.
  *
- * The order of the stream is not asked for.  So files could be collected in any
- * order, and by several processes.
+ * Each process adds what it comes by to lists of its own, one for each partition: a
+ * partition has all rows of a block.  So no process waits for another one here, and
+ * vlog_choose.c can look at one partition without the others.
  *
- * Memory: 32 bytes for each row that any record names, at a fill of a third to nine
- * tenths; then 16 bytes for each row that is there.
+ * Files that belong to records or to the checkpoint may be large.  Their sections are
+ * collected by the dozen, by any process.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -16,150 +16,101 @@
  */
 #include "postgres.h"
 
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_rebuild.h"
-#include "utils/memutils.h"
+#include "verify/nvm_verify_block.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/vlog_impl.h"
 
 StaticAssertDecl(NVM_MAX_DIRS <= 1 << 20 && NVM_CELLS <= 256, "a place fits 60 bits");
 
-typedef struct Candidate
+/* bytes of a chunk, at least, but for the last one of its file */
+#define CHUNK_SIZE		(UINT64CONST(4) * 1024 * 1024)
+
+/* candidates of a partition from which on a process thins them out */
+#define THIN_OUT		32768
+
+/* a chunk of a file */
+typedef struct ChunkTask
 {
-	uint64		place;
-	const NvmLogRow *first;		/* the row, or the first piece of its values */
-	uint64		number;			/* of the record's transaction */
-	uint32		generation;
-	char		status;
-} Candidate;
-
-static inline uint32
-hash_place(uint64 place)
-{
-	place ^= place >> 33;
-	place *= UINT64CONST(0xFF51AFD7ED558CCD);
-	place ^= place >> 33;
-	return (uint32) place;
-}
-
-#define SH_PREFIX		candidates
-#define SH_ELEMENT_TYPE Candidate
-#define SH_KEY_TYPE		uint64
-#define SH_KEY			place
-#define SH_HASH_KEY(tb, key) hash_place(key)
-#define SH_EQUAL(tb, a, b) ((a) == (b))
-#define SH_SCOPE		static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-#define ST_SORT			sort_pending
-#define ST_ELEMENT_TYPE NvmVlogPending
-#define ST_COMPARE(a, b) ((a)->place < (b)->place ? -1 : (a)->place > (b)->place)
-#define ST_CHECK_FOR_INTERRUPTS
-#define ST_SCOPE		static
-#define ST_DEFINE
-#include "lib/sort_template.h"
-
-#define ST_SORT			sort_roots
-#define ST_ELEMENT_TYPE NvmVlogRoot
-#define ST_COMPARE(a, b) ((a)->place < (b)->place ? -1 : (a)->place > (b)->place)
-#define ST_CHECK_FOR_INTERRUPTS
-#define ST_SCOPE		static
-#define ST_DEFINE
-#include "lib/sort_template.h"
-
-typedef struct Collecting
-{
-	NvmVlog    *vlog;
-	candidates_hash *rows;
-	uint64		nasks;			/* ASK records met */
-	NvmVlogAsk *undecided;		/* the record is this one, or NULL */
-} Collecting;
+	int			file;
+	NvmVlogChunk chunk;
+} ChunkTask;
 
 /* ---- tables ---- */
 
 /*
- * UNLOGGED tables have no records, and come back without rows.
+ * Those that nvm_vlog_empty has closed, now or in an attempt before this one, and that have
+ * not been opened since.
  */
 static void
 note_table(uint32 id, NvmDirEntry *entry, void *arg)
 {
 	NvmVlog    *vlog = (NvmVlog *) arg;
 
-	if (entry->kind == NVM_DIR_KIND_TABLE && id <= vlog->ndirs &&
-		(entry->flags & NVM_DIR_VOLATILE) != 0 &&
-		(entry->flags & (NVM_DIR_LOGGED | NVM_DIR_UNLOGGED)) != 0)
-		vlog->creation[id] = entry->creation_id;
+	if (entry->kind == NVM_DIR_KIND_TABLE && id <= vlog->shared->ndirs &&
+		(entry->flags & NVM_DIR_LOGGED) != 0 && nvm_log_is_closed(id, entry->creation_id))
+		((uint64 *) nvm_vlog_at(vlog, vlog->shared->creation))[id] = entry->creation_id;
 }
 
 /*
- * Which tables there are.  A table that is made later has no rows in these
- * generations.
+ * See vlog_impl.h: which tables are to be rebuilt.  A table that is made later has no rows
+ * in these generations.
  */
-static void
-note_tables(NvmVlog *vlog)
+void
+nvm_vlog_note_tables(NvmVlog *vlog)
 {
-	vlog->ndirs = *(volatile uint32 *) &NvmPool->ndirs;
-	vlog->creation = (uint64 *)
-		MemoryContextAllocExtended(vlog->context, (vlog->ndirs + 1) * sizeof(uint64),
-								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	vlog->shared->ndirs = *(volatile uint32 *) &NvmPool->ndirs;
+	vlog->shared->creation = nvm_vlog_alloc(vlog, (vlog->shared->ndirs + 1) * sizeof(uint64));
 	nvm_dir_walk(note_table, vlog);
 }
 
 /* ---- rows ---- */
 
-/*
- * A row of a record that is undecided.
- */
-static void
-add_pending(Collecting *collecting, uint64 place, const NvmLogRow *first)
+static inline uint32
+partition_of(uint32 dir, uint32 block)
 {
-	NvmVlog    *vlog = collecting->vlog;
-	NvmVlogPending *pending;
+	uint64		key = (uint64) dir << 32 | block / NVM_VLOG_GRANULE;
 
-	vlog->pending = nvm_vlog_make_room(vlog, vlog->pending, vlog->npending, &vlog->pending_room,
-									   sizeof(NvmVlogPending));
-	pending = &vlog->pending[vlog->npending++];
-	pending->place = place;
-	pending->first = first;
-	pending->ask = collecting->undecided;
+	key *= UINT64CONST(0x9E3779B97F4A7C15);
+	return (uint32) (key >> 56);
 }
 
+StaticAssertDecl(NVM_VLOG_PARTITIONS == 256, "a partition is 8 bits of a hash");
+
 /*
- * first: the first of its pieces, or the row itself.
+ * item: the row, or the first of its pieces.
  */
 static void
-collect_row(Collecting *collecting, uint32 dir, const NvmLogRecord *record, uint32 generation,
-			const NvmLogRow *first, const NvmLogRow *row)
+add_candidate(NvmVlog *vlog, uint32 dir, const NvmLogRow *row, const NvmVlogCandidate *model,
+			  uint64 item)
 {
-	Candidate  *c;
-	bool		found;
+	uint32		partition = partition_of(dir, row->block);
+	NvmVlogList *list = &vlog->output->candidate[partition];
+	NvmVlogCandidate *candidate = nvm_vlog_list_add(vlog, list, sizeof(NvmVlogCandidate));
 
-	if (collecting->undecided != NULL)
+	*candidate = *model;
+	candidate->place = NVM_VLOG_PLACE(dir, row->block, row->offset);
+	candidate->item = item;
+	if (list->n >= THIN_OUT && list->n >= vlog->output->limit[partition])
 	{
-		add_pending(collecting, NVM_VLOG_PLACE(dir, row->block, row->offset), first);
-		return;
+		nvm_vlog_thin_out(vlog, (int) partition);
+		vlog->output->limit[partition] = Max(THIN_OUT, list->n * 2);
 	}
-	c = candidates_insert(collecting->rows, NVM_VLOG_PLACE(dir, row->block, row->offset), &found);
-	if (found && (c->generation > generation ||
-				  (c->generation == generation && c->number > record->number)))
-		return;
-	c->first = first;
-	c->number = record->number;
-	c->generation = generation;
 }
 
 /*
- * The rows of a record, from a walk that stands before its first storage.  Pieces of a
- * row may begin in a section before its own.
+ * See vlog_impl.h.  The walk stands before the first storage.  Pieces of a row may begin in
+ * a section before its own.
  */
-static void
-collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecord *record,
-				 uint32 generation)
+void
+nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 number,
+					  uint32 generation, uint32 ask)
 {
-	NvmVlog    *vlog = collecting->vlog;
+	const char *base = vlog->base[file];
+	NvmVlogCandidate model = {.number = number,.generation = generation,.ask = ask};
 	NvmLogSection storage;
 	const NvmLogRow *first = NULL;
 
@@ -169,8 +120,8 @@ collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecor
 		NvmLogWalk	items;
 
 		/* the storage is gone, and its number may be another one's */
-		if (storage.dir > vlog->ndirs || vlog->creation[storage.dir] != storage.creation ||
-			storage.creation == 0)
+		if (storage.dir > vlog->shared->ndirs || storage.creation == 0 ||
+			vlog->creation[storage.dir] != storage.creation)
 			continue;
 		nvm_log_walk_rows(&items, &storage);
 		while (nvm_log_next_item(&items, &item))
@@ -183,170 +134,128 @@ collect_storages(Collecting *collecting, NvmLogWalk *storages, const NvmLogRecor
 				continue;
 			problem = item->length == 0 ? NULL : nvm_rebuild_row_problem(first);
 			if (problem != NULL)
-				nvm_vlog_damaged(nvm_vlog_file_of(vlog, item), problem);
-			collect_row(collecting, storage.dir, record, generation, first, item);
+				nvm_vlog_damaged(&vlog->file[file], problem);
+			add_candidate(vlog, storage.dir, item, &model,
+						  NVM_VLOG_ITEM(file, (const char *) first - base) |
+						  (item->length == 0 ? NVM_VLOG_ITEM_GONE : 0));
 			first = NULL;
 		}
 	}
 }
 
-static void
-collect_side(Collecting *collecting, const NvmLogRecord *record, uint32 generation)
-{
-	NvmVlog    *vlog = collecting->vlog;
-	const NvmLogSide *side = NVM_LOG_RECORD_SIDE(record);
-	const NvmVlogFile *file = nvm_vlog_map_side(vlog, generation, record->number);
-	NvmLogWalk	storages;
-	const char *problem;
-
-	problem = nvm_log_side_problem(file->base, file->size, side, vlog->uuid, &file->name);
-	if (problem != NULL)
-		nvm_vlog_damaged(file, problem);
-	nvm_log_walk_side(&storages, file->base, side);
-	problem = nvm_log_storages_problem(&storages);
-	if (problem != NULL)
-		nvm_vlog_damaged(file, problem);
-	vlog->bytes += side->length;
-	collect_storages(collecting, &storages, record, generation);
-}
+/* ---- side files and data files ---- */
 
 /*
- * The rows of the checkpoint are older than any record of the same row that is
- * read.
+ * May a chunk begin with this section?  Not if its first row may have pieces in a
+ * section before it.
  */
-static void
-collect_checkpoint(Collecting *collecting)
+static bool
+may_begin_chunk(const NvmLogSection *storage)
 {
-	static const NvmLogRecord oldest = {0};
-	NvmVlog    *vlog = collecting->vlog;
-	uint32		nfiles = vlog->checkpoint != NULL ? vlog->checkpoint->nfiles : 0;
+	const NvmLogRow *first = (const NvmLogRow *) storage->rows;
+	uint16		infomask;
 
-	for (uint32 i = 0; i < nfiles; i++)
-	{
-		const NvmVlogFile *file = &vlog->file[vlog->first_data + (int) i];
-		const NvmLogSide *side = NVM_LOG_CHECKPOINT_DATA(vlog->checkpoint) + i;
-		NvmLogWalk	storages;
-		const char *problem;
-
-		nvm_log_walk_side(&storages, file->base, side);
-		problem = nvm_log_storages_problem(&storages);
-		if (problem != NULL)
-			nvm_vlog_damaged(file, problem);
-		vlog->bytes += side->length;
-		collect_storages(collecting, &storages, &oldest, 0);
-		nvm_vlog_pause();
-	}
+	if (storage->length < NVM_LOG_ROW_HEADER || nvm_log_is_piece(first))
+		return false;
+	if (nvm_log_is_packed(first))
+		return true;
+	if (first->length < 2 * sizeof(infomask) || storage->length < NVM_LOG_ROW_HEADER + (uint32) first->length)
+		return first->length == 0;
+	memcpy(&infomask, NVM_LOG_ROW_TUPLE(first) + sizeof(uint16), sizeof(infomask));
+	return (infomask & NVM_TUPLE_HASEXTERNAL) == 0;
 }
 
 static void
-collect_block(Collecting *collecting, const NvmLogBlock *block)
+add_chunk(NvmVlog *vlog, NvmVlogList *list, const char *base, const char *begin, const char *end)
 {
-	NvmLogWalk	records;
-	const NvmLogRecord *record;
+	NvmVlogChunk *chunk = nvm_vlog_list_add(vlog, list, sizeof(NvmVlogChunk));
 
-	nvm_log_walk_block(&records, block);
-	while (nvm_vlog_next_record(collecting->vlog, block, &records, &record))
-	{
-		NvmLogWalk	storages;
-
-		if (record->kind == NVM_LOG_OUTCOME)
-			continue;
-		collecting->undecided = NULL;
-		if (record->kind == NVM_LOG_ASK)
-		{
-			NvmVlogAsk *ask = &collecting->vlog->ask[collecting->nasks++];
-
-			if (ask->verdict == NVM_VLOG_PREPARED)
-				collecting->undecided = ask;
-			else if (ask->verdict != NVM_VLOG_COMMITTED)
-				continue;
-		}
-		if ((record->flags & NVM_LOG_SIDE) != 0)
-		{
-			collect_side(collecting, record, block->generation);
-			continue;
-		}
-		nvm_log_walk_record(&storages, record);
-		collect_storages(collecting, &storages, record, block->generation);
-	}
+	chunk->begin = (uint64) (begin - base);
+	chunk->end = (uint64) (end - base);
 }
 
 /*
- * From the table of candidates to a list of the rows that are there, by place.
- */
-static void
-list_roots(NvmVlog *vlog, candidates_hash *rows)
-{
-	candidates_iterator it;
-	Candidate  *c;
-
-	vlog->root = (NvmVlogRoot *)
-		MemoryContextAllocHuge(vlog->context, (rows->members + 1) * sizeof(NvmVlogRoot));
-	candidates_start_iterate(rows, &it);
-	while ((c = candidates_iterate(rows, &it)) != NULL)
-	{
-		if (c->first->length == 0)
-			continue;
-		vlog->root[vlog->nroots].place = c->place;
-		vlog->root[vlog->nroots].first = c->first;
-		vlog->nroots++;
-	}
-	candidates_destroy(rows);
-	sort_roots(vlog->root, vlog->nroots);
-}
-
-/*
- * What is undecided, by place.  A record may have a row twice, the same both times.  A
- * prepared transaction holds the rows that it has changed.  So no other record about
- * them is newer, and no other transaction has one that is undecided.  A row that it has
- * deleted is there.
- */
-static void
-list_pending(NvmVlog *vlog)
-{
-	uint64		n = 0;
-	uint64		root = 0;
-
-	if (vlog->npending == 0)
-		return;
-	sort_pending(vlog->pending, vlog->npending);
-	for (uint64 i = 0; i < vlog->npending; i++)
-	{
-		NvmVlogPending *p = &vlog->pending[i];
-		bool		there;
-
-		if (n > 0 && vlog->pending[n - 1].place == p->place)
-			continue;
-		while (root < vlog->nroots && vlog->root[root].place < p->place)
-			root++;
-		there = root < vlog->nroots && vlog->root[root].place == p->place;
-		if (!there && nvm_log_pieces_row(p->first)->length == 0)
-			continue;
-		if (!there)
-			p->ask->by.makes_rows = true;
-		vlog->pending[n++] = *p;
-	}
-	vlog->npending = n;
-}
-
-/*
- * See vlog_impl.h.
+ * Verify a side file or data file, and list its chunks.
  */
 void
-nvm_vlog_collect(NvmVlog *vlog)
+nvm_vlog_check_side(NvmVlog *vlog, int file)
 {
-	Collecting	collecting = {
-		.vlog = vlog,
-		.rows = candidates_create(vlog->context, 1024, NULL)
-	};
+	NvmVlogFile *f = &vlog->file[file];
+	bool		is_data = f->checkpoint != 0;
+	NvmVlogList chunks = {0};
+	NvmLogSection storage;
+	NvmLogWalk	storages;
+	const char *base;
+	const char *begin;
+	const char *problem;
 
-	note_tables(vlog);
-	collect_checkpoint(&collecting);
-	for (uint64 i = 0; i < vlog->nblocks; i++)
+	if (!is_data)
+		nvm_vlog_find_side(f);
+	base = nvm_vlog_map(vlog, file);
+	problem = nvm_log_side_problem(base, f->size, &f->side, vlog->uuid, is_data ? NULL : &f->name);
+	if (problem != NULL)
+		nvm_vlog_damaged(f, problem);
+	nvm_log_walk_side(&storages, base, &f->side);
+	begin = storages.at;
+	while (nvm_log_next_storage(&storages, &storage))
 	{
-		collect_block(&collecting, vlog->block[i]);
-		nvm_vlog_pause();
+		if (storage.header - begin < (ptrdiff_t) CHUNK_SIZE || !may_begin_chunk(&storage))
+			continue;
+		add_chunk(vlog, &chunks, base, begin, storage.header);
+		begin = storage.header;
 	}
-	list_roots(vlog, collecting.rows);
-	list_pending(vlog);
+	if (storages.problem != NULL)
+		nvm_vlog_damaged(f, storages.problem);
+	add_chunk(vlog, &chunks, base, begin, storages.end);
+	f->nchunks = (uint32) chunks.n;
+	f->chunk = nvm_vlog_alloc(vlog, chunks.n * sizeof(NvmVlogChunk));
+	nvm_vlog_list_copy(vlog, &chunks, sizeof(NvmVlogChunk), nvm_vlog_at(vlog, f->chunk));
+	nvm_vlog_list_free(vlog, &chunks);
+	pg_atomic_fetch_add_u64(&nvm_log_progress()->bytes, f->side.length);
+}
+
+/*
+ * See vlog_impl.h: the chunks of all files.  Returns their number.
+ */
+uint64
+nvm_vlog_list_chunks(NvmVlog *vlog)
+{
+	NvmVlogShared *shared = vlog->shared;
+	uint64		n = 0;
+	ChunkTask  *task;
+
+	for (int i = shared->nblock_files; i < shared->nfiles; i++)
+		n += vlog->file[i].nchunks;
+	shared->chunk = nvm_vlog_alloc(vlog, n * sizeof(ChunkTask));
+	task = nvm_vlog_at(vlog, shared->chunk);
+	for (int i = shared->nblock_files; i < shared->nfiles; i++)
+	{
+		const NvmVlogChunk *chunk = nvm_vlog_at(vlog, vlog->file[i].chunk);
+
+		for (uint32 j = 0; j < vlog->file[i].nchunks; j++)
+		{
+			task->file = i;
+			task->chunk = chunk[j];
+			task++;
+		}
+	}
+	return n;
+}
+
+/*
+ * See vlog_impl.h.  Rows of the checkpoint count as of number 0 and generation 0: they are
+ * older than any record of the same row that is read.
+ */
+void
+nvm_vlog_collect_chunk(NvmVlog *vlog, uint64 chunk)
+{
+	const ChunkTask *task = (ChunkTask *) nvm_vlog_at(vlog, vlog->shared->chunk) + chunk;
+	NvmVlogFile *f = &vlog->file[task->file];
+	const char *base = nvm_vlog_map(vlog, task->file);
+	NvmLogWalk	storages = {base + task->chunk.begin, base + task->chunk.end, NULL};
+	const char *problem = nvm_log_storages_problem(&storages);
+
+	if (problem != NULL)
+		nvm_vlog_damaged(f, problem);
+	nvm_vlog_collect_rows(vlog, task->file, &storages, f->number, f->generation, f->ask);
 }

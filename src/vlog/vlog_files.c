@@ -27,20 +27,6 @@
 
 #define READ_SIZE		(1024 * 1024)
 
-/*
- * See vlog_impl.h.  Returns the array, which may have moved.
- */
-void *
-nvm_vlog_make_room(NvmVlog *vlog, void *array, uint64 n, uint64 *room, Size size)
-{
-	if (n < *room)
-		return array;
-	*room = Max(*room * 2, 256);
-	if (array == NULL)
-		return MemoryContextAllocHuge(vlog->context, *room * size);
-	return repalloc_huge(array, *room * size);
-}
-
 char *
 nvm_vlog_file_name(const NvmVlogFile *file)
 {
@@ -61,23 +47,6 @@ nvm_vlog_damaged(const NvmVlogFile *file, const char *problem)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("file \"%s\" of the log: %s", nvm_vlog_file_name(file), problem)));
-}
-
-const NvmVlogFile *
-nvm_vlog_file_of(const NvmVlog *vlog, const void *address)
-{
-	const NvmVlogFile *found = NULL;
-
-	for (int i = 0; i < vlog->nfiles && found == NULL; i++)
-	{
-		const NvmVlogFile *file = &vlog->file[i];
-
-		if (file->base != NULL && (const char *) address >= file->base &&
-			(const char *) address < file->base + file->size)
-			found = file;
-	}
-	Assert(found != NULL);
-	return found;
 }
 
 /* ---- mapping ---- */
@@ -123,27 +92,35 @@ is_there(const NvmVlogFile *file)
 }
 
 /*
- * Map a file; ERROR if it is not there, or cannot be read.
+ * See vlog_impl.h.  Each process maps what it needs.  Who is the first to do so reads all
+ * of the file before.
  */
-static void
-map_file(NvmVlogFile *file)
+const char *
+nvm_vlog_map(NvmVlog *vlog, int file)
 {
-	char	   *name = nvm_vlog_file_name(file);
-	int			fd = BasicOpenFile(path_of(file), O_RDONLY | PG_BINARY);
+	NvmVlogFile *f = &vlog->file[file];
+	char	   *name;
+	int			fd;
 	void	   *base = MAP_FAILED;
 	struct stat st;
 	int			save_errno;
 
+	if (vlog->base[file] != NULL)
+		return vlog->base[file];
+	name = nvm_vlog_file_name(f);
+	fd = BasicOpenFile(path_of(f), O_RDONLY | PG_BINARY);
 	if (fd >= 0 && fstat(fd, &st) == 0)
 	{
-		file->size = (uint64) st.st_size;
-		if (file->size < NVM_LOG_PAGE)
+		if ((uint64) st.st_size < NVM_LOG_PAGE || (uint64) st.st_size < f->size)
 		{
 			close(fd);
-			nvm_vlog_damaged(file, "the file is truncated");
+			nvm_vlog_damaged(f, "the file is truncated");
 		}
-		if (read_through(fd, file->size))
-			base = mmap(NULL, file->size, PROT_READ, MAP_SHARED, fd, 0);
+		if (f->size != 0 || read_through(fd, (uint64) st.st_size))
+		{
+			f->size = (uint64) st.st_size;
+			base = mmap(NULL, f->size, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+		}
 	}
 	save_errno = errno;
 	if (fd >= 0)
@@ -153,66 +130,60 @@ map_file(NvmVlogFile *file)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("file \"%s\" of the log cannot be read: %m", name)));
-	file->base = (const char *) base;
+	vlog->base[file] = (const char *) base;
+	vlog->mapped[file] = f->size;
 	pfree(name);
+	return vlog->base[file];
 }
 
 void
 nvm_vlog_unmap(NvmVlog *vlog)
 {
-	for (int i = 0; i < vlog->nfiles; i++)
+	for (int i = 0; i < vlog->nbases; i++)
 	{
-		if (vlog->file[i].base != NULL)
-			(void) munmap(unconstify(char *, vlog->file[i].base), vlog->file[i].size);
-		vlog->file[i].base = NULL;
+		if (vlog->base[i] != NULL)
+			(void) munmap(unconstify(char *, vlog->base[i]), vlog->mapped[i]);
+		vlog->base[i] = NULL;
 	}
 }
 
 /*
- * Note one more file.
+ * See vlog_impl.h.  Its record may have been carried over from the generation before, by a
+ * start that did not know whether it was synced; the side file keeps its name.  Numbers
+ * of a generation's own transactions are above those.
  */
-static NvmVlogFile *
-add_file(NvmVlog *vlog, const NvmLogName *name)
+void
+nvm_vlog_find_side(NvmVlogFile *file)
 {
-	uint64		room = (uint64) vlog->file_room;
-	NvmVlogFile *file;
-
-	vlog->file = nvm_vlog_make_room(vlog, vlog->file, (uint64) vlog->nfiles, &room,
-									sizeof(NvmVlogFile));
-	vlog->file_room = (int) room;
-	file = &vlog->file[vlog->nfiles++];
-	memset(file, 0, sizeof(*file));
-	file->name = *name;
-	return file;
-}
-
-/*
- * The side file of a transaction whose record was read in this generation.  It may have
- * been carried over from the one before, by a start that did not know whether it was
- * synced; the side file keeps its name.  Numbers of a generation's own
- * transactions are above those.  May move the others in memory, not what they are
- * mapped to.
- */
-const NvmVlogFile *
-nvm_vlog_map_side(NvmVlog *vlog, uint32 generation, uint64 number)
-{
-	NvmLogName	name = {
-		.pool = nvm_log_pool_of(vlog->uuid),
-		.generation = generation,
-		.transaction = number
-	};
-	NvmVlogFile *file = add_file(vlog, &name);
-
 	while (!is_there(file) && file->name.generation > 1)
 		file->name.generation--;
 	if (!is_there(file))
-		file->name.generation = generation;
-	map_file(file);
-	nvm_log_count(&nvm_log_progress()->files, 1);
-	return file;
+		file->name.generation = file->generation;
 }
 
 /* ---- the files of blocks ---- */
+
+/* the files that are found, in memory of this process */
+typedef struct FileList
+{
+	NvmVlogFile *file;
+	int			n;
+	int			room;
+} FileList;
+
+static NvmVlogFile *
+add_file(FileList *list, const NvmLogName *name)
+{
+	if (list->n == list->room)
+	{
+		list->room = Max(list->room * 2, 64);
+		list->file = list->file == NULL ? palloc(list->room * sizeof(NvmVlogFile)) :
+			repalloc(list->file, list->room * sizeof(NvmVlogFile));
+	}
+	memset(&list->file[list->n], 0, sizeof(NvmVlogFile));
+	list->file[list->n].name = *name;
+	return &list->file[list->n++];
+}
 
 static int
 compare_files(const void *a, const void *b)
@@ -260,15 +231,15 @@ comes_before(const NvmLogName *name, const NvmLogCheckpoint *checkpoint)
  * if there is one.
  */
 static void
-check_names(const NvmVlog *vlog)
+check_names(const NvmVlog *vlog, const FileList *list)
 {
 	const NvmLogCheckpoint *checkpoint = vlog->checkpoint;
 	uint32		generation = checkpoint != NULL ? checkpoint->generation : 0;
 	uint32		number = checkpoint != NULL ? checkpoint->file - 1 : 0;
 
-	for (int i = 0; i < vlog->nfiles; i++)
+	for (int i = 0; i < list->n; i++)
 	{
-		const NvmLogName *name = &vlog->file[i].name;
+		const NvmLogName *name = &list->file[i].name;
 
 		if (name->generation != generation)
 		{
@@ -280,95 +251,216 @@ check_names(const NvmVlog *vlog)
 		if (name->number != ++number)
 			file_is_missing(vlog, generation, number);
 	}
-	if (generation != vlog->generation)
+	if (generation != vlog->shared->generation)
 		file_is_missing(vlog, generation + 1, 1);
 }
 
+/*
+ * Sessions at open tables make files meanwhile.  A directory that is being read may show
+ * one of them, and not the one before it.
+ */
 static void
-check_header(const NvmVlog *vlog, const NvmVlogFile *file)
+add_overlooked(FileList *list)
 {
-	const NvmLogFileHeader *h = (const NvmLogFileHeader *) file->base;
-	NvmLogPosition needed = vlog->checkpoint != NULL ? vlog->checkpoint->begin : NVM_LOG_FIRST;
-	const char *problem = nvm_log_file_header_problem(h, file->size, vlog->uuid, &file->name);
+	int			n = list->n;
 
+	for (int i = 1; i < n; i++)
+	{
+		NvmLogName	name = list->file[i - 1].name;
+
+		if (name.generation != list->file[i].name.generation)
+			continue;
+		while (++name.number < list->file[i].name.number)
+		{
+			NvmVlogFile *file = add_file(list, &name);
+
+			if (!is_there(file))
+			{
+				list->n--;
+				break;
+			}
+		}
+	}
+	qsort(list->file, list->n, sizeof(NvmVlogFile), compare_files);
+}
+
+/*
+ * The header of a file: bytes read, and the size of the file.
+ */
+static void
+read_header(const NvmVlogFile *file, NvmLogFileHeader *header, uint64 *size)
+{
+	int			fd = BasicOpenFile(path_of(file), O_RDONLY | PG_BINARY);
+	struct stat st;
+	ssize_t		n = -1;
+	int			save_errno;
+
+	memset(&st, 0, sizeof(st));
+	if (fd >= 0 && fstat(fd, &st) == 0)
+		n = pg_pread(fd, header, sizeof(*header), 0);
+	save_errno = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = save_errno;
+	if (n < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("file \"%s\" of the log cannot be read: %m", nvm_vlog_file_name(file))));
+	*size = (uint64) st.st_size;
+	if (*size < NVM_LOG_PAGE || n < (ssize_t) sizeof(*header))
+		nvm_vlog_damaged(file, "the file is truncated");
+}
+
+static void
+check_header(const NvmVlog *vlog, const FileList *list, NvmVlogFile *file)
+{
+	NvmLogPosition needed = vlog->checkpoint != NULL ? vlog->checkpoint->begin : NVM_LOG_FIRST;
+	NvmLogFileHeader h;
+	uint64		size;
+	const char *problem;
+
+	read_header(file, &h, &size);
+	problem = nvm_log_file_header_problem(&h, size, vlog->uuid, &file->name);
 	if (problem != NULL)
 		nvm_vlog_damaged(file, problem);
-	if (file == vlog->file && h->first > needed)
+	if (file == list->file && h.first > needed)
 		nvm_vlog_damaged(file, psprintf("positions %llu to %llu, which come before it, are missing%s",
 										(unsigned long long) needed,
-										(unsigned long long) h->first,
+										(unsigned long long) h.first,
 										vlog->checkpoint == NULL ? ", and there is no checkpoint" : ""));
-	if (file > vlog->file && file->name.number > 1 && h->start != ((const NvmLogFileHeader *) (file - 1)->base)->start)
+	if (file > list->file && file->name.number > 1 && h.start != (file - 1)->start)
 		nvm_vlog_damaged(file, "its generation does not begin where the file before it says");
+	file->start = h.start;
+	file->first = h.first;
+}
+
+/*
+ * See vlog_impl.h: where the next file, or generation, goes on.  The generation that is
+ * being written may have more by now.
+ */
+NvmLogPosition
+nvm_vlog_limit_of(const NvmVlog *vlog, int file)
+{
+	const NvmVlogFile *f = &vlog->file[file];
+
+	if (file + 1 == vlog->shared->nblock_files)
+		return vlog->shared->end;
+	if (f[1].name.generation != f->name.generation)
+		return f[1].start;
+	return f->name.generation == vlog->shared->generation ? Min(f[1].first, vlog->shared->end) :
+		f[1].first;
+}
+
+/*
+ * See vlog_impl.h.
+ */
+int
+nvm_vlog_files_to_read(const NvmVlog *vlog)
+{
+	int			n = 0;
+
+	while (n < vlog->shared->nblock_files)
+	{
+		NvmLogPosition limit = nvm_vlog_limit_of(vlog, n);
+
+		if (vlog->file[n++].name.generation == vlog->shared->generation && limit == vlog->shared->end)
+			break;
+	}
+	return n;
 }
 
 /* ---- the files of the checkpoint ---- */
 
 static void
-map_data_file(NvmVlog *vlog, uint32 part)
-{
-	const NvmLogSide *side = NVM_LOG_CHECKPOINT_DATA(vlog->checkpoint) + (part - 1);
-	NvmLogName	name = {.pool = nvm_log_pool_of(vlog->uuid)};
-	NvmVlogFile *file = add_file(vlog, &name);
-	const char *problem;
-
-	file->checkpoint = vlog->checkpoint->number;
-	file->part = part;
-	map_file(file);
-	problem = nvm_log_side_problem(file->base, file->size, side, vlog->uuid, NULL);
-	if (problem != NULL)
-		nvm_vlog_damaged(file, problem);
-}
-
-static void
-map_checkpoint(NvmVlog *vlog)
+add_data_files(const NvmVlog *vlog, FileList *list)
 {
 	const NvmLogCheckpoint *checkpoint = vlog->checkpoint;
+	NvmLogName	name = {.pool = nvm_log_pool_of(vlog->uuid)};
 
-	vlog->first_data = vlog->nfiles;
 	if (checkpoint == NULL)
 		return;
-	if (checkpoint->end > vlog->end)
+	if (checkpoint->end > vlog->shared->end)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the log ends at position %llu, but checkpoint %llu has rows up to %llu",
-						(unsigned long long) vlog->end,
+						(unsigned long long) vlog->shared->end,
 						(unsigned long long) checkpoint->number,
 						(unsigned long long) checkpoint->end)));
 	for (uint32 part = 1; part <= checkpoint->nfiles; part++)
-		map_data_file(vlog, part);
+	{
+		NvmVlogFile *file = add_file(list, &name);
+
+		file->checkpoint = checkpoint->number;
+		file->part = part;
+		file->side = NVM_LOG_CHECKPOINT_DATA(checkpoint)[part - 1];
+	}
 }
 
 /*
- * Find and map the files of blocks, and note up to where they are read.  A file that is
- * made meanwhile has nothing before that.  Then those of the checkpoint.
+ * Let all processes know the checkpoint.
+ */
+static void
+share_checkpoint(NvmVlog *vlog)
+{
+	const NvmLogCheckpoint *checkpoint = nvm_vlog_read_checkpoint();
+	Size		size;
+
+	if (checkpoint == NULL)
+		return;
+	size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);
+	vlog->shared->checkpoint = nvm_vlog_alloc(vlog, size);
+	vlog->checkpoint = nvm_vlog_at(vlog, vlog->shared->checkpoint);
+	memcpy(unconstify(NvmLogCheckpoint *, vlog->checkpoint), checkpoint, size);
+}
+
+/*
+ * Bytes of records, and of data files, as far as is known before side files are.
+ */
+static uint64
+bytes_to_read(const NvmVlog *vlog)
+{
+	NvmLogPosition begin = vlog->checkpoint != NULL ? vlog->checkpoint->begin : NVM_LOG_FIRST;
+	uint64		bytes = vlog->shared->end - Min(begin, vlog->shared->end);
+
+	for (int i = vlog->shared->nblock_files; i < vlog->shared->nfiles; i++)
+		bytes += vlog->file[i].side.length;
+	return bytes;
+}
+
+/*
+ * See vlog_impl.h: find the files of blocks, and note up to where they are read.  A file
+ * that is made meanwhile has nothing before that.  Then those of the checkpoint.
  */
 void
 nvm_vlog_find_files(NvmVlog *vlog)
 {
 	const char *path = nvm_log_directory();
+	FileList	list = {0};
 	DIR		   *dir = AllocateDir(path);
 	struct dirent *de;
 	NvmLogName	name;
 
-	vlog->checkpoint = nvm_vlog_read_checkpoint();
-	vlog->end = nvm_log_persistent();
+	share_checkpoint(vlog);
+	vlog->shared->end = nvm_log_persistent();
 	while ((de = ReadDir(dir, path)) != NULL)
 	{
 		if (nvm_log_parse_name(de->d_name, &name) && name.number != 0 &&
-			name.pool == nvm_log_pool_of(vlog->uuid) && name.generation <= vlog->generation &&
+			name.pool == nvm_log_pool_of(vlog->uuid) && name.generation <= vlog->shared->generation &&
 			(vlog->checkpoint == NULL || !comes_before(&name, vlog->checkpoint)))
-			(void) add_file(vlog, &name);
+			(void) add_file(&list, &name);
 	}
 	FreeDir(dir);
-	qsort(vlog->file, vlog->nfiles, sizeof(NvmVlogFile), compare_files);
-	check_names(vlog);
-	for (int i = 0; i < vlog->nfiles; i++)
-	{
-		map_file(&vlog->file[i]);
-		check_header(vlog, &vlog->file[i]);
-	}
-	vlog->nblock_files = vlog->nfiles;
-	map_checkpoint(vlog);
-	nvm_log_count(&nvm_log_progress()->files, (uint64) vlog->nfiles);
+	qsort(list.file, list.n, sizeof(NvmVlogFile), compare_files);
+	add_overlooked(&list);
+	check_names(vlog, &list);
+	for (int i = 0; i < list.n; i++)
+		check_header(vlog, &list, &list.file[i]);
+	vlog->shared->nblock_files = list.n;
+	add_data_files(vlog, &list);
+	vlog->shared->nfiles = list.n;
+	vlog->shared->file = nvm_vlog_alloc(vlog, list.n * sizeof(NvmVlogFile));
+	memcpy(nvm_vlog_at(vlog, vlog->shared->file), list.file, list.n * sizeof(NvmVlogFile));
+	vlog->file = nvm_vlog_at(vlog, vlog->shared->file);
+	pg_atomic_write_u64(&nvm_log_progress()->files, (uint64) list.n);
+	pg_atomic_write_u64(&nvm_log_progress()->bytes_total, bytes_to_read(vlog));
 }

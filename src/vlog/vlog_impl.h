@@ -14,19 +14,51 @@
 
 #include "datatype/timestamp.h"
 #include "log/nvm_log.h"
+#include "port/atomics.h"
 #include "row/nvm_rebuild.h"
+#include "storage/condition_variable.h"
+#include "storage/spin.h"
 #include "verify/nvm_verify_log.h"
 #include "wbl/nvm_wbl.h"
 
-/* a file of the log; mapped as long as the rebuild goes on */
+/* where memory that the processes of a rebuild share lies: nvm_vlog_at */
+typedef uint64 NvmVlogMemory;	/* 0: none */
+
+/* processes that rebuild, the first one among them */
+#define NVM_VLOG_MAX_PROCESSES	64
+
+/* rows are dealt to so many partitions, by table and NVM_VLOG_GRANULE blocks */
+#define NVM_VLOG_PARTITIONS		256
+#define NVM_VLOG_GRANULE		64
+
+/* a file of the log */
 typedef struct NvmVlogFile
 {
 	NvmLogName	name;
 	uint64		checkpoint;		/* a data file: of this checkpoint, or 0 */
 	uint32		part;
-	const char *base;			/* NULL: not mapped */
-	uint64		size;
+
+	/* a file of blocks: of its header */
+	NvmLogPosition start;
+	NvmLogPosition first;
+
+	/* a side file, or a data file */
+	NvmLogSide	side;
+	uint64		number;			/* of the record; 0: a data file */
+	uint32		generation;		/* of the record */
+	uint32		ask;			/* 1 + ASK record, or 0 */
+	NvmVlogMemory chunk;		/* NvmVlogChunk: sections by the dozen */
+	uint32		nchunks;
+
+	uint64		size;			/* 0: nobody has looked */
 } NvmVlogFile;
+
+/* sections of a side file: rows of any of them have their pieces here */
+typedef struct NvmVlogChunk
+{
+	uint64		begin;			/* bytes of the file */
+	uint64		end;
+} NvmVlogChunk;
 
 typedef enum NvmVlogVerdict
 {
@@ -45,11 +77,20 @@ typedef struct NvmVlogAsk
 	NvmRebuildBy by;			/* if it is prepared */
 } NvmVlogAsk;
 
+/*
+ * Where an item lies: is it of a row that is gone, file, byte of the file: 1, 23 and 40
+ * bits
+ */
+#define NVM_VLOG_ITEM(file, byte)	(((uint64) (file) << 40) | (uint64) (byte))
+#define NVM_VLOG_ITEM_GONE			(UINT64CONST(1) << 63)
+#define NVM_VLOG_ITEM_FILE(item)	((int) ((item) >> 40 & 0x7FFFFF))
+#define NVM_VLOG_ITEM_BYTE(item)	((item) & ((UINT64CONST(1) << 40) - 1))
+
 /* a row that is there: where its root is, and its newest version */
 typedef struct NvmVlogRoot
 {
 	uint64		place;			/* NVM_VLOG_PLACE */
-	const NvmLogRow *first;		/* in a file; or the first piece of its large
+	uint64		item;			/* the row, or the first piece of its large
 								 * values */
 } NvmVlogRoot;
 
@@ -57,8 +98,8 @@ typedef struct NvmVlogRoot
 typedef struct NvmVlogPending
 {
 	uint64		place;
-	const NvmLogRow *first;		/* of its pieces, or the row itself */
-	NvmVlogAsk *ask;
+	uint64		item;
+	uint32		ask;			/* 1 + ASK record */
 } NvmVlogPending;
 
 /* directory entry, block, cell: 20, 32 and 8 bits */
@@ -67,79 +108,269 @@ typedef struct NvmVlogPending
 #define NVM_VLOG_PLACE_DIR(place)		((uint32) ((place) >> 40))
 #define NVM_VLOG_PLACE_BLOCK(place)		((uint32) ((place) >> 8))
 
+/* rows of one table in one partition */
+typedef struct NvmVlogRun
+{
+	uint32		dir;
+	uint32		nblocks;		/* up to the last root */
+	uint64		root;			/* the first one, and how many */
+	uint64		nroots;
+	uint64		pending;
+	uint64		npending;
+} NvmVlogRun;
+
+/* what is collected of a partition: vlog_choose.c */
+typedef struct NvmVlogPartition
+{
+	NvmVlogMemory root;			/* NvmVlogRoot, by place */
+	NvmVlogMemory pending;		/* NvmVlogPending, by place, each once */
+	NvmVlogMemory run;			/* NvmVlogRun, by directory id */
+	uint64		nruns;
+} NvmVlogPartition;
+
+/* a table that is being placed: vlog_place.c */
+typedef struct NvmVlogTable
+{
+	uint32		dir;
+	uint32		nblocks;		/* to be made */
+	uint64		nroots;
+	uint32		nmake;			/* tasks that make blocks */
+	pg_atomic_uint32 made;		/* of these, done */
+	pg_atomic_uint32 left;		/* tasks that are not done */
+	pg_atomic_uint32 overflow;	/* next block for what does not fit at its
+								 * root */
+	bool		held;			/* opens when row locks are given back */
+	bool		gone;
+} NvmVlogTable;
+
+typedef enum NvmVlogStep
+{
+	NVM_VLOG_IDLE,
+	NVM_VLOG_READ,				/* a file of blocks */
+	NVM_VLOG_CHECK,				/* a side file or a data file */
+	NVM_VLOG_COLLECT,			/* a chunk of one */
+	NVM_VLOG_CHOOSE,			/* a partition */
+	NVM_VLOG_PLACE				/* blocks or rows of a table */
+} NvmVlogStep;
+
+/* a list of equal elements that one process makes: vlog_share.c */
+typedef struct NvmVlogList
+{
+	NvmVlogMemory first;		/* NvmVlogBatch */
+	NvmVlogMemory last;
+	uint64		n;
+} NvmVlogList;
+
+/* what a process has read: see vlog_read.c and vlog_collect.c */
+typedef struct NvmVlogOutput
+{
+	NvmVlogList event;			/* ASK and OUTCOME records */
+	NvmVlogList side;			/* records with side files */
+	NvmVlogList candidate[NVM_VLOG_PARTITIONS];
+	uint64		limit[NVM_VLOG_PARTITIONS]; /* candidates from which on they
+											 * are thinned out */
+} NvmVlogOutput;
+
 /*
- * A rebuild.  All arrays may exceed 1 GB.
+ * What the processes of a rebuild share.
+ */
+typedef struct NvmVlogShared
+{
+	uint32		generation;		/* that is being written */
+	NvmLogPosition end;			/* all before it is read */
+	NvmLogPosition limit;		/* rows of records behind it are not placed */
+	NvmVlogMemory checkpoint;	/* NvmLogCheckpoint, or 0 */
+	NvmStamp	stamp;			/* of all rows; 0: none yet */
+
+	/* made between two steps by the first process; else constant */
+	NvmVlogMemory file;			/* NvmVlogFile: of blocks, in order; data
+								 * files; side files */
+	int			nfiles;
+	int			nblock_files;
+	NvmVlogMemory ask;			/* NvmVlogAsk, as they were numbered */
+	uint64		nasks;
+	uint32		ndirs;
+	NvmVlogMemory creation;		/* uint64, of each table that is to be
+								 * rebuilt, by directory id; 0: no such table */
+	NvmVlogMemory chunk;		/* ChunkTask: vlog_collect.c */
+	NvmVlogMemory run;			/* TableRun: vlog_place.c */
+	NvmVlogMemory table;		/* NvmVlogTable */
+	uint32		ntables;
+	NvmVlogMemory task;			/* PlaceTask */
+	uint64		nplace;
+	NvmVlogMemory output;		/* NvmVlogOutput of each process */
+	NvmVlogPartition partition[NVM_VLOG_PARTITIONS];
+	pg_atomic_uint32 next_ask;
+	pg_atomic_uint64 nrows;		/* placed */
+	pg_atomic_uint64 nmoved;
+
+	/* vlog_share.c */
+	int			nprocesses;		/* at most */
+	bool		came[NVM_VLOG_MAX_PROCESSES];
+	slock_t		mutex;			/* for what follows */
+	uint64		sequence;		/* of the step */
+	NvmVlogStep step;
+	uint64		next;			/* task */
+	uint64		ntasks;
+	uint64		done;
+	bool		stop;
+	bool		failed;			/* the first problem of any but the first
+								 * process: */
+	int			sqlerrcode;
+	char		message[512];
+	char		detail[512];
+	ConditionVariable changed;
+} NvmVlogShared;
+
+/*
+ * A rebuild, as one process sees it.
  */
 typedef struct NvmVlog
 {
 	MemoryContext context;
 	const uint8 *uuid;			/* of the pool */
-	uint32		generation;		/* that is being written */
-	NvmLogPosition end;			/* all before it is read */
+	struct dsa_area *area;		/* NULL: this process is alone */
+	NvmVlogShared *shared;
+	int			process;		/* 0: the first */
 	const NvmLogCheckpoint *checkpoint; /* or NULL */
-
-	/* vlog_files.c */
-	NvmVlogFile *file;			/* of blocks, in order; then side files */
-	int			nfiles;
-	int			file_room;
-	int			nblock_files;
-	int			first_data;		/* data files of the checkpoint, in order */
-
-	/* vlog_read.c */
-	const NvmLogBlock **block;	/* all that count, in order */
-	uint64		nblocks;
-	uint64		block_room;
-	NvmVlogAsk *ask;			/* in the order of the stream */
-	uint64		nasks;
-	uint64		ask_room;
-	uint64		bytes;			/* of the stream and of side files */
-
-	/* vlog_collect.c */
-	uint64	   *creation;		/* of each table of the region, by directory
-								 * id; 0: no such table */
-	uint32		ndirs;
-	NvmVlogRoot *root;			/* by place */
-	uint64		nroots;
-	NvmVlogPending *pending;	/* by place, each once */
-	uint64		npending;
-	uint64		pending_room;
-
-	/* vlog_place.c */
-	NvmStamp	stamp;			/* of all rows; 0: none yet */
-	uint64		nrows;
-	uint64		nmoved;
-	uint32		ntables;
+	const uint64 *creation;
+	NvmVlogFile *file;
+	NvmVlogOutput *output;
+	const char **base;			/* of each file; NULL: not mapped here */
+	uint64	   *mapped;			/* its bytes */
+	int			nbases;
+	bool		fresh;			/* no rows have been placed yet */
 } NvmVlog;
+
+/* ---- vlog_share.c: processes, shared memory, steps ---- */
+
+/*
+ * Begin a rebuild with at most so many processes beside this one, which come when
+ * they can; may ERROR.  End: nobody is left, and the memory is gone; cannot fail.
+ */
+extern void nvm_vlog_share_begin(NvmVlog *vlog, int nothers);
+extern void nvm_vlog_share_end(NvmVlog *vlog);
+extern void nvm_vlog_share_exit(int code, Datum arg);	/* this process ends */
+
+/* shared memory; zeroed; may ERROR */
+extern NvmVlogMemory nvm_vlog_alloc(NvmVlog *vlog, Size size);
+extern void *nvm_vlog_at(const NvmVlog *vlog, NvmVlogMemory memory);
+extern void nvm_vlog_free(NvmVlog *vlog, NvmVlogMemory memory);
+
+/* elements of a list, in batches */
+typedef struct NvmVlogBatch
+{
+	NvmVlogMemory next;
+	uint32		n;
+	uint32		room;
+} NvmVlogBatch;
+
+#define NVM_VLOG_BATCH_DATA(batch)	((char *) (batch) + MAXALIGN(sizeof(NvmVlogBatch)))
+
+extern void *nvm_vlog_list_add(NvmVlog *vlog, NvmVlogList *list, Size size);
+extern void nvm_vlog_list_free(NvmVlog *vlog, NvmVlogList *list);
+
+/* all elements of a list, behind each other at `to` */
+extern void nvm_vlog_list_copy(const NvmVlog *vlog, const NvmVlogList *list, Size size, void *to);
+
+/* have tasks done, by all processes; ERROR if one of them fails */
+extern void nvm_vlog_run_step(NvmVlog *vlog, NvmVlogStep step, uint64 ntasks);
+
+/* does this process help with a rebuild that is over? */
+extern bool nvm_vlog_is_stopped(void);
+
+/* wait a moment, for another process to do a task */
+extern void nvm_vlog_wait(NvmVlog *vlog);
+
+/* processes at work, with this one */
+extern int	nvm_vlog_workers(const NvmVlog *vlog);
+
+/* the entry point of another process */
+extern PGDLLEXPORT void nvm_vlog_worker_main(Datum main_arg);
 
 /* ---- vlog_files.c ---- */
 
 extern void nvm_vlog_find_files(NvmVlog *vlog);
-extern const NvmVlogFile *nvm_vlog_map_side(NvmVlog *vlog, uint32 generation, uint64 number);
+
+/* bytes of a file; ERROR if it is not there, or cannot be read */
+extern const char *nvm_vlog_map(NvmVlog *vlog, int file);
 extern void nvm_vlog_unmap(NvmVlog *vlog);
+
+/* a side file that is there: its generation may be an earlier one */
+extern void nvm_vlog_find_side(NvmVlogFile *file);
+
+/* files of blocks that have something to be read */
+extern int	nvm_vlog_files_to_read(const NvmVlog *vlog);
+
+/* up to where a file of blocks counts */
+extern NvmLogPosition nvm_vlog_limit_of(const NvmVlog *vlog, int file);
 
 /* name of a file without its directory, in memory of the current context */
 extern char *nvm_vlog_file_name(const NvmVlogFile *file);
 
-/* the file that an address lies in */
-extern const NvmVlogFile *nvm_vlog_file_of(const NvmVlog *vlog, const void *address);
-
 /* ERROR: this is wrong with a file */
 extern void nvm_vlog_damaged(const NvmVlogFile *file, const char *problem) __attribute__((noreturn));
 
-/* room for one more element in an array */
-extern void *nvm_vlog_make_room(NvmVlog *vlog, void *array, uint64 n, uint64 *room, Size size);
+static inline const NvmLogRow *
+nvm_vlog_item(NvmVlog *vlog, uint64 item)
+{
+	int			file = NVM_VLOG_ITEM_FILE(item);
+	const char *base = vlog->base[file];
 
-/* ---- vlog_read.c, vlog_ask.c, vlog_collect.c, vlog_place.c: in this order ---- */
+	if (unlikely(base == NULL))
+		base = nvm_vlog_map(vlog, file);
+	return (const NvmLogRow *) (base + NVM_VLOG_ITEM_BYTE(item));
+}
 
-extern void nvm_vlog_read(NvmVlog *vlog);
+/* ---- vlog_read.c: a file of blocks ---- */
 
-/* the next record of a block that does not come before the checkpoint */
-extern bool nvm_vlog_next_record(const NvmVlog *vlog, const NvmLogBlock *block, NvmLogWalk *walk,
-								 const NvmLogRecord **record);
+extern void nvm_vlog_read(NvmVlog *vlog, int file);
+
+/*
+ * When all are read: the ASK records, and side files, that count.  nvm_vlog_decide
+ * (vlog_ask.c) comes between them.
+ */
+extern void nvm_vlog_gather_asks(NvmVlog *vlog);
+extern void nvm_vlog_gather_sides(NvmVlog *vlog);
+
+/* ---- vlog_ask.c ---- */
+
 extern bool nvm_vlog_decide(NvmVlog *vlog);
-extern void nvm_vlog_collect(NvmVlog *vlog);
+
+/* ---- vlog_collect.c ---- */
+
+extern void nvm_vlog_note_tables(NvmVlog *vlog);
+
+/*
+ * Rows of a record, or of a side file or data file, from a walk that has been looked at
+ * (nvm_log_storages_problem).
+ */
+extern void nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 number,
+								  uint32 generation, uint32 ask);
+extern void nvm_vlog_check_side(NvmVlog *vlog, int file);
+extern uint64 nvm_vlog_list_chunks(NvmVlog *vlog);
+extern void nvm_vlog_collect_chunk(NvmVlog *vlog, uint64 chunk);
+
+/* ---- vlog_choose.c: which candidate counts ---- */
+
+/* one that a process has come by */
+typedef struct NvmVlogCandidate
+{
+	uint64		place;
+	uint64		item;
+	uint64		number;			/* of the record's transaction */
+	uint32		generation;
+	uint32		ask;			/* 1 + ASK record, or 0 */
+} NvmVlogCandidate;
+
+extern void nvm_vlog_thin_out(NvmVlog *vlog, int partition);
+extern void nvm_vlog_choose(NvmVlog *vlog, int partition);
+
+/* ---- vlog_place.c ---- */
+
 extern void nvm_vlog_empty(void);
-extern void nvm_vlog_place(NvmVlog *vlog);
+extern uint64 nvm_vlog_list_tables(NvmVlog *vlog);
+extern void nvm_vlog_place(NvmVlog *vlog, uint64 task);
 
 /* ---- vlog_checkpoint_file.c ---- */
 
@@ -218,6 +449,8 @@ extern int	nvm_checkpoint_file_size;
 extern void nvm_vlog_tell_progress(const NvmVlogWalk *walk);
 
 /* ---- vlog_worker.c ---- */
+
+extern int	nvm_recovery_workers;
 
 /* look at signals: ends the process if it is to end.  No lock is held. */
 extern void nvm_vlog_pause(void);

@@ -3,9 +3,13 @@
  * vlog_place.c
  *	  The region is emptied, and the rows that were collected are placed.
  *
- * Nobody else comes to a storage of the region, but DROP may free one at any time.
+ * No session comes to a storage before it is rebuilt, but DROP may free one at any time.
  * storage_lock is held for some blocks at a time, and each time it is asked whether
  * the storage is the one that was there at the beginning.
+ *
+ * A small table is one task.  Of a larger one, tasks first make its blocks, some each; then
+ * others place its rows, those of one partition each.  Tasks are handed out in this
+ * order, so who has rows to place waits for those alone who make blocks now.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -16,11 +20,19 @@
 #include "btree/nvm_btree_state.h"
 #include "log/nvm_log.h"
 #include "media/media_block.h"
+#include "nodes/bitmapset.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_rebuild.h"
 #include "verify/nvm_verify.h"
 #include "vlog/vlog_impl.h"
 #include "wbl/nvm_wbl.h"
+
+/* blocks that a task makes */
+#define BLOCKS_PER_TASK		1024
+
+/* a table with fewer rows is one task */
+#define SMALL_TABLE			4096
 
 /* blocks under one hold of storage_lock */
 #define BLOCKS_PER_LOCK		64
@@ -37,12 +49,17 @@
 static void
 empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 {
+	bool		opening = nvm_log_is_opening();
+
 	if ((entry->flags & NVM_DIR_VOLATILE) == 0)
 		return;
 	LWLockAcquire(NvmWbl->storage_lock, LW_EXCLUSIVE);
 	if (nvm_relstates[id].dir == id && entry->begin != NVM_STAMP_NONE &&
-		(entry->flags & NVM_DIR_VOLATILE) != 0)
+		(entry->flags & NVM_DIR_VOLATILE) != 0 &&
+		(!opening || nvm_log_is_closed(id, entry->creation_id)))
 	{
+		if (!opening && entry->kind == NVM_DIR_KIND_TABLE && (entry->flags & NVM_DIR_LOGGED) != 0)
+			nvm_log_close(id, entry->creation_id);
 		if (entry->kind == NVM_DIR_KIND_INDEX)
 			nvm_index_lost_with_region(&nvm_relstates[id]);
 		nvm_dir_empty(id);
@@ -52,8 +69,12 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 }
 
 /*
- * See vlog_impl.h.  Nobody makes a storage there meanwhile.  An attempt before this
- * one may have left rows, and half an index.
+ * See vlog_impl.h.  An attempt before this one may have left rows.  Before opening has begun,
+ * nobody else makes a storage: empty all, and close those whose rows the log has.  UNLOGGED
+ * tables stay empty: an older generation than the last may have ended in a crash.  So do
+ * indexes, which are rebuilt from their tables.
+ *
+ * Afterwards, empty those that are closed.
  */
 void
 nvm_vlog_empty(void)
@@ -80,31 +101,49 @@ hold_table(const NvmVlog *vlog, uint32 dir)
 	return false;
 }
 
+/* what is to be done for a table */
+typedef struct PlaceTask
+{
+	uint32		table;
+	uint32		first;			/* blocks to be made, from here on: */
+	uint32		end;
+	uint32		run;			/* runs to be placed, and how many */
+	uint32		nruns;
+} PlaceTask;
+
+/* a run, and in which partition it is */
+typedef struct TableRun
+{
+	uint32		partition;
+	NvmVlogRun	run;
+} TableRun;
+
 /*
- * Make the blocks of a table.  False if it has gone.
+ * Make blocks of a table.  False if it has gone.
  */
 static bool
-make_blocks(const NvmVlog *vlog, uint32 dir, NvmRebuild *rebuild, uint32 nblocks)
+make_blocks(const NvmVlog *vlog, uint32 dir, uint32 first, uint32 end)
 {
-	uint32		done = 0;
-
-	while (done < nblocks)
+	while (first < end)
 	{
+		uint32		n = Min(end - first, BLOCKS_PER_LOCK);
+
 		if (!hold_table(vlog, dir))
 			return false;
-		done += Min(nblocks - done, BLOCKS_PER_LOCK);
-		nvm_rebuild_extend(rebuild, done);
+		nvm_rebuild_extend(&nvm_relstates[dir], first, first + n);
 		LWLockRelease(NvmWbl->storage_lock);
+		first += n;
 		nvm_vlog_pause();
 	}
 	return true;
 }
 
 /*
- * Rows that are yet to be placed, by place: of all tables, or of one.
+ * Rows that are yet to be placed, by place.
  */
 typedef struct Rows
 {
+	NvmVlog    *vlog;
 	const NvmVlogRoot *root;
 	uint64		nroots;
 	const NvmVlogPending *pending;
@@ -137,38 +176,35 @@ take_row(Rows *rows, NvmRebuildRow *row)
 	memset(row, 0, sizeof(*row));
 	if (rows->nroots > 0 && rows->root->place == place)
 	{
-		row->row = rows->root->first;
+		row->row = nvm_vlog_item(rows->vlog, rows->root->item);
 		rows->root++;
 		rows->nroots--;
 	}
 	if (rows->npending > 0 && rows->pending->place == place)
 	{
-		row->pending = rows->pending->first;
-		row->by = &rows->pending->ask->by;
+		NvmVlogAsk *ask = nvm_vlog_at(rows->vlog, rows->vlog->shared->ask);
+
+		row->pending = nvm_vlog_item(rows->vlog, rows->pending->item);
+		row->by = &ask[rows->pending->ask - 1].by;
 		rows->pending++;
 		rows->npending--;
 	}
 }
 
 /*
- * Take the rows of table dir off, if it has some.  No table before it has any left.
+ * Rows of a block lie anywhere in the log: have the next ones' memory on its way.
  */
 static void
-take_table(Rows *rows, uint32 dir, Rows *table)
+foresee(const Rows *rows)
 {
-	*table = *rows;
-	table->nroots = table->npending = 0;
-	while (rows->nroots > 0 && NVM_VLOG_PLACE_DIR(rows->root->place) == dir)
+#define AHEAD	12
+	if (rows->nroots > AHEAD)
 	{
-		rows->root++;
-		rows->nroots--;
-		table->nroots++;
-	}
-	while (rows->npending > 0 && NVM_VLOG_PLACE_DIR(rows->pending->place) == dir)
-	{
-		rows->pending++;
-		rows->npending--;
-		table->npending++;
+		uint64		item = rows->root[AHEAD].item;
+		const char *base = rows->vlog->base[NVM_VLOG_ITEM_FILE(item)];
+
+		if (base != NULL)
+			__builtin_prefetch(base + NVM_VLOG_ITEM_BYTE(item));
 	}
 }
 
@@ -183,24 +219,128 @@ place_block(NvmRebuild *rebuild, Rows *rows)
 	int			nrows = 0;
 
 	while (!is_empty(rows) && first_place(rows) >> 8 == place >> 8)
+	{
+		foresee(rows);
 		take_row(rows, &row[nrows++]);
+	}
 	nvm_rebuild_place(rebuild, row, nrows);
 }
 
 /*
- * The number of blocks that a table has up to its last root.
+ * Place the rows of a run.  False if the table has gone.
  */
-static uint32
-blocks_used(const Rows *rows)
+static bool
+place_run(NvmVlog *vlog, const TableRun *from, NvmRebuild *rebuild)
 {
-	uint32		nblocks = 0;
+	const NvmVlogPartition *partition = &vlog->shared->partition[from->partition];
+	Rows		rows = {
+		.vlog = vlog,
+		.root = (NvmVlogRoot *) nvm_vlog_at(vlog, partition->root) + from->run.root,
+		.nroots = from->run.nroots,
+		.pending = (NvmVlogPending *) nvm_vlog_at(vlog, partition->pending) + from->run.pending,
+		.npending = from->run.npending
+	};
 
-	if (rows->nroots > 0)
-		nblocks = NVM_VLOG_PLACE_BLOCK(rows->root[rows->nroots - 1].place) + 1;
-	if (rows->npending > 0)
-		nblocks = Max(nblocks, NVM_VLOG_PLACE_BLOCK(rows->pending[rows->npending - 1].place) + 1);
-	return nblocks;
+	while (!is_empty(&rows))
+	{
+		uint64		enough = rebuild->large_bytes + LARGE_PER_LOCK;
+		uint64		before = rebuild->nrows;
+
+		if (!hold_table(vlog, from->run.dir))
+			return false;
+		for (int i = 0; i < BLOCKS_PER_LOCK && !is_empty(&rows) && rebuild->large_bytes < enough; i++)
+			place_block(rebuild, &rows);
+		LWLockRelease(NvmWbl->storage_lock);
+		pg_atomic_fetch_add_u64(&nvm_log_progress()->rows, rebuild->nrows - before);
+		nvm_vlog_pause();
+	}
+	return true;
 }
+
+/*
+ * Place rows of a table.  The block that this process has taken for versions that lie
+ * apart is used again for the next rows of the same table.
+ */
+static void
+place_runs(NvmVlog *vlog, NvmVlogTable *table, const TableRun *run, uint32 nruns)
+{
+	static uint64 last_creation = 0;
+	static uint32 last_overflow = InvalidBlockNumber;
+	uint64		creation = vlog->creation[table->dir];
+	NvmRebuild	rebuild = {
+		.state = &nvm_relstates[table->dir],
+		.begin = vlog->shared->stamp,
+		.next_overflow = &table->overflow,
+		.overflow = last_creation == creation && !vlog->fresh ? last_overflow : InvalidBlockNumber
+	};
+
+	for (uint32 i = 0; i < nruns && !table->gone; i++)
+	{
+		if (!place_run(vlog, &run[i], &rebuild))
+			table->gone = true;
+	}
+	vlog->fresh = false;
+	last_creation = creation;
+	last_overflow = rebuild.overflow;
+	pg_atomic_fetch_add_u64(&vlog->shared->nrows, rebuild.nrows);
+	pg_atomic_fetch_add_u64(&vlog->shared->nmoved, rebuild.nmoved);
+}
+
+/*
+ * All rows of a table are placed: it opens, unless a prepared transaction has something to
+ * do with it.
+ */
+static void
+end_table(NvmVlog *vlog, NvmVlogTable *table)
+{
+	if (table->gone || !hold_table(vlog, table->dir))
+	{
+		table->gone = true;
+		return;
+	}
+	nvm_rebuild_end(&nvm_relstates[table->dir]);
+	if (!table->held)
+	{
+		NVM_FAILPOINT("rebuild-open");
+		nvm_log_open(table->dir, vlog->creation[table->dir]);
+	}
+	LWLockRelease(NvmWbl->storage_lock);
+	if (!table->held)
+		NVM_FAILPOINT("rebuild-opened");
+	pg_atomic_fetch_add_u64(&nvm_log_progress()->tables, 1);
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_place(NvmVlog *vlog, uint64 number)
+{
+	const PlaceTask *task = (PlaceTask *) nvm_vlog_at(vlog, vlog->shared->task) + number;
+	NvmVlogTable *table = (NvmVlogTable *) nvm_vlog_at(vlog, vlog->shared->table) + task->table;
+
+	if (task->first < task->end || task->nruns == 0)
+	{
+		if (task->nruns == 0 && table->nroots > 0)
+			NVM_FAILPOINT("rebuild-blocks");
+		if (!table->gone && !make_blocks(vlog, table->dir, task->first, task->end))
+			table->gone = true;
+		if (pg_atomic_add_fetch_u32(&table->made, 1) == table->nmake)
+			ConditionVariableBroadcast(&vlog->shared->changed);
+	}
+	if (task->nruns > 0)
+	{
+		while (pg_atomic_read_u32(&table->made) < table->nmake)
+			nvm_vlog_wait(vlog);
+		ConditionVariableCancelSleep();
+		place_runs(vlog, table, (TableRun *) nvm_vlog_at(vlog, vlog->shared->run) + task->run,
+				   task->nruns);
+	}
+	if (pg_atomic_sub_fetch_u32(&table->left, 1) == 0)
+		end_table(vlog, table);
+}
+
+/* ---- what is to be placed ---- */
 
 /*
  * Blocks that the table has had, as far as an entry of an index that has WAL may
@@ -217,54 +357,184 @@ blocks_had(uint32 dir)
 	return nblocks;
 }
 
-/*
- * Place the rows of table dir.  All blocks that there were come back, with rows or
- * without: they are SUSPECT, which protects from such entries.
- */
-static void
-place_table(NvmVlog *vlog, uint32 dir, Rows *rows)
+static int
+compare_runs(const void *a, const void *b)
 {
-	NvmRebuild	rebuild = {
-		.state = &nvm_relstates[dir],
-		.begin = vlog->stamp,
-		.overflow = blocks_used(rows)
-	};
+	const TableRun *x = a;
+	const TableRun *y = b;
 
-	if (!make_blocks(vlog, dir, &rebuild, Max(blocks_used(rows), blocks_had(dir))))
-		return;
-	do
-	{
-		uint64		enough = rebuild.large_bytes + LARGE_PER_LOCK;
-
-		if (!hold_table(vlog, dir))
-			return;
-		for (int i = 0; i < BLOCKS_PER_LOCK && !is_empty(rows) && rebuild.large_bytes < enough; i++)
-			place_block(&rebuild, rows);
-		pg_atomic_write_u64(&nvm_log_progress()->rows, vlog->nrows + rebuild.nrows);
-		if (is_empty(rows))
-			nvm_rebuild_end(&rebuild);
-		LWLockRelease(NvmWbl->storage_lock);
-		nvm_vlog_pause();
-	} while (!is_empty(rows));
-	vlog->nrows += rebuild.nrows;
-	vlog->nmoved += rebuild.nmoved;
-	vlog->ntables++;
-	pg_atomic_write_u64(&nvm_log_progress()->tables, vlog->ntables);
+	if (x->run.dir != y->run.dir)
+		return x->run.dir < y->run.dir ? -1 : 1;
+	return x->partition < y->partition ? -1 : x->partition > y->partition;
 }
 
 /*
- * See vlog_impl.h.
+ * The runs of all partitions, by table.
  */
-void
-nvm_vlog_place(NvmVlog *vlog)
+static TableRun *
+list_runs(NvmVlog *vlog, uint64 *n)
 {
-	Rows		rows = {vlog->root, vlog->nroots, vlog->pending, vlog->npending};
-	Rows		table;
+	TableRun   *run;
 
-	for (uint32 dir = 1; dir <= vlog->ndirs; dir++)
+	*n = 0;
+	for (int i = 0; i < NVM_VLOG_PARTITIONS; i++)
+		*n += vlog->shared->partition[i].nruns;
+	vlog->shared->run = nvm_vlog_alloc(vlog, *n * sizeof(TableRun));
+	run = nvm_vlog_at(vlog, vlog->shared->run);
+	*n = 0;
+	for (int i = 0; i < NVM_VLOG_PARTITIONS; i++)
 	{
-		take_table(&rows, dir, &table);
-		if (vlog->creation[dir] != 0)
-			place_table(vlog, dir, &table);
+		const NvmVlogRun *from = nvm_vlog_at(vlog, vlog->shared->partition[i].run);
+
+		for (uint64 j = 0; j < vlog->shared->partition[i].nruns; j++)
+		{
+			run[*n].partition = (uint32) i;
+			run[(*n)++].run = from[j];
+		}
 	}
+	qsort(run, *n, sizeof(TableRun), compare_runs);
+	return run;
+}
+
+/* a table, and where its runs are */
+typedef struct TableRuns
+{
+	uint32		dir;
+	uint32		first;
+	uint32		n;
+	uint32		nroots_blocks;	/* blocks up to the last root */
+	uint64		nroots;
+	bool		held;			/* of a prepared transaction */
+} TableRuns;
+
+static int
+compare_tables(const void *a, const void *b)
+{
+	const TableRuns *x = a;
+	const TableRuns *y = b;
+
+	if (x->nroots != y->nroots)
+		return x->nroots < y->nroots ? -1 : 1;
+	return x->dir < y->dir ? -1 : x->dir > y->dir;
+}
+
+/*
+ * The tables that are to be rebuilt, with rows or without, small ones first.
+ */
+static TableRuns *
+list_tables(NvmVlog *vlog, uint32 *ntables)
+{
+	TableRuns  *table = MemoryContextAllocHuge(vlog->context,
+											   (vlog->shared->ndirs + 1) * sizeof(TableRuns));
+	uint64		nruns;
+	TableRun   *run = list_runs(vlog, &nruns);
+	uint64		next = 0;
+
+	*ntables = 0;
+	for (uint32 dir = 1; dir <= vlog->shared->ndirs; dir++)
+	{
+		TableRuns  *t = &table[*ntables];
+
+		if (vlog->creation[dir] == 0)
+			continue;
+		memset(t, 0, sizeof(*t));
+		t->dir = dir;
+		t->first = (uint32) next;
+		for (; next < nruns && run[next].run.dir == dir; next++)
+		{
+			t->n++;
+			t->nroots += run[next].run.nroots + run[next].run.npending;
+			t->held |= run[next].run.npending > 0;
+			t->nroots_blocks = Max(t->nroots_blocks, run[next].run.nblocks);
+		}
+		(*ntables)++;
+	}
+	qsort(table, *ntables, sizeof(TableRuns), compare_tables);
+	return table;
+}
+
+/*
+ * Tasks of one table.
+ */
+static void
+add_tasks(NvmVlog *vlog, NvmVlogList *tasks, uint32 number, NvmVlogTable *table,
+		  const TableRuns *runs)
+{
+	PlaceTask  *task;
+
+	if (table->nroots < SMALL_TABLE && table->nblocks <= BLOCKS_PER_TASK)
+	{
+		task = nvm_vlog_list_add(vlog, tasks, sizeof(PlaceTask));
+		*task = (PlaceTask)
+		{
+			number, 0, table->nblocks, runs->first, runs->n
+		};
+		table->nmake = table->nblocks > 0 || runs->n == 0;
+		pg_atomic_init_u32(&table->left, 1);
+		return;
+	}
+	for (uint32 first = 0; first < table->nblocks; first += BLOCKS_PER_TASK)
+	{
+		task = nvm_vlog_list_add(vlog, tasks, sizeof(PlaceTask));
+		*task = (PlaceTask)
+		{
+			number, first, Min(first + BLOCKS_PER_TASK, table->nblocks), 0, 0
+		};
+		table->nmake++;
+	}
+	for (uint32 i = 0; i < runs->n; i++)
+	{
+		task = nvm_vlog_list_add(vlog, tasks, sizeof(PlaceTask));
+		*task = (PlaceTask)
+		{
+			number, 0, 0, runs->first + i, 1
+		};
+	}
+	pg_atomic_init_u32(&table->left, table->nmake + runs->n);
+}
+
+static void
+note_locked(uint32 dir, void *arg)
+{
+	Bitmapset **locked = arg;
+
+	*locked = bms_add_member(*locked, (int) dir);
+}
+
+/*
+ * See vlog_impl.h.  All blocks that there were come back, with rows or without: they
+ * are SUSPECT, which protects from entries of indexes that lead there.  Returns the
+ * number of tasks.
+ */
+uint64
+nvm_vlog_list_tables(NvmVlog *vlog)
+{
+	NvmVlogShared *shared = vlog->shared;
+	NvmVlogList tasks = {0};
+	uint32		ntables;
+	TableRuns  *runs = list_tables(vlog, &ntables);
+	Bitmapset  *locked = NULL;
+	NvmVlogTable *table;
+
+	nvm_rebuild_locked_storages(note_locked, &locked);
+	shared->table = nvm_vlog_alloc(vlog, ntables * sizeof(NvmVlogTable));
+	table = nvm_vlog_at(vlog, shared->table);
+	for (uint32 i = 0; i < ntables; i++)
+	{
+		table[i].dir = runs[i].dir;
+		table[i].nroots = runs[i].nroots;
+		table[i].nblocks = Max(runs[i].nroots_blocks, blocks_had(runs[i].dir));
+		table[i].held = runs[i].held || bms_is_member((int) runs[i].dir, locked);
+		pg_atomic_init_u32(&table[i].made, 0);
+		pg_atomic_init_u32(&table[i].overflow, runs[i].nroots_blocks);
+		add_tasks(vlog, &tasks, i, &table[i], &runs[i]);
+	}
+	shared->ntables = ntables;
+	shared->task = nvm_vlog_alloc(vlog, tasks.n * sizeof(PlaceTask));
+	nvm_vlog_list_copy(vlog, &tasks, sizeof(PlaceTask), nvm_vlog_at(vlog, shared->task));
+	shared->nplace = tasks.n;
+	nvm_vlog_list_free(vlog, &tasks);
+	pfree(runs);
+	pg_atomic_write_u64(&nvm_log_progress()->tables_total, ntables);
+	return shared->nplace;
 }

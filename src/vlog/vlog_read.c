@@ -2,15 +2,17 @@
  *
  * vlog_read.c
  *	  The stream of records is read, from its beginning to what was persistent when
- *	  the rebuild began.
+ *	  the rebuild began, file by file.
  *
  * Nothing may be missing.  The position at which a file goes on after another, or a
  * generation after another, stands in its header.  The blocks before must lead
  * just there.
  *
- * Here everything is verified: blocks, lengths of records, storages and rows.  What
- * comes later walks without asking again.  ASK records are listed, and which
- * of them have an OUTCOME.
+ * Here everything is verified: blocks, lengths of records, storages and rows.  Files
+ * are read in any order, by any process.  So what an ASK record says is not known yet
+ * when it is read: its rows are collected with the number that it gets here, and side
+ * files are listed.  When all files are read, the first process puts ASK and OUTCOME
+ * records into their order.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -19,8 +21,27 @@
 #include "postgres.h"
 
 #include "log/nvm_log.h"
+#include "utils/memutils.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/vlog_impl.h"
+
+/* an ASK or OUTCOME record */
+typedef struct Event
+{
+	NvmLogPosition position;
+	uint64		xid;
+	uint32		ask;			/* 1 + ASK record; 0: an OUTCOME */
+	bool		committed;
+} Event;
+
+/* a record with a side file */
+typedef struct SideRecord
+{
+	NvmLogSide	side;
+	uint64		number;
+	uint32		generation;
+	uint32		ask;			/* 1 + ASK record, or 0 */
+} SideRecord;
 
 /*
  * The ASK record with this xid that has no OUTCOME yet.  An OUTCOME is about the
@@ -52,96 +73,90 @@ hash_xid(uint64 xid)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-typedef struct Reading
-{
-	NvmVlog    *vlog;
-	openasks_hash *asks;
-} Reading;
-
 /* ---- records ---- */
 
-static void
-note_ask(Reading *reading, const NvmLogRecord *record, NvmLogPosition position)
+static uint32
+note_ask(NvmVlog *vlog, const NvmLogRecord *record, NvmLogPosition position)
 {
-	NvmVlog    *vlog = reading->vlog;
-	OpenAsk    *open;
-	bool		found;
+	Event	   *event = nvm_vlog_list_add(vlog, &vlog->output->event, sizeof(Event));
 
-	vlog->ask = nvm_vlog_make_room(vlog, vlog->ask, vlog->nasks, &vlog->ask_room,
-								   sizeof(NvmVlogAsk));
-	open = openasks_insert(reading->asks, record->xid, &found);
-	open->ask = (int64) vlog->nasks;
-	memset(&vlog->ask[vlog->nasks], 0, sizeof(NvmVlogAsk));
-	vlog->ask[vlog->nasks].xid = record->xid;
-	vlog->ask[vlog->nasks].position = position;
-	vlog->ask[vlog->nasks].verdict = NVM_VLOG_UNKNOWN;
-	vlog->nasks++;
+	event->position = position;
+	event->xid = record->xid;
+	event->ask = 1 + pg_atomic_fetch_add_u32(&vlog->shared->next_ask, 1);
+	event->committed = false;
+	return event->ask;
 }
 
 static void
-note_outcome(Reading *reading, const NvmLogRecord *record)
+note_outcome(NvmVlog *vlog, const NvmLogRecord *record, NvmLogPosition position)
 {
-	OpenAsk    *open = openasks_lookup(reading->asks, record->xid);
+	Event	   *event = nvm_vlog_list_add(vlog, &vlog->output->event, sizeof(Event));
 
-	if (open == NULL || open->ask < 0)
-		return;					/* one that was said before */
-	reading->vlog->ask[open->ask].verdict =
-		(record->flags & NVM_LOG_COMMITTED) != 0 ? NVM_VLOG_COMMITTED : NVM_VLOG_ABORTED;
-	open->ask = -1;
+	event->position = position;
+	event->xid = record->xid;
+	event->ask = 0;
+	event->committed = (record->flags & NVM_LOG_COMMITTED) != 0;
+}
+
+static void
+note_side(NvmVlog *vlog, const NvmLogRecord *record, uint32 generation, uint32 ask)
+{
+	SideRecord *side = nvm_vlog_list_add(vlog, &vlog->output->side, sizeof(SideRecord));
+
+	side->side = *NVM_LOG_RECORD_SIDE(record);
+	side->number = record->number;
+	side->generation = generation;
+	side->ask = ask;
 }
 
 /*
- * See vlog_impl.h.  Side files of records that come before the checkpoint are gone.
+ * Side files of records that come before the checkpoint are gone.  Behind the limit
+ * there are rows of tables alone that are not to be rebuilt.
  */
-bool
-nvm_vlog_next_record(const NvmVlog *vlog, const NvmLogBlock *block, NvmLogWalk *walk,
-					 const NvmLogRecord **record)
+static void
+read_record(NvmVlog *vlog, int file, const NvmLogBlock *block, const NvmLogRecord *record)
 {
-	const char *first = (const char *) block + NVM_LOG_BLOCK_HEADER;
+	NvmLogPosition position = block->position - NVM_LOG_BLOCK_HEADER +
+	(uint64) ((const char *) record - (const char *) block);
+	NvmLogWalk	storages;
+	uint32		ask = 0;
+	const char *problem;
 
-	while (nvm_log_next_record(walk, record))
+	if (vlog->checkpoint != NULL && position + record->length <= vlog->checkpoint->begin)
+		return;
+	if (record->kind == NVM_LOG_OUTCOME)
 	{
-		if (vlog->checkpoint == NULL ||
-			block->position + (uint64) (walk->at - first) > vlog->checkpoint->begin)
-			return true;
+		note_outcome(vlog, record, position);
+		return;
 	}
-	return false;
+	nvm_log_walk_record(&storages, record);
+	problem = nvm_log_storages_problem(&storages);
+	if (problem != NULL)
+		nvm_vlog_damaged(&vlog->file[file], problem);
+	if (position >= vlog->shared->limit)
+		return;
+	if (record->kind == NVM_LOG_ASK)
+		ask = note_ask(vlog, record, position);
+	if ((record->flags & NVM_LOG_SIDE) != 0)
+		note_side(vlog, record, block->generation, ask);
+	else
+		nvm_vlog_collect_rows(vlog, file, &storages, record->number, block->generation, ask);
 }
 
 static void
-read_block(Reading *reading, const NvmVlogFile *file, const NvmLogBlock *block)
+read_block(NvmVlog *vlog, int file, const NvmLogBlock *block)
 {
-	NvmVlog    *vlog = reading->vlog;
 	NvmLogWalk	records;
-	NvmLogWalk	storages;
 	const NvmLogRecord *record;
 
 	if (vlog->checkpoint != NULL && block->position + block->length <= vlog->checkpoint->begin)
 		return;
-	vlog->block = nvm_vlog_make_room(vlog, vlog->block, vlog->nblocks, &vlog->block_room,
-									 sizeof(NvmLogBlock *));
-	vlog->block[vlog->nblocks++] = block;
-	vlog->bytes += block->length;
-	nvm_log_count(&nvm_log_progress()->bytes, block->length);
-
+	pg_atomic_fetch_add_u64(&nvm_log_progress()->bytes, block->length);
 	nvm_log_walk_block(&records, block);
-	while (nvm_vlog_next_record(vlog, block, &records, &record))
-	{
-		const char *problem;
-
-		nvm_log_walk_record(&storages, record);
-		problem = nvm_log_storages_problem(&storages);
-		if (problem != NULL)
-			nvm_vlog_damaged(file, problem);
-		if (record->kind == NVM_LOG_ASK)
-			note_ask(reading, record,
-					 block->position + (uint64) ((const char *) record - (const char *) block) -
-					 NVM_LOG_BLOCK_HEADER);
-		else if (record->kind == NVM_LOG_OUTCOME)
-			note_outcome(reading, record);
-	}
+	while (nvm_log_next_record(&records, &record))
+		read_record(vlog, file, block, record);
 	if (records.problem != NULL)
-		nvm_vlog_damaged(file, records.problem);
+		nvm_vlog_damaged(&vlog->file[file], records.problem);
 }
 
 /* ---- files ---- */
@@ -161,60 +176,138 @@ range_is_missing(const NvmVlogFile *file, const NvmLogCursor *cursor)
 }
 
 /*
- * Read a file up to a position.
- */
-static void
-read_file(Reading *reading, const NvmVlogFile *file, NvmLogPosition limit)
-{
-	NvmLogCursor cursor;
-	const NvmLogBlock *block;
-
-	nvm_log_cursor_begin(&cursor, file->base, file->size, reading->vlog->uuid, limit);
-	while (nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK)
-	{
-		read_block(reading, file, block);
-		nvm_vlog_pause();
-	}
-	if (cursor.position != limit)
-		range_is_missing(file, &cursor);
-}
-
-/*
- * The position up to which a file counts: where the next file, or generation, goes on.
- * The generation that is being written may have more by now.
- */
-static NvmLogPosition
-limit_of(const NvmVlog *vlog, int i)
-{
-	const NvmVlogFile *file = &vlog->file[i];
-	const NvmLogFileHeader *next;
-
-	if (i + 1 == vlog->nblock_files)
-		return vlog->end;
-	next = (const NvmLogFileHeader *) file[1].base;
-	if (next->generation != file->name.generation)
-		return next->start;
-	return file->name.generation == vlog->generation ? Min(next->first, vlog->end) : next->first;
-}
-
-/*
  * See vlog_impl.h.
  */
 void
-nvm_vlog_read(NvmVlog *vlog)
+nvm_vlog_read(NvmVlog *vlog, int file)
 {
-	Reading		reading = {
-		.vlog = vlog,
-		.asks = openasks_create(vlog->context, 256, NULL)
-	};
+	NvmLogPosition limit = nvm_vlog_limit_of(vlog, file);
+	const char *base = nvm_vlog_map(vlog, file);
+	NvmLogCursor cursor;
+	const NvmLogBlock *block;
 
-	for (int i = 0; i < vlog->nblock_files; i++)
+	nvm_log_cursor_begin(&cursor, base, vlog->file[file].size, vlog->uuid, limit);
+	while (nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK)
 	{
-		NvmLogPosition limit = limit_of(vlog, i);
-
-		read_file(&reading, &vlog->file[i], limit);
-		if (vlog->file[i].name.generation == vlog->generation && limit == vlog->end)
-			break;
+		read_block(vlog, file, block);
+		nvm_vlog_pause();
 	}
-	openasks_destroy(reading.asks);
+	if (cursor.position != limit)
+		range_is_missing(&vlog->file[file], &cursor);
+}
+
+/* ---- when all are read ---- */
+
+/*
+ * The elements of a list of each process, behind each other.
+ */
+static void *
+gather(NvmVlog *vlog, Size offset, Size size, uint64 *n)
+{
+	NvmVlogOutput *output = nvm_vlog_at(vlog, vlog->shared->output);
+	char	   *all;
+	char	   *at;
+
+	*n = 0;
+	for (int i = 0; i < vlog->shared->nprocesses; i++)
+		*n += ((NvmVlogList *) ((char *) &output[i] + offset))->n;
+	at = all = MemoryContextAllocHuge(vlog->context, (*n + 1) * size);
+	for (int i = 0; i < vlog->shared->nprocesses; i++)
+	{
+		NvmVlogList *list = (NvmVlogList *) ((char *) &output[i] + offset);
+
+		nvm_vlog_list_copy(vlog, list, size, at);
+		at += list->n * size;
+		nvm_vlog_list_free(vlog, list);
+	}
+	return all;
+}
+
+static int
+compare_events(const void *a, const void *b)
+{
+	const Event *x = a;
+	const Event *y = b;
+
+	return x->position < y->position ? -1 : x->position > y->position;
+}
+
+/*
+ * See vlog_impl.h.  An OUTCOME without ASK record was said before.
+ */
+void
+nvm_vlog_gather_asks(NvmVlog *vlog)
+{
+	NvmVlogShared *shared = vlog->shared;
+	openasks_hash *asks = openasks_create(vlog->context, 256, NULL);
+	uint64		nevents;
+	Event	   *event = gather(vlog, offsetof(NvmVlogOutput, event), sizeof(Event), &nevents);
+	NvmVlogAsk *ask;
+
+	qsort(event, nevents, sizeof(Event), compare_events);
+	shared->nasks = pg_atomic_read_u32(&shared->next_ask);
+	shared->ask = nvm_vlog_alloc(vlog, shared->nasks * sizeof(NvmVlogAsk));
+	ask = nvm_vlog_at(vlog, shared->ask);
+	for (uint64 i = 0; i < nevents; i++)
+	{
+		OpenAsk    *open;
+		bool		found;
+
+		if (event[i].ask != 0)
+		{
+			open = openasks_insert(asks, event[i].xid, &found);
+			open->ask = (int64) event[i].ask - 1;
+			ask[open->ask].xid = event[i].xid;
+			ask[open->ask].position = event[i].position;
+			continue;
+		}
+		open = openasks_lookup(asks, event[i].xid);
+		if (open == NULL || open->ask < 0)
+			continue;
+		ask[open->ask].verdict = event[i].committed ? NVM_VLOG_COMMITTED : NVM_VLOG_ABORTED;
+		open->ask = -1;
+	}
+	openasks_destroy(asks);
+	pfree(event);
+}
+
+/*
+ * See vlog_impl.h.  They come behind the other files.
+ */
+void
+nvm_vlog_gather_sides(NvmVlog *vlog)
+{
+	NvmVlogShared *shared = vlog->shared;
+	NvmVlogMemory old = shared->file;
+	const NvmVlogAsk *ask = nvm_vlog_at(vlog, shared->ask);
+	uint64		nsides;
+	SideRecord *side = gather(vlog, offsetof(NvmVlogOutput, side), sizeof(SideRecord), &nsides);
+	uint64		bytes = 0;
+	NvmVlogFile *file;
+
+	shared->file = nvm_vlog_alloc(vlog, (shared->nfiles + nsides) * sizeof(NvmVlogFile));
+	file = nvm_vlog_at(vlog, shared->file);
+	memcpy(file, nvm_vlog_at(vlog, old), shared->nfiles * sizeof(NvmVlogFile));
+	for (uint64 i = 0; i < nsides; i++)
+	{
+		NvmVlogVerdict verdict = side[i].ask != 0 ? ask[side[i].ask - 1].verdict : NVM_VLOG_COMMITTED;
+		NvmVlogFile *f = &file[shared->nfiles];
+
+		if (verdict != NVM_VLOG_COMMITTED && verdict != NVM_VLOG_PREPARED)
+			continue;
+		f->name.pool = nvm_log_pool_of(vlog->uuid);
+		f->name.generation = side[i].generation;
+		f->name.transaction = side[i].number;
+		f->side = side[i].side;
+		f->number = side[i].number;
+		f->generation = side[i].generation;
+		f->ask = side[i].ask;
+		bytes += f->side.length;
+		shared->nfiles++;
+	}
+	vlog->file = file;
+	nvm_vlog_free(vlog, old);
+	pfree(side);
+	pg_atomic_write_u64(&nvm_log_progress()->files, (uint64) shared->nfiles);
+	pg_atomic_fetch_add_u64(&nvm_log_progress()->bytes_total, bytes);
 }

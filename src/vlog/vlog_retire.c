@@ -355,7 +355,7 @@ is_unfinished(const char *text, const NvmVlog *vlog)
 		return false;
 	final = pnstrdup(text, end - text);
 	return nvm_log_parse_name(final, &name) && name.number != 0 &&
-		name.pool == nvm_log_pool_of(vlog->uuid) && name.generation < vlog->generation;
+		name.pool == nvm_log_pool_of(vlog->uuid) && name.generation < vlog->shared->generation;
 }
 
 static void
@@ -379,12 +379,12 @@ nvm_vlog_retire_sides(const NvmVlog *vlog)
 {
 	uint32		nsides = 0;
 	NvmLogName *side = MemoryContextAllocHuge(CurrentMemoryContext,
-											  (vlog->nfiles + 1) * sizeof(NvmLogName));
+											  (vlog->shared->nfiles + 1) * sizeof(NvmLogName));
 	DIR		   *dir = AllocateDir(nvm_log_directory());
 	NvmLogName	name;
 	struct dirent *de;
 
-	for (int i = vlog->nblock_files; i < vlog->nfiles; i++)
+	for (int i = vlog->shared->nblock_files; i < vlog->shared->nfiles; i++)
 	{
 		if (vlog->file[i].checkpoint == 0)
 			side[nsides++] = vlog->file[i].name;
@@ -398,7 +398,7 @@ nvm_vlog_retire_sides(const NvmVlog *vlog)
 			continue;
 		}
 		if (!nvm_log_parse_name(de->d_name, &name) || name.number != 0 ||
-			name.pool != nvm_log_pool_of(vlog->uuid) || name.generation >= vlog->generation ||
+			name.pool != nvm_log_pool_of(vlog->uuid) || name.generation >= vlog->shared->generation ||
 			bsearch(&name, side, nsides, sizeof(NvmLogName), compare_sides) != NULL)
 			continue;
 		NVM_FAILPOINT("rebuild-remove-side");

@@ -13,6 +13,9 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "access/xact.h"
 #include "btree/nvm_btree_persist.h"
 #include "log/nvm_log.h"
@@ -24,6 +27,7 @@
 #include "postmaster/interrupt.h"
 #include "postmaster/walwriter.h"
 #include "row/nvm_rebuild.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
@@ -36,6 +40,11 @@
 /* how often to look whether there is a checkpointer */
 #define WATCH_MS		1000
 #define REASON_SIZE		512
+
+/* bytes of the log for which another process is started, unless it is said how many */
+#define BYTES_PER_PROCESS	(UINT64CONST(32) * 1024 * 1024)
+
+int			nvm_recovery_workers = 0;
 
 /*
  * Start a worker, unless the one that *handle says is there.
@@ -101,6 +110,8 @@ nvm_vlog_pause(void)
 	CHECK_FOR_INTERRUPTS();
 	if (ShutdownRequestPending)
 		nvm_worker_end();
+	if (nvm_vlog_is_stopped())
+		proc_exit(0);
 }
 
 /* ---- progress, for the view ---- */
@@ -114,6 +125,9 @@ tell_progress_begin(void)
 	pg_atomic_write_u64(&progress->bytes, 0);
 	pg_atomic_write_u64(&progress->rows, 0);
 	pg_atomic_write_u64(&progress->tables, 0);
+	pg_atomic_write_u64(&progress->bytes_total, 0);
+	pg_atomic_write_u64(&progress->tables_total, 0);
+	pg_atomic_write_u64(&progress->workers, 0);
 	pg_atomic_write_u64(&progress->finished, 0);
 	pg_atomic_write_u64(&progress->started, (uint64) GetCurrentTimestamp());
 }
@@ -126,15 +140,28 @@ tell_progress_end(void)
 
 /* ---- success ---- */
 
-static void
-tell_begin(const NvmVlog *vlog)
+static uint64
+bytes_of_files(const NvmVlog *vlog)
 {
 	uint64		bytes = 0;
 
-	if (vlog->nblock_files == 0)
+	for (int i = 0; i < vlog->shared->nfiles; i++)
+	{
+		struct stat st;
+
+		if (vlog->file[i].checkpoint != 0)
+			bytes += vlog->file[i].side.length;
+		else if (stat(psprintf("%s/%s", nvm_log_directory(), nvm_vlog_file_name(&vlog->file[i])), &st) == 0)
+			bytes += (uint64) st.st_size;
+	}
+	return bytes;
+}
+
+static void
+tell_begin(const NvmVlog *vlog)
+{
+	if (vlog->shared->nblock_files == 0)
 		return;
-	for (int i = 0; i < vlog->nfiles; i++)
-		bytes += vlog->file[i].size;
 	ereport(LOG,
 			(vlog->checkpoint != NULL ?
 			 errmsg("nvm: rebuilding tables in memory from checkpoint %llu, and from the log from position %llu on",
@@ -142,24 +169,29 @@ tell_begin(const NvmVlog *vlog)
 					(unsigned long long) vlog->checkpoint->begin) :
 			 errmsg("nvm: rebuilding tables in memory from the log"),
 			 errdetail("%d files with %llu bytes in directory \"%s\", generations %u to %u.",
-					   vlog->nfiles, (unsigned long long) bytes, nvm_log_directory(),
-					   vlog->file[0].name.generation, vlog->generation)));
+					   vlog->shared->nfiles, (unsigned long long) bytes_of_files(vlog),
+					   nvm_log_directory(), vlog->file[0].name.generation,
+					   vlog->shared->generation)));
 }
 
 static void
 tell_end(const NvmVlog *vlog, instr_time start)
 {
+	uint64		bytes = pg_atomic_read_u64(&nvm_log_progress()->bytes);
 	instr_time	duration;
+	double		seconds;
 
 	INSTR_TIME_SET_CURRENT(duration);
 	INSTR_TIME_SUBTRACT(duration, start);
+	seconds = INSTR_TIME_GET_DOUBLE(duration);
 	ereport(LOG,
-			(errmsg("nvm: rebuilt %llu rows of %u tables from the log in %.3f s",
-					(unsigned long long) vlog->nrows, vlog->ntables,
-					INSTR_TIME_GET_DOUBLE(duration)),
-			 errdetail("Read %llu bytes of records from %d files in directory \"%s\"; %llu rows are longer than the room at their place.",
-					   (unsigned long long) vlog->bytes, vlog->nfiles, nvm_log_directory(),
-					   (unsigned long long) vlog->nmoved)));
+			(errmsg("nvm: rebuilt %llu rows of %llu tables from the log in %.3f s",
+					(unsigned long long) pg_atomic_read_u64(&vlog->shared->nrows),
+					(unsigned long long) pg_atomic_read_u64(&nvm_log_progress()->tables), seconds),
+			 errdetail("Read %llu bytes of records from %d files in directory \"%s\", %.0f MB/s with %d workers; %llu rows are longer than the room at their place.",
+					   (unsigned long long) bytes, vlog->shared->nfiles, nvm_log_directory(),
+					   bytes / 1000000.0 / Max(seconds, 0.001), nvm_vlog_workers(vlog),
+					   (unsigned long long) pg_atomic_read_u64(&vlog->shared->nmoved))));
 }
 
 /*
@@ -175,29 +207,86 @@ restore_locks(NvmVlog *vlog)
 }
 
 /*
+ * How many processes are worth their start?  If nobody has said, those alone that have
+ * some megabytes to read each.
+ */
+static int
+wanted_processes(void)
+{
+	struct dirent *de;
+	uint64		bytes = 0;
+	DIR		   *dir;
+	int			n = nvm_recovery_workers;
+
+	if (n > 0)
+		return n;
+	n = (int) sysconf(_SC_NPROCESSORS_ONLN);
+	dir = AllocateDir(nvm_log_directory());
+	while (dir != NULL && (de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	{
+		struct stat st;
+
+		if (stat(psprintf("%s/%s", nvm_log_directory(), de->d_name), &st) == 0)
+			bytes += (uint64) st.st_size;
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	n = (int) Min((uint64) Max(n, 1), 1 + bytes / BYTES_PER_PROCESS);
+	return Min(n, NVM_VLOG_MAX_PROCESSES);
+}
+
+/*
+ * From here on tables open.  All rows that are placed have one stamp, which everybody sees:
+ * that of the first attempt.  Later ones could not freeze another one, since others have
+ * stamps by then.
+ */
+static void
+begin_opening(NvmVlog *vlog)
+{
+	if (!nvm_log_is_opening())
+	{
+		NvmStamp	stamp = nvm_rebuild_stamp();
+
+		nvm_rebuild_decide(stamp);
+		NVM_FAILPOINT("rebuild-decided");
+		nvm_log_begin_opening(stamp);
+		NVM_FAILPOINT("rebuild-opening");
+	}
+	vlog->shared->stamp = nvm_log_rebuild_stamp();
+}
+
+/*
  * Rebuild the region.  README.md, "Steps".
  */
 static void
-rebuild(NvmVlog *vlog)
+rebuild(NvmVlog *vlog, int nothers)
 {
+	NvmVlogShared *shared;
 	instr_time	start;
 	bool		written;
 
 	INSTR_TIME_SET_CURRENT(start);
 	tell_progress_begin();
+	nvm_vlog_share_begin(vlog, nothers);
+	shared = vlog->shared;
+	shared->generation = nvm_log_generation();
+	shared->limit = nvm_log_rebuild_limit();
 	nvm_vlog_empty();
 	nvm_vlog_find_files(vlog);
+	nvm_vlog_note_tables(vlog);
 	tell_begin(vlog);
-	nvm_vlog_read(vlog);
+	nvm_vlog_run_step(vlog, NVM_VLOG_READ, (uint64) nvm_vlog_files_to_read(vlog));
+	nvm_vlog_gather_asks(vlog);
 	written = nvm_vlog_decide(vlog);
-	nvm_vlog_collect(vlog);
-	vlog->stamp = nvm_rebuild_stamp();
-	nvm_vlog_place(vlog);
-	NVM_FAILPOINT("rebuild-placed");
+	nvm_vlog_gather_sides(vlog);
+	nvm_vlog_run_step(vlog, NVM_VLOG_CHECK, (uint64) (shared->nfiles - shared->nblock_files));
+	nvm_vlog_run_step(vlog, NVM_VLOG_COLLECT, nvm_vlog_list_chunks(vlog));
+	nvm_vlog_run_step(vlog, NVM_VLOG_CHOOSE, NVM_VLOG_PARTITIONS);
 	if (written)
 		nvm_log_wait_for(nvm_log_inserted());
-	nvm_rebuild_decide(vlog->stamp);
-	NVM_FAILPOINT("rebuild-decided");
+	begin_opening(vlog);
+	nvm_vlog_run_step(vlog, NVM_VLOG_PLACE, nvm_vlog_list_tables(vlog));
+	NVM_FAILPOINT("rebuild-placed");
 	restore_locks(vlog);
 	tell_progress_end();
 	nvm_log_set_rebuild_state(NVM_LOG_WHOLE, NULL);
@@ -229,18 +318,31 @@ form_reason(const ErrorData *error, char *reason)
 }
 
 /*
- * The rebuild has ended with the current ERROR.  The server goes on without the
- * region.  Its memory is given back.  Then nothing has the stamp any more, so that it
- * need not join the gap, where it would keep the pool's space from being reused.
+ * Shared memory that there is not is not a reason to fail: a process alone needs none.
  */
-static void
-rebuild_failed(NvmVlog *vlog)
+static bool
+is_lack_of_memory(int sqlerrcode)
+{
+	return sqlerrcode == ERRCODE_OUT_OF_MEMORY || sqlerrcode == ERRCODE_DISK_FULL ||
+		sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES;
+}
+
+/*
+ * The rebuild has ended with the current ERROR.  The server goes on without the
+ * tables that are not open.  Their memory is given back.  False: shared memory was short, and one process alone may do without.
+ */
+static bool
+rebuild_failed(NvmVlog *vlog, bool alone)
 {
 	char		reason[REASON_SIZE];
+	NvmVlogShared *shared = vlog->shared;
+	bool		has_opened = shared != NULL && shared->stamp != NVM_STAMP_NONE;
 	ErrorData  *error;
 
 	MemoryContextSwitchTo(vlog->context);
 	error = CopyErrorData();
+	/* nobody places rows any more */
+	nvm_vlog_share_end(vlog);
 	/* somebody has cancelled it, as if it were a query: once more */
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 		PG_RE_THROW();
@@ -249,6 +351,8 @@ rebuild_failed(NvmVlog *vlog)
 	LWLockReleaseAll();
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(vlog->context);
+	if (!alone && !has_opened && is_lack_of_memory(error->sqlerrcode))
+		return false;
 
 	form_reason(error, reason);
 	tell_progress_end();
@@ -258,36 +362,56 @@ rebuild_failed(NvmVlog *vlog)
 			 errdetail("The log is in directory \"%s\".", nvm_log_directory()),
 			 errhint("Put back what is missing or damaged there, or remove the cause, and restart the server. Until then each access to these tables is an error.")));
 	nvm_vlog_empty();
-	if (vlog->stamp != NVM_STAMP_NONE)
-		nvm_rebuild_decide(vlog->stamp);
+	return true;
+}
+
+/*
+ * One attempt; false if there is to be another one, without other processes.
+ */
+static bool
+attempt(int nothers)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "nvm log recovery",
+												  ALLOCSET_DEFAULT_SIZES);
+	NvmVlog    *vlog;
+	volatile bool is_over = true;
+
+	MemoryContextSwitchTo(context);
+	vlog = palloc0(sizeof(NvmVlog));
+	vlog->context = context;
+	vlog->uuid = NvmPool->uuid;
+	vlog->fresh = true;
+	PG_TRY();
+	{
+		rebuild(vlog, nothers);
+	}
+	PG_CATCH();
+	{
+		is_over = rebuild_failed(vlog, nothers == 0);
+	}
+	PG_END_TRY();
+	nvm_vlog_share_end(vlog);
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(context);
+	return is_over;
 }
 
 static void
-rebuild_or_fail(MemoryContext context)
+rebuild_or_fail(void)
 {
-	NvmVlog    *vlog;
-
 	/* what was in doubt is settled, and it is known who had an xid before */
 	StartTransactionCommand();
 	nvm_wbl_resolve();
 	CommitTransactionCommand();
-	MemoryContextSwitchTo(context);
 
-	vlog = palloc0(sizeof(NvmVlog));
-	vlog->context = context;
-	vlog->uuid = NvmPool->uuid;
-	vlog->generation = nvm_log_generation();
 	nvm_log_set_rebuild_state(NVM_LOG_REBUILDING, NULL);
-	PG_TRY();
+	before_shmem_exit(nvm_vlog_share_exit, (Datum) 0);
+	if (!attempt(wanted_processes() - 1))
 	{
-		rebuild(vlog);
+		ereport(LOG,
+				(errmsg("nvm: tables in memory are rebuilt by one process, because shared memory for others is short")));
+		(void) attempt(0);
 	}
-	PG_CATCH();
-	{
-		rebuild_failed(vlog);
-	}
-	PG_END_TRY();
-	nvm_vlog_unmap(vlog);
 }
 
 /*
@@ -305,14 +429,7 @@ nvm_vlog_main(Datum main_arg)
 	/* REBUILDING: the worker before this one was stopped half-way */
 	state = nvm_log_rebuild_state();
 	if (state == NVM_LOG_TO_REBUILD || state == NVM_LOG_REBUILDING)
-	{
-		MemoryContext context = AllocSetContextCreate(TopMemoryContext, "nvm log recovery",
-													  ALLOCSET_DEFAULT_SIZES);
-
-		rebuild_or_fail(context);
-		MemoryContextSwitchTo(TopMemoryContext);
-		MemoryContextDelete(context);
-	}
+		rebuild_or_fail();
 	do
 	{
 		start_checkpointer();

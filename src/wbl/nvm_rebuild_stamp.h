@@ -17,7 +17,7 @@
 
 /*
  * A stamp of the volatile region.  What is in doubt is resolved, and nobody else has
- * a stamp there.  May ERROR (no slot, no memory).
+ * had a stamp there.  May ERROR (no slot, no memory).
  */
 extern NvmStamp nvm_rebuild_stamp(void);
 

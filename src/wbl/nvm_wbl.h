@@ -79,12 +79,6 @@ typedef struct NvmWblShared
 	pg_atomic_uint32 judged;	/* the part of it that all commits wait for is
 								 * done */
 
-	/*
-	 * Full xids from here on were not handed out by an earlier incarnation,
-	 * as far as pg_xact knows.  Set before anybody can have committed.
-	 */
-	uint64		first_xid;
-
 	/* attempts at it that failed, and the last of them: under wbl_lock */
 	uint32		settle_failures;
 	TimestampTz settle_failed_at;

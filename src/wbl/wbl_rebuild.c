@@ -6,10 +6,10 @@
  * A rebuilt row gets one stamp of the volatile region, like any other: with it
  * everything that looks at stamps goes on as it is.  But no transaction is behind
  * it.  It has no xid; nobody looks for one, since the stamp is frozen before
- * anybody can come to the rows.
+ * there are rows.
  *
- * Until the stamp is decided, the rows are nobody's: if the process dies, the
- * next start, or nvm_slot_exit, puts it into the gap.
+ * If the process dies before the stamp is decided, the next start, or nvm_slot_exit,
+ * puts it into the gap.  Nothing has it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -65,7 +65,7 @@ find_prepared_stamp(uint64 fxid, NvmLogPosition position)
  *
  * The transaction may end at any moment, and be settled once the slot is its own.  Then
  * its stamp is decided, or in the gap, and its rows are what that says.  Nobody
- * comes to them before the region is whole, nor does the collector drop the gap.
+ * comes to them before their table opens, nor does the collector drop the gap.
  *
  * A death leaves DECIDED, and so a gap; PREPARED or TWOPHASE, which resolving makes
  * the transaction's; the last step stores no word.
@@ -100,7 +100,7 @@ nvm_rebuild_prepared_stamp(uint64 fxid, NvmLogPosition position)
  * every snapshot sees what has such a stamp, or that it is in a gap.  The rows were
  * committed in an earlier run, so every snapshot of this one sees them.  Counters
  * of this slot below the stamp's are of rebuilds that were cut short, and in the
- * gap: nobody else may have a stamp of the region before it is whole.  And frozen[]
+ * gap: nobody else may have a stamp of the region before tables open.  And frozen[]
  * may not pass what is not persistent in the log (log/README.md): these rows come
  * from there.
  */

@@ -293,7 +293,7 @@ nvm_resolve_locked(NvmResolveCount *count)
 	if (!nvm_resolve_is_possible())
 		return false;
 	if (pg_atomic_read_u32(&NvmWbl->judged) == 0)
-		NvmWbl->first_xid = first_xid_of_run();
+		nvm_log_note_first_xid(first_xid_of_run());
 	nvm_resolve_slots(count);
 	nvm_resolve_log();
 	nvm_xid_keep_promise();		/* not earlier: the steps above compare with

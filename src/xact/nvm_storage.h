@@ -41,11 +41,15 @@ extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutin
 													  bool is_logged);
 
 /*
- * Before a process comes to a storage with these flags of its directory entry for the
- * first time, or makes one: ERROR if its rows cannot be brought back; wait while they
- * are.  The caller holds no LWLock.
+ * Before a process comes to a storage for the first time: ERROR if its rows cannot be
+ * brought back; wait while they are.  The caller holds no LWLock.  name: of the
+ * relation, or NULL.  require_region: the same before one with these flags is made.
  */
-extern void nvm_storage_require_rows(uint32 flags);
+extern void nvm_storage_require_rows(uint32 dir, const char *name);
+extern void nvm_storage_require_region(uint32 flags);
+
+/* would that wait? */
+extern bool nvm_storage_is_being_rebuilt(uint32 dir);
 
 /*
  * Why no process comes to a storage of the volatile region, for a DETAIL; NULL if any

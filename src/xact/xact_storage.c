@@ -151,14 +151,43 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
  * See nvm_storage.h.
  */
 void
-nvm_storage_require_rows(uint32 flags)
+nvm_storage_require_rows(uint32 dir, const char *name)
+{
+	const NvmDirEntry *entry = nvm_dir_entry(dir);
+
+	if ((entry->flags & NVM_DIR_VOLATILE) == 0)
+		return;
+	/* its rows are in the log, and nobody can bring them back */
+	if ((entry->flags & NVM_DIR_LOGGED) != 0 && !nvm_log_is_on)
+		nvm_region_is_missing();
+	nvm_log_require_open(dir, entry->creation_id, name);
+}
+
+/*
+ * See nvm_storage.h.
+ */
+bool
+nvm_storage_is_being_rebuilt(uint32 dir)
+{
+	const NvmDirEntry *entry = nvm_dir_entry(dir);
+
+	return (entry->flags & NVM_DIR_VOLATILE) != 0 &&
+		!nvm_log_is_open(dir, entry->creation_id) &&
+		nvm_log_rebuild_state() != NVM_LOG_FAILED;
+}
+
+/*
+ * See nvm_storage.h.
+ */
+void
+nvm_storage_require_region(uint32 flags)
 {
 	if ((flags & NVM_DIR_VOLATILE) == 0)
 		return;
-	/* its rows are in the log, and nobody can bring them back */
 	if ((flags & NVM_DIR_LOGGED) != 0 && !nvm_log_is_on)
 		nvm_region_is_missing();
-	nvm_log_require_whole();
+	if (nvm_log_is_on)
+		nvm_log_require_opening();
 }
 
 /*

@@ -58,7 +58,7 @@ SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts'
 	'fences', 'bytes', 'syncs', 'sync_waits', 'syncs_joined']);
 SELECT columns_are('nvm', 'log', ARRAY['state', 'reason', 'directory', 'generation', 'inserted', 'persistent', 'files',
 	'file_bytes', 'records', 'bytes', 'syncs', 'waits', 'wait_us']);
-SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'bytes', 'rows', 'tables', 'started', 'finished']);
+SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'bytes', 'bytes_total', 'rows', 'tables', 'tables_total', 'workers', 'started', 'finished', 'mb_per_s']);
 SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
 	'files', 'blocks_done', 'blocks_total']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
@@ -135,9 +135,11 @@ SELECT results_eq(
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),
 	  ('nvm.pool_directory', 'postmaster', NULL, NULL, NULL, 'pg_nvm'),
 	  ('nvm.pool_max_size', 'postmaster', 'MB', '64', '16777216', '65536'),
+	  ('nvm.recovery_workers', 'sighup', NULL, '0', '64', '0'),
 	  ('nvm.redo_limit', 'sighup', 'kB', '0', '2147483647', '16384'),
 	  ('nvm.relax_indexes', 'superuser', NULL, NULL, NULL, 'auto'),
-	  ('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on')$$,
+	  ('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on'),
+	  ('nvm.wait_for_recovery', 'user', NULL, NULL, NULL, 'on')$$,
 	'the settings');
 SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'nvm.%' AND short_desc IS NULL$$, 'every setting is described');
 SELECT throws_ok('SET nvm.pool_directory = ''elsewhere''', '55P02');
