@@ -578,11 +578,12 @@ sub txn_prepared
 
 =over
 
-=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1, log => 0|1)
+=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1, log => 0|1, memory => 0|1)
 
 A copy of the base; newborn: a server that has not been started yet, which
 $rig->grow_up gives the tables.  log: with simulate, the disk of its log is NvmLogDisk's,
-and images have a log.  It is removed when the object goes.
+and images have a log.  memory: tables in memory lie in a file, which outlives the server.  It
+is removed when the object goes.
 
 =cut
 
@@ -597,6 +598,7 @@ sub new
 		base     => $base,
 		simulate => $params{simulate},
 		log_disk => $params{log},
+		memory   => $params{memory},
 		owner    => $$,
 		images   => 0,
 		acked    => {},
@@ -672,6 +674,7 @@ sub start
 			'wal_sync_method'    => 'open_datasync',
 			'wal_level'          => 'replica')
 		: ('fsync' => 'off'),
+		$self->{memory} ? ('nvm.memory_directory' => "$self->{home}/memory") : (),
 		%conf);
 	$self->{log_start} = -s $self->{log};
 	my $disk = $self->{log_disk} && $self->{simulate} ? $self->_disk : undef;

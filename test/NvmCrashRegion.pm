@@ -16,8 +16,8 @@ NvmCrashRegion - deaths of a process in transactions that write the volatile reg
 
 The tables of NvmCrash, some of which lie in memory, and the scenarios of
 NvmCrashScenarios.  A process dies at a named place, the postmaster starts anew and
-keeps the memory.  Nothing here crashes the server, since a restart would empty the
-region.
+keeps the memory.  Only kill_at crashes the server: a restart empties a region that is no
+file.
 
 =cut
 
@@ -149,6 +149,49 @@ sub die_at
 					  verify_whole($rig, collect => _collects($scenario{$s}), expected => $dead);
 					push @problems, $and_then->($rig) if $and_then;
 					push @problems, 'the stop was not clean' unless $rig->stop;
+					return @problems;
+				} } } @ways);
+	return;
+}
+
+=pod
+
+=over
+
+=item NvmCrashRegion::kill_at(BASE, SCENARIOS, AND_THEN, [SCENARIO, NAME, HIT], ...)
+
+As die_at, but all processes die, and the memory is a file (nvm.memory_directory).  The next
+start must find it, and so must the one after more work and a clean stop.
+
+=back
+
+=cut
+
+sub kill_at
+{
+	my ($base, $scenarios, $and_then, @ways) = @_;
+	my %scenario = map { $_->{name} => $_ } @$scenarios;
+
+	NvmCrash::run_jobs(map { my ($s, $name, $nth) = @$_; {
+				name => "$s, SIGKILL at hit $nth of $name (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=$s/$name/$nth)",
+				code => sub {
+					my ($rig, @problems) = NvmCrashScenarios::run_until_crash(
+						sub { NvmCrash->new($base, memory => 1) }, $scenario{$s}, $name, 'crash', $nth);
+
+					return @problems if @problems;
+					foreach my $stop ('SIGKILL', 'a clean stop')
+					{
+						$rig->start or return "after $stop: no start: " . $rig->log_since_start;
+						push @problems, "after $stop: the memory is not believed"
+						  unless $rig->log_since_start =~ /nvm: tables in memory are there: /;
+						push @problems, "after $stop: the log is read"
+						  if $rig->log_since_start =~ /rebuilding tables in memory from the log/;
+						push @problems, map { "after $stop: $_" } verify_whole($rig, collect => 1);
+						push @problems, $and_then->($rig) if $and_then;
+						push @problems, map { "after $stop, more work: $_" } $rig->write_on($stop eq 'SIGKILL' ? 80 : 81),
+						  verify_whole($rig, collect => 1);
+						push @problems, 'the stop was not clean' unless $rig->stop;
+					}
 					return @problems;
 				} } } @ways);
 	return;

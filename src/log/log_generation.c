@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,46 +134,6 @@ find_end(Found *found, const char *base, uint64 size, const char *path)
 				  "Restore the file. To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server.");
 }
 
-/*
- * Read a file as a whole.  NULL with errno set; what cannot be read is an error here,
- * where a mapping would end the postmaster.
- */
-static char *
-read_whole(const char *path, uint64 *size)
-{
-	struct stat st;
-	char	   *base = NULL;
-	uint64		done = 0;
-	int			fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
-
-	if (fd < 0)
-		return NULL;
-	if (fstat(fd, &st) == 0)
-	{
-		*size = Min((uint64) st.st_size, NVM_LOG_FILE_SIZE + NVM_LOG_PAGE);
-		base = palloc_extended(*size + 1, MCXT_ALLOC_NO_OOM);
-	}
-	while (base != NULL && done < *size)
-	{
-		ssize_t		n;
-
-		errno = 0;
-		n = pg_pread(fd, base + done, *size - done, (off_t) done);
-		if (n > 0)
-			done += n;
-		else if (errno != EINTR)
-		{
-			int			save_errno = errno != 0 ? errno : EIO;
-
-			pfree(base);
-			base = NULL;
-			errno = save_errno;
-		}
-	}
-	close(fd);
-	return base;
-}
-
 static bool
 read_last_file(Found *found)
 {
@@ -184,7 +143,7 @@ read_last_file(Found *found)
 	bool		ok;
 
 	nvm_log_file_path(path, found->generation, found->number);
-	base = read_whole(path, &size);
+	base = nvm_log_read_whole(path, &size);
 	if (base == NULL)
 		return refuse(ERRCODE_IO_ERROR, psprintf("could not read log file \"%s\": %m", path),
 					  DIRECTORY_HINT);

@@ -76,6 +76,7 @@ typedef struct NvmLogMemory
 	uint64		first_xid;		/* see nvm_log_note_first_xid; 0: none yet */
 	NvmLogPosition rebuild_limit;	/* no record behind it is about a row that
 									 * is to be rebuilt */
+	pg_atomic_uint32 buffers;	/* so many of buffer[] have memory */
 
 	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last
 											 * decision */
@@ -253,6 +254,19 @@ extern bool nvm_log_begin_generation(void);
 
 /* the first one; ERROR.  Caller holds the write lock. */
 extern void nvm_log_begin_first(void);
+
+/* ---- log_kept.c: memory that a start has found in a file ---- */
+
+extern bool nvm_log_file_is_damaged;
+extern uint32 nvm_log_memory_layout(void);
+extern bool nvm_log_check_kept(const char *companion, const NvmPoolHeader *h,
+							   const char **problem);
+
+/*
+ * Read a file as a whole.  NULL with errno set; what cannot be read is an error here,
+ * where a mapping would end the postmaster.
+ */
+extern char *nvm_log_read_whole(const char *path, uint64 *size);
 
 /* ---- log_file.c ---- */
 

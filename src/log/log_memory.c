@@ -45,7 +45,8 @@ void
 nvm_log_request(void)
 {
 	log_requested = true;
-	nvm_region_request_companion(sizeof(NvmLogMemory));
+	nvm_region_request_companion(sizeof(NvmLogMemory), offsetof(NvmLogMemory, buffer),
+								 nvm_log_memory_layout(), nvm_log_check_kept);
 }
 
 void
@@ -141,6 +142,16 @@ shared_init(void)
 }
 
 /*
+ * A file that is damaged is not the last one any more, so that a checkpoint can do
+ * without it.
+ */
+static bool
+leave_damaged_file(void)
+{
+	return !nvm_log_file_is_damaged || !nvm_log_memory->file_is_bad || nvm_log_next_file();
+}
+
+/*
  * The memory is as the last process left it.  A death may have left what is decided
  * and not synced.  It must be synced before anybody reads the region: what the
  * start finds decided counts as frozen.
@@ -153,7 +164,8 @@ go_on(void)
 	/* the dead may have written anything behind what is synced */
 	nvm_log_memory->file_is_bad = true;
 	nvm_log_reserve_asked();
-	if (nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest())
+	if ((nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest()) &&
+		leave_damaged_file())
 		return true;
 	errno = NvmLog->broken_errno;
 	nvm_pool_refuse(ERRCODE_IO_ERROR,

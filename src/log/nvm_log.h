@@ -57,6 +57,11 @@ extern bool nvm_log_has_begun(void);
  */
 extern void nvm_log_require_begun(void);
 
+/*
+ * A volatile slot is used for the first time: memory for its buffer.  May ERROR.
+ */
+extern void nvm_log_reserve_buffer(uint32 slot);
+
 /* ---- what a loss left, for vlog/ ---- */
 
 typedef enum NvmLogRebuild

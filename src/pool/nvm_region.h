@@ -176,7 +176,25 @@ extern PGDLLEXPORT void nvm_region_request(int megabytes);
  */
 extern char *nvm_region_companion;
 
-/* have so many bytes of it; called as nvm_region_request, after it */
-extern void nvm_region_request_companion(Size size);
+/*
+ * A start has found the region in a file, and all in the pool goes with it.  Is that
+ * so elsewhere, too?  If not, *problem is a clause that says why, and the region is
+ * emptied.  False after refusing the pool.
+ */
+typedef bool (*NvmCompanionCheck) (const char *companion, const NvmPoolHeader *h,
+								   const char **problem);
+
+/*
+ * Have so many bytes of it; called as nvm_region_request, after it.  The first
+ * `fixed` bytes have memory where it could run out.  layout: a number that changes
+ * with the layout.
+ */
+extern void nvm_region_request_companion(Size size, Size fixed, uint32 layout,
+										 NvmCompanionCheck check);
+
+/*
+ * A part of the rest is going to be touched: have memory for it.  May ERROR.
+ */
+extern void nvm_region_reserve_companion(const void *at, Size size);
 
 #endif							/* NVM_REGION_H */

@@ -14,6 +14,8 @@
 
 #include "access/xlogdefs.h"
 #include "catalog/pg_control.h"
+#include "media/media_memory.h"
+#include "storage/pg_shmem.h"
 #include "verify/nvm_verify.h"
 
 /* locks of the tranche: header, extents, directory, extend locks, lanes */
@@ -139,10 +141,55 @@ extern bool nvm_refuse(int sqlerrcode, const char *hint, const char *fmt,...) pg
 /* pool_region.c */
 extern uint64 nvm_region_address_space(void);
 extern void nvm_region_init(void);
-extern void nvm_region_open(const NvmPoolHeader *h);
-extern void nvm_region_bind(const NvmPoolHeader *h);
+extern bool nvm_region_find(void);
+extern bool nvm_region_open(const NvmPoolHeader *h);
 extern void nvm_region_unbind(void);
 extern void nvm_region_give_up(void);
+
+/* pool_contents.c: whose contents the volatile region has */
+
+/*
+ * Why they are not what the pool with this header goes on with, or NULL: a clause that
+ * follows a colon.  begin: the region is empty, and is going to be that pool's.
+ */
+extern const char *nvm_contents_problem(const NvmPoolHeader *h);
+extern uint64 nvm_contents_size(void);
+extern void nvm_contents_begin(const NvmPoolHeader *h);
+extern void nvm_contents_announce(uint64 nonce);
+extern void nvm_contents_bind(const NvmPoolHeader *h);
+extern void nvm_contents_unbind(void);
+
+/* pool_backing.c: what the volatile region lies in */
+typedef enum NvmBackingResult
+{
+	NVM_BACKING_OPEN,
+	NVM_BACKING_NONE,			/* errno says why */
+	NVM_BACKING_REFUSED			/* the pool was refused */
+} NvmBackingResult;
+
+extern int	nvm_backing_fd;
+extern NvmBackingResult nvm_backing_open(uint64 max_size);
+extern void nvm_backing_close(void);
+extern void nvm_backing_unlock(void);
+extern bool nvm_backing_refuse_memory(void);
+extern void nvm_backing_request_companion(Size size, Size fixed, uint32 layout);
+
+/* NULL if there is no backing */
+extern NvmMemoryHeader *nvm_backing_header(void);
+extern bool nvm_backing_is_file(void);
+extern bool nvm_backing_is_new(void);	/* a file that had nothing */
+extern const char *nvm_backing_path(void);
+extern uint64 nvm_backing_lead(void);
+extern uint64 nvm_backing_fixed(void);
+extern Size nvm_backing_companion_size(void);
+extern uint32 nvm_backing_companion_layout(void);
+extern bool nvm_backing_reserve(uint64 offset, uint64 size);
+extern bool nvm_backing_empty(void);
+
+/* pool_memory.c */
+extern char *nvm_memory_directory;
+extern int	nvm_huge_pages;		/* HugePagesType */
+extern uint64 nvm_number_in(const char *path);
 
 static inline NvmRegionId
 nvm_region_of_dir(const NvmDirEntry *entry)

@@ -507,6 +507,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	rec.next_nonce = nonce;
 	if (!incarnation_write(&rec, true))
 		return false;
+	nvm_contents_announce(nonce);
 
 	if (!h->clean)
 		nvm_header_note_crashed(h, h->incarnation);

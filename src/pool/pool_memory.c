@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pool_memory.c
- *	  nvm.memory_limit: how much memory the volatile region may take.
+ *	  Settings of the volatile region: how much memory it may take, and where.
  *
  * The default is a part of what the machine has, and of what the control group of
  * the server may use.  So an INSERT too many is an ERROR, and the kernel kills
@@ -15,7 +15,7 @@
 
 #include <unistd.h>
 
-#include "pool/nvm_region.h"
+#include "pool/pool_impl.h"
 #include "utils/guc.h"
 
 #define MEGABYTE		(UINT64CONST(1024) * 1024)
@@ -25,6 +25,31 @@
 #define SMALLEST_MB		((int) (NVM_CHUNK_SIZE / MEGABYTE))
 
 int			nvm_memory_limit = -1;
+char	   *nvm_memory_directory = NULL;
+int			nvm_huge_pages = HUGE_PAGES_TRY;
+
+/* what nvm.huge_pages_status says; set when the region is opened */
+static int	huge_pages_status = 0;
+
+static const struct config_enum_entry huge_pages_options[] = {
+	{"off", HUGE_PAGES_OFF, false},
+	{"on", HUGE_PAGES_ON, false},
+	{"try", HUGE_PAGES_TRY, false},
+	{"true", HUGE_PAGES_ON, true},
+	{"false", HUGE_PAGES_OFF, true},
+	{"yes", HUGE_PAGES_ON, true},
+	{"no", HUGE_PAGES_OFF, true},
+	{"1", HUGE_PAGES_ON, true},
+	{"0", HUGE_PAGES_OFF, true},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry huge_pages_states[] = {
+	{"off", 0, false},
+	{"on", 1, false},
+	{"transparent", 2, false},
+	{NULL, 0, false}
+};
 
 static uint64
 machine_memory(void)
@@ -38,8 +63,8 @@ machine_memory(void)
 /*
  * The number in a file; NO_LIMIT if there is no such file, or it says "max".
  */
-static uint64
-number_in(const char *path)
+uint64
+nvm_number_in(const char *path)
 {
 	FILE	   *file = fopen(path, "r");
 	unsigned long long value;
@@ -70,7 +95,7 @@ group_limit(const char *root, const char *group, const char *name)
 		char	   *slash = strrchr(dir, '/');
 
 		snprintf(path, sizeof(path), "%s%s/%s", root, dir, name);
-		limit = Min(limit, number_in(path));
+		limit = Min(limit, nvm_number_in(path));
 		if (slash == NULL)
 			return limit;
 		*slash = '\0';
@@ -156,6 +181,32 @@ nvm_memory_define_settings(void)
 							PGC_POSTMASTER,
 							GUC_UNIT_MB,
 							check_memory_limit, NULL, NULL);
+	DefineCustomStringVariable("nvm.memory_directory",
+							   "Directory in memory (tmpfs, hugetlbfs) where tables of access method nvm_vlog outlive a restart of PostgreSQL.",
+							   "Empty: they lie in memory of the server, and each start rebuilds them from the log.",
+							   &nvm_memory_directory,
+							   "",
+							   PGC_POSTMASTER,
+							   GUC_SUPERUSER_ONLY,
+							   NULL, NULL, NULL);
+	DefineCustomEnumVariable("nvm.huge_pages",
+							 "Whether tables of access method nvm_vlog lie in huge pages.",
+							 "In nvm.memory_directory that is decided by its mount.",
+							 &nvm_huge_pages,
+							 HUGE_PAGES_TRY,
+							 huge_pages_options,
+							 PGC_POSTMASTER,
+							 0,
+							 NULL, NULL, NULL);
+	DefineCustomEnumVariable("nvm.huge_pages_status",
+							 "Whether tables of access method nvm_vlog have huge pages.",
+							 "transparent: where the kernel finds some.",
+							 &huge_pages_status,
+							 0,
+							 huge_pages_states,
+							 PGC_INTERNAL,
+							 GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							 NULL, NULL, NULL);
 	if ((uint64) nvm_memory_limit * MEGABYTE > available)
 		ereport(WARNING,
 				(errmsg("nvm.memory_limit is %d MB, but the server may use %llu MB in all",

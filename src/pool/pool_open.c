@@ -293,8 +293,7 @@ map_and_scan(const NvmPoolHeader *h)
 	NvmPool->medium_is_volatile = medium_is_volatile;
 
 	nvm_regions[NVM_REGION_POOL].nchunks = h->nchunks;
-	nvm_region_open(h);
-	if (!nvm_dram_setup())
+	if (!nvm_region_open(h) || !nvm_dram_setup())
 		return false;
 	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
 }
@@ -377,6 +376,7 @@ validate(PoolOpening *o)
 		!nvm_incarnation_read(&o->rec, &o->known) ||
 		!check_data_directory(&o->rec, o->known) ||
 		!nvm_file_open(o->known, &created) ||
+		!nvm_region_find() ||
 		!believe_file() ||
 		!nvm_header_read(&o->header, &copy_damaged) ||
 		!nvm_header_acceptable(&o->header, &o->control) ||
@@ -448,7 +448,7 @@ begin_incarnation(PoolOpening *o)
 	NvmPool->crashed_floor = header->crashed_floor;
 	memcpy(NvmPool->crashed, header->crashed, sizeof(NvmPool->crashed));
 	pg_atomic_write_u64(&NvmPool->xid_promise, header->xid_promise);
-	nvm_region_bind(header);
+	nvm_contents_bind(header);
 	nvm_file_note_place();
 	NvmPool->status = NVM_POOL_OPEN;
 	return true;
@@ -560,6 +560,7 @@ pool_leave(void)
 		pool_mapped = false;
 	}
 	nvm_pool_base = NULL;
+	nvm_backing_unlock();
 	nvm_file_unlock();
 }
 

@@ -4,9 +4,8 @@
  *	  Regions: the pool's file and memory that the postmaster holds, and how each
  *	  of them grows.
  *
- * The volatile region is a memfd.  It belongs to the postmaster.  The
- * postmaster keeps it when it reinitialises after a backend's death:
- * README.md, "Regions".
+ * What the volatile region lies in is pool_backing.c's matter, and whose contents
+ * that has pool_contents.c's: README.md, "Regions".
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -14,10 +13,7 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -27,19 +23,19 @@
 
 NvmRegion  *nvm_regions = NULL;
 
-/* of the volatile region, in the postmaster: its size at most, its memory */
+/*
+ * Of the volatile region, in the postmaster: up to where it may grow, and the size that
+ * is mapped.  That is larger if it was found larger.
+ */
+static uint64 volatile_limit = 0;
 static uint64 volatile_max = 0;
-static int	volatile_fd = -1;
 
 /* what goes with it */
-static Size companion_size = 0;
-static int	companion_fd = -1;
 char	   *nvm_region_companion = NULL;
+static NvmCompanionCheck companion_check = NULL;
 
-/* the pool that its contents go with, as that pool's header was after the open */
-static bool bound = false;
-static uint8 bound_uuid[16];
-static uint64 bound_nonce;
+/* this postmaster has looked at what it has found */
+static bool companion_is_checked = false;
 
 /*
  * See nvm_region.h.
@@ -51,8 +47,9 @@ nvm_region_request(int megabytes)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the volatile region can be requested by shared_preload_libraries only")));
-	volatile_max = Min((uint64) megabytes * 1024 * 1024 / NVM_CHUNK_SIZE * NVM_CHUNK_SIZE,
-					   NVM_REGION_BYTES);
+	volatile_limit = Min((uint64) megabytes * 1024 * 1024 / NVM_CHUNK_SIZE * NVM_CHUNK_SIZE,
+						 NVM_REGION_BYTES);
+	volatile_max = volatile_limit;
 }
 
 /*
@@ -76,9 +73,12 @@ nvm_region_is_missing(void)
  * See nvm_region.h.
  */
 void
-nvm_region_request_companion(Size size)
+nvm_region_request_companion(Size size, Size fixed, uint32 layout, NvmCompanionCheck check)
 {
-	companion_size = volatile_max > 0 ? size : 0;
+	if (volatile_max == 0)
+		return;
+	nvm_backing_request_companion(size, fixed, layout);
+	companion_check = check;
 }
 
 /*
@@ -106,7 +106,7 @@ nvm_region_init(void)
 	}
 	nvm_regions[NVM_REGION_POOL].durable = true;
 	nvm_regions[NVM_REGION_POOL].max_chunks = nvm_pool_max_bytes() / NVM_CHUNK_SIZE;
-	nvm_regions[NVM_REGION_VOLATILE].max_chunks = volatile_max / NVM_CHUNK_SIZE;
+	nvm_regions[NVM_REGION_VOLATILE].max_chunks = volatile_limit / NVM_CHUNK_SIZE;
 }
 
 const char *
@@ -126,97 +126,15 @@ nvm_region_restore_hint(const NvmRegion *region)
 void
 nvm_region_give_up(void)
 {
-	volatile_max = 0;
+	volatile_limit = volatile_max = 0;
 	nvm_regions[NVM_REGION_VOLATILE].max_chunks = 0;
 	nvm_regions[NVM_REGION_VOLATILE].nchunks = 0;
-	if (volatile_fd >= 0)
-		close(volatile_fd);
-	volatile_fd = -1;
-	companion_size = 0;
-	bound = false;
+	nvm_backing_close();
 }
 
-/*
- * Do the contents of the volatile region go with the pool that has this
- * header?  The pool's slots decide the rows there.  But that pool may have
- * been given up for another one.
- */
-static bool
-is_of_pool(const NvmPoolHeader *h)
+static void
+warn_and_give_up(void)
 {
-	return bound && bound_nonce == h->nonce &&
-		memcmp(bound_uuid, h->uuid, sizeof(bound_uuid)) == 0;
-}
-
-/*
- * The same for what goes with the region.  It stays where it is mapped.  False with
- * errno set.
- */
-static bool
-open_companion(void)
-{
-	if (companion_size == 0)
-		return true;
-	if (companion_fd < 0)
-		companion_fd = memfd_create("pg_nvm companion", MFD_CLOEXEC);
-	if (companion_fd < 0 ||
-		(!bound && ftruncate(companion_fd, 0) != 0) ||
-		ftruncate(companion_fd, (off_t) companion_size) != 0)
-		return false;
-	if (nvm_region_companion == NULL)
-	{
-		void	   *at = mmap(NULL, companion_size, PROT_READ | PROT_WRITE,
-							  MAP_SHARED | MAP_NORESERVE, companion_fd, 0);
-
-		if (at == MAP_FAILED)
-			return false;
-		nvm_region_companion = at;
-#ifdef MADV_DONTDUMP
-		(void) madvise(at, companion_size, MADV_DONTDUMP);
-#endif
-	}
-	return true;
-}
-
-/*
- * Map the volatile region, with its contents or empty.  False with errno set.
- */
-static bool
-open_volatile(const NvmPoolHeader *h)
-{
-	NvmRegion  *region = &nvm_regions[NVM_REGION_VOLATILE];
-	struct stat st;
-
-	if (volatile_fd < 0)
-		volatile_fd = memfd_create("pg_nvm volatile", MFD_CLOEXEC);
-	if (volatile_fd < 0)
-		return false;
-	if (!is_of_pool(h))
-	{
-		bound = false;
-		if (ftruncate(volatile_fd, 0) != 0)
-			return false;
-	}
-	if (fstat(volatile_fd, &st) != 0 ||
-		mmap(nvm_unit_address(region->first_unit), volatile_max, PROT_READ | PROT_WRITE,
-			 MAP_FIXED | MAP_SHARED | MAP_NORESERVE, volatile_fd, 0) == MAP_FAILED)
-		return false;
-#ifdef MADV_DONTDUMP
-	(void) madvise(nvm_unit_address(region->first_unit), volatile_max, MADV_DONTDUMP);
-#endif
-	region->nchunks = (uint64) st.st_size / NVM_CHUNK_SIZE;
-	return true;
-}
-
-/*
- * Map the volatile region, if there is to be one.  If that fails there is none, and
- * the pool is served alone.  The pool is mapped.  Postmaster only.
- */
-void
-nvm_region_open(const NvmPoolHeader *h)
-{
-	if (volatile_max == 0 || (open_volatile(h) && open_companion()))
-		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
 			 errmsg("there is no memory for the volatile region, and nothing can be stored in it: %m"),
@@ -225,14 +143,128 @@ nvm_region_open(const NvmPoolHeader *h)
 }
 
 /*
- * The pool is open, with this header: from now on the contents go with it.
+ * Find what the region lies in, if there is to be one: a file is ours from now on.
+ * Called before the pool is believed.  False after refusing the pool.  Postmaster
+ * only.
  */
-void
-nvm_region_bind(const NvmPoolHeader *h)
+bool
+nvm_region_find(void)
 {
-	memcpy(bound_uuid, h->uuid, sizeof(bound_uuid));
-	bound_nonce = h->nonce;
-	bound = volatile_fd >= 0;
+	if (volatile_max == 0)
+		return true;
+	switch (nvm_backing_open(volatile_max))
+	{
+		case NVM_BACKING_OPEN:
+			volatile_max = Max(volatile_limit, nvm_contents_size());
+			return true;
+		case NVM_BACKING_REFUSED:
+			return false;
+		case NVM_BACKING_NONE:
+			break;
+	}
+	warn_and_give_up();
+	return true;
+}
+
+/*
+ * Are the contents those that this open must go on with?  If not, *problem says why;
+ * a clause.  False after refusing the pool.
+ */
+static bool
+judge_contents(const NvmPoolHeader *h, const char **problem)
+{
+	*problem = nvm_contents_problem(h);
+	if (*problem != NULL || !nvm_backing_is_file() || companion_is_checked ||
+		companion_check == NULL)
+		return true;
+	return companion_check(nvm_region_companion, h, problem);
+}
+
+/*
+ * Say what was found in a file, once in the life of the postmaster or when it is
+ * thrown away.
+ */
+static void
+tell_of_file(const char *problem, uint64 nchunks, bool is_new)
+{
+	unsigned long long mb = nchunks * NVM_CHUNK_SIZE / (1024 * 1024);
+
+	if (problem == NULL && !companion_is_checked)
+		ereport(LOG,
+				(errmsg("nvm: tables in memory are there: %llu MB in file \"%s\"",
+						mb, nvm_backing_path()),
+				 nchunks * NVM_CHUNK_SIZE <= volatile_limit ? 0 :
+				 errdetail("nvm.memory_limit allows %llu MB: they cannot grow.",
+						   (unsigned long long) (volatile_limit / (1024 * 1024)))));
+	else if (is_new)
+		ereport(LOG,
+				(errmsg("nvm: tables in memory lie in file \"%s\", which is new",
+						nvm_backing_path())));
+	else if (problem != NULL)
+		ereport(LOG,
+				(errmsg("nvm: the contents of file \"%s\" are not used: %s",
+						nvm_backing_path(), problem),
+				 errdetail("The log brings tables in memory back. UNLOGGED ones are empty.")));
+}
+
+/*
+ * Have the contents, or nothing, and map the chunks.  False with errno set.
+ */
+static bool
+map_volatile(const NvmPoolHeader *h, bool keep)
+{
+	NvmRegion  *region = &nvm_regions[NVM_REGION_VOLATILE];
+	char	   *at = nvm_unit_address(region->first_unit);
+
+	if (!keep)
+	{
+		nvm_contents_unbind();
+		if (!nvm_backing_empty())
+			return false;
+		nvm_contents_begin(h);
+	}
+	if (mmap(at, volatile_max, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_SHARED | MAP_NORESERVE,
+			 nvm_backing_fd, (off_t) nvm_backing_lead()) == MAP_FAILED)
+		return false;
+#ifdef MADV_HUGEPAGE
+	if (nvm_huge_pages != HUGE_PAGES_OFF)
+		(void) madvise(at, volatile_max, MADV_HUGEPAGE);
+#endif
+#ifdef MADV_DONTDUMP
+	(void) madvise(at, volatile_max, MADV_DONTDUMP);
+#endif
+	region->nchunks = nvm_backing_header()->nchunks;
+	region->max_chunks = Max(volatile_limit / NVM_CHUNK_SIZE, region->nchunks);
+	return true;
+}
+
+/*
+ * Map the volatile region, if there is to be one.  If a memfd cannot be mapped there is
+ * none, and the pool is served alone.  The pool is mapped.  False after refusing the
+ * pool.  Postmaster only.
+ */
+bool
+nvm_region_open(const NvmPoolHeader *h)
+{
+	const char *problem;
+	bool		is_new;
+
+	if (volatile_max == 0)
+		return true;
+	if (!judge_contents(h, &problem))
+		return false;
+	is_new = nvm_backing_is_new();
+	if (map_volatile(h, problem == NULL))
+	{
+		if (nvm_backing_is_file())
+			tell_of_file(problem, nvm_regions[NVM_REGION_VOLATILE].nchunks, is_new);
+		companion_is_checked = true;
+		return true;
+	}
+	if (nvm_backing_is_file())
+		return nvm_backing_refuse_memory();
+	warn_and_give_up();
+	return true;
 }
 
 /*
@@ -243,7 +275,7 @@ nvm_region_bind(const NvmPoolHeader *h)
 void
 nvm_region_unbind(void)
 {
-	bound = false;
+	nvm_contents_unbind();
 }
 
 /* ---- growth ---- */
@@ -294,26 +326,25 @@ grow_pool(NvmRegion *region)
 
 /*
  * Take memory for another chunk.  May ERROR.  A process that dies after that
- * leaves a chunk of zeroes, which the next open finds.  Caller holds
- * extent_lock exclusively.
+ * leaves a chunk of zeroes, which the next open finds, or the next growth.  Caller
+ * holds extent_lock exclusively.
  */
 static void
 grow_volatile(NvmRegion *region)
 {
-	int			rc;
+	unsigned long long mb = region->nchunks * NVM_CHUNK_SIZE / (1024 * 1024);
 
-	do
-	{
-		rc = fallocate(volatile_fd, 0, (off_t) (region->nchunks * NVM_CHUNK_SIZE),
-					   (off_t) NVM_CHUNK_SIZE);
-	} while (rc != 0 && errno == EINTR);
-	if (rc != 0)
+	if (!nvm_backing_reserve(nvm_backing_lead() + region->nchunks * NVM_CHUNK_SIZE,
+							 NVM_CHUNK_SIZE))
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("could not extend the volatile region: %m"),
-				 errdetail("It has %llu MB.",
-						   (unsigned long long) (region->nchunks * NVM_CHUNK_SIZE / (1024 * 1024))),
+				 errdetail("It has %llu MB.", mb),
+				 nvm_backing_is_file() ?
+				 errhint("Make the file system of nvm.memory_directory larger, free memory there, or free space in the region by TRUNCATE or DROP TABLE.") :
 				 errhint("Free memory, or free space in the region by TRUNCATE or DROP TABLE. A smaller nvm.memory_limit leaves more to others.")));
+	NVM_FAILPOINT("memory-grown");
+	nvm_backing_header()->nchunks = region->nchunks + 1;
 }
 
 static void
@@ -326,7 +357,7 @@ has_largest_size(const NvmRegion *region)
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("could not extend the volatile region: it has its maximum size"),
 				 errdetail("Tables in memory and their indexes have %llu MB, nvm.memory_limit allows %llu MB.",
-						   mb, (unsigned long long) (region->max_chunks * NVM_CHUNK_SIZE / (1024 * 1024))),
+						   mb, (unsigned long long) (volatile_limit / (1024 * 1024))),
 				 errhint("Increase nvm.memory_limit and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DISK_FULL),

@@ -356,6 +356,8 @@ nvm_slot_take_new(NvmRegionId region)
 				 errhint("End prepared transactions and those with old snapshots, for which the collector waits, and check that nvm.collect_gaps is on.")));
 	}
 	slot += region * NVM_VOLATILE_SLOT;
+	if (region == NVM_REGION_VOLATILE && nvm_log_is_on)
+		nvm_log_reserve_buffer(slot);
 	pg_atomic_write_u32(&nvm_slots[slot].owner, MyProcPid);
 	nvm_slot_store_word(slot, nvm_slot_word(slot, NVM_SLOT_DECIDED, 0));
 	if (nvm_slot_is_fenced(slot))

@@ -18,7 +18,7 @@ my $readme  = slurp_file("$doc/settings.md");
 my $of_views = slurp_file("$doc/monitoring.md");
 
 # ---- settings
-my %takes_effect = (postmaster => 'restart', sighup => 'reload', superuser => 'at once, superusers', user => 'at once');
+my %takes_effect = (internal => 'shown only', postmaster => 'restart', sighup => 'reload', superuser => 'at once, superusers', user => 'at once');
 my %documented;
 while ($readme =~ /^\| `(nvm\.\w+)` \| (?:`([^`|]*)`)? ?\| (\w*) ?\| ([^|]+?) \| [^|]{20,} \|$/mg)
 {

@@ -4,6 +4,7 @@
 # from the device anew is refused afterwards, because the data directory looks like
 # a copy.  The next open finds no mark of the failed sync.  All the same it must not
 # keep the volatile region: stamps there are of transactions that the pool has lost.
+# The same for a region that is a file (nvm.memory_directory), which a start finds.
 
 use strict;
 use warnings;
@@ -16,24 +17,32 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my $tools = dirname(abs_path($0)) . '/../../tools';
-my $dir   = PostgreSQL::Test::Utils::tempdir();
-$ENV{NVM_SYNC_DIR} = $dir;
+my $tmpfs = (split ' ', (qx(df -PT ${\ NvmTest::pool_base() }))[-1])[1] eq 'tmpfs';
 
-my $node = NvmTest->new('anew');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
+# memory: the region is a file
+sub read_anew
+{
+	my ($memory) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $directory = $memory ? NvmTest::pool_base() . '/memory' : '';
+	$ENV{NVM_SYNC_DIR} = $dir;
+
+	my $node = NvmTest->new("anew_$memory");
+	$node->init;
+	$node->append_conf('postgresql.conf', <<CONF);
 shared_preload_libraries = 'pg_nvm,$tools/nvm_dram'
 nvm_dram.size = 192MB
 nvm.persist_method = msync
 restart_after_crash = on
 autovacuum = off
+nvm.memory_directory = '$directory'
 CONF
-append_to_file("$dir/device", '');
-{
-	local $ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
-	$node->start;
-}
-$node->safe_psql('postgres', <<SQL);
+	append_to_file("$dir/device", '');
+	{
+		local $ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
+		$node->start;
+	}
+	$node->safe_psql('postgres', <<SQL);
 CREATE EXTENSION pg_nvm;
 CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$tools/nvm_dram' LANGUAGE C STRICT;
 CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
@@ -42,33 +51,48 @@ CREATE TABLE p (id int) USING nvm;
 INSERT INTO d SELECT generate_series(1, 10);
 INSERT INTO p VALUES (1);
 SQL
-my $record = $node->data_dir . '/pg_nvm_incarnation';
+	my $record = $node->data_dir . '/pg_nvm_incarnation';
 
-# the open that comes takes the data directory for a copy
-system_or_bail('mv', $record, "$record.kept");
-system_or_bail('cp', "$record.kept", $record);
+	# the open that comes takes the data directory for a copy
+	system_or_bail('mv', $record, "$record.kept");
+	system_or_bail('cp', "$record.kept", $record);
 
-my $session = $node->session('BEGIN', 'DELETE FROM d WHERE id = 7', 'INSERT INTO p VALUES (2)');
-append_to_file("$dir/fail", '');
-$session->send('COMMIT');
-my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
-usleep(20_000)
-  while $node->log_since_start !~ /PANIC:  could not write back.*database system is ready to accept connections/s && time() < $end;
-$session->drop;
-$node->fails_with('SELECT FROM d', qr/data directory is a copy/, 'the open is refused');
-like($node->log_since_start, qr/has failed, it is read from the device again/, 'after the pool was read anew');
+	my $session = $node->session('BEGIN', 'DELETE FROM d WHERE id = 7', 'INSERT INTO p VALUES (2)');
+	append_to_file("$dir/fail", '');
+	$session->send('COMMIT');
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+	usleep(20_000)
+	  while $node->log_since_start !~ /PANIC:  could not write back.*database system is ready to accept connections/s && time() < $end;
+	$session->drop;
+	$node->fails_with('SELECT FROM d', qr/data directory is a copy/, 'the open is refused');
+	like($node->log_since_start, qr/has failed, it is read from the device again/, 'after the pool was read anew');
 
-# the one after that has nothing to refuse
-system_or_bail('mv', "$record.kept", $record);
-my $opened = $node->times_opened;
-$session = $node->background_psql('postgres', on_error_stop => 0);
-my $pid = $session->query('SELECT pg_backend_pid()');
-kill 'KILL', $pid;
-eval { $session->quit };
-$node->wait_reopened($opened);
-is($node->safe_psql('postgres', 'SELECT count(*) FROM p'), 1, 'the pool is open, without what was lost');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM d'), 0, 'and the region is empty');
-$node->safe_psql('postgres', 'INSERT INTO d SELECT generate_series(1, 10)');
-$node->check_clean('read anew');
-$node->stop;
+	# the one after that has nothing to refuse
+	system_or_bail('mv', "$record.kept", $record);
+	if ($memory)
+	{
+		$node->crash;
+		local $ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
+		$node->start;
+		like($node->log_since_start, qr/are not used: its contents belong to no pool/, 'the file is not believed');
+	}
+	else
+	{
+		my $opened = $node->times_opened;
+		$session = $node->background_psql('postgres', on_error_stop => 0);
+		my $pid = $session->query('SELECT pg_backend_pid()');
+		kill 'KILL', $pid;
+		eval { $session->quit };
+		$node->wait_reopened($opened);
+	}
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM p'), 1, 'the pool is open, without what was lost');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM d'), 0, 'and the region is empty');
+	$node->safe_psql('postgres', 'INSERT INTO d SELECT generate_series(1, 10)');
+	$node->check_clean('read anew');
+	$node->stop;
+	return;
+}
+
+read_anew(0);
+read_anew(1) if $tmpfs;
 done_testing();
