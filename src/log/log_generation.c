@@ -264,6 +264,7 @@ nvm_log_begin_generation(void)
 		return false;
 	}
 	nvm_log_memory->rebuild = found.generation > 0 ? NVM_LOG_TO_REBUILD : NVM_LOG_WHOLE;
+	pg_write_barrier();
 	pg_atomic_write_u32(&nvm_log_memory->begun, 1);
 	return true;
 }

@@ -164,10 +164,16 @@ nvm_log_unfinished_decision(void)
 {
 	uint64		stamp = pg_atomic_read_u64(&nvm_log_memory->placing_stamp);
 
-	pg_atomic_write_u64(&nvm_log_memory->placing_stamp, 0);
 	if (stamp == 0 || nvm_log_inserted() < pg_atomic_read_u64(&nvm_log_memory->placing_end))
 		return 0;
 	return stamp;
+}
+
+void
+nvm_log_decision_finished(void)
+{
+	pg_write_barrier();
+	pg_atomic_write_u64(&nvm_log_memory->placing_stamp, 0);
 }
 
 /* ---- what pg_xact decides ---- */

@@ -61,6 +61,8 @@ nvm_log_memory_layout(void)
 		offsetof(NvmLogMemory, closed),
 		offsetof(NvmLogMemory, ring),
 		offsetof(NvmLogMemory, buffer),
+		NVM_LOG_VERSION,		/* of the records in ring and buffers */
+		offsetof(NvmLogBuffer, counter),
 		offsetof(NvmLogBuffer, length),
 		offsetof(NvmLogBuffer, begin),
 		offsetof(NvmLogBuffer, data),

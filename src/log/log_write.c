@@ -294,7 +294,11 @@ nvm_log_write_round(NvmLogPosition wanted, bool has_locks)
 	if (!done && !is_too_early())
 	{
 		if (!has_locks)
+		{
+			/* who comes now is expected, and may wait for the lock */
+			pg_atomic_write_u64(&NvmLog->round_began, (uint64) GetCurrentTimestamp());
 			nvm_log_gather();
+		}
 		done = write_timed();
 	}
 	LWLockRelease(NvmLog->write_lock);

@@ -44,9 +44,10 @@ extern void nvm_log_register_callbacks(void);
 /*
  * In the postmaster, between the open and the analysis of the slots: the stamp of a
  * volatile slot whose decision a death has cut short after it was made, or 0.  The
- * caller stores its word.
+ * caller stores its word, and then says that this is done: it may die in between.
  */
 extern uint64 nvm_log_unfinished_decision(void);
+extern void nvm_log_decision_finished(void);
 
 /* does the log have a generation, and files?  Once it does it stays so */
 extern bool nvm_log_has_begun(void);

@@ -326,6 +326,27 @@ check_file_system(const char *dir)
 }
 
 /*
+ * May nobody else, but root, put a file there in place of ours?  False after refusing the
+ * pool.
+ */
+static bool
+check_directory(const char *dir)
+{
+	struct stat st;
+
+	if (stat(dir, &st) != 0)
+		return nvm_refuse(ERRCODE_IO_ERROR, DIRECTORY_HINT,
+						  "could not access nvm.memory_directory \"%s\": %m", dir);
+	if ((st.st_uid != geteuid() && st.st_uid != 0) ||
+		((st.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (st.st_mode & S_ISVTX) == 0))
+		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "Remove the directory, or correct its owner and permissions (0700).",
+						  "nvm.memory_directory \"%s\" has owner %u and permissions %04o: others could replace what is in it",
+						  dir, (unsigned) st.st_uid, (unsigned) (st.st_mode & 07777));
+	return true;
+}
+
+/*
  * See to it that the directory is there: a reboot takes it, with what was in the file
  * system.  False after refusing the pool.
  */
@@ -345,7 +366,7 @@ prepare_memory_directory(const char *dir)
 			return nvm_refuse(ERRCODE_IO_ERROR, DIRECTORY_HINT,
 							  "could not create nvm.memory_directory \"%s\": %m", dir);
 	}
-	return check_file_system(dir);
+	return check_file_system(dir) && check_directory(dir);
 }
 
 /*
@@ -376,6 +397,9 @@ check_file(void)
 	if (fstat(nvm_backing_fd, &st) != 0 || !S_ISREG(st.st_mode))
 		return nvm_refuse(ERRCODE_WRONG_OBJECT_TYPE, DIRECTORY_HINT,
 						  "\"%s\" is not a regular file", file_path);
+	if (st.st_nlink != 1)
+		return nvm_refuse(ERRCODE_WRONG_OBJECT_TYPE, "Remove the other names of the file.",
+						  "file \"%s\" has more than one name", file_path);
 	if (st.st_uid != geteuid() || (st.st_mode & 07777) != 0600)
 		return nvm_refuse(ERRCODE_INSUFFICIENT_PRIVILEGE,
 						  "Remove the file, or correct nvm.memory_directory.",
@@ -480,11 +504,13 @@ nvm_backing_open(uint64 max_size)
 		return file_path == NULL || lock_backing() ? NVM_BACKING_OPEN : NVM_BACKING_REFUSED;
 	if (nvm_memory_directory[0] != '\0')
 	{
-		if (!open_file(max_size))
-			return NVM_BACKING_REFUSED;
-		if (map_lead())
-			return NVM_BACKING_OPEN;
-		(void) nvm_backing_refuse_memory();
+		if (open_file(max_size))
+		{
+			if (map_lead())
+				return NVM_BACKING_OPEN;
+			(void) nvm_backing_refuse_memory();
+		}
+		nvm_backing_close();
 		return NVM_BACKING_REFUSED;
 	}
 	if (make_memfd(max_size, &refused) && map_lead())

@@ -181,16 +181,20 @@ nvm_contents_begin(const NvmPoolHeader *h)
 }
 
 /*
- * The pool's header is going to have this nonce.  A start that finds either keeps
- * the contents, if they belong to somebody.
+ * The pool's header, which has nonce `current`, is going to have this one.  A start
+ * that finds either keeps the contents, if they belong to somebody.
  */
 void
-nvm_contents_announce(uint64 nonce)
+nvm_contents_announce(uint64 current, uint64 nonce)
 {
 	NvmMemoryHeader *m = nvm_backing_header();
 
 	if (m == NULL)
 		return;
+	/* the open before this one may have died before it had bound them */
+	if (m->next_nonce != 0 && m->next_nonce == current)
+		m->nonce = current;
+	pg_write_barrier();
 	m->next_nonce = nonce;
 	pg_write_barrier();
 	NVM_FAILPOINT("memory-announced");

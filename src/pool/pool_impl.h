@@ -155,7 +155,7 @@ extern void nvm_region_give_up(void);
 extern const char *nvm_contents_problem(const NvmPoolHeader *h);
 extern uint64 nvm_contents_size(void);
 extern void nvm_contents_begin(const NvmPoolHeader *h);
-extern void nvm_contents_announce(uint64 nonce);
+extern void nvm_contents_announce(uint64 current, uint64 nonce);
 extern void nvm_contents_bind(const NvmPoolHeader *h);
 extern void nvm_contents_unbind(void);
 

@@ -507,7 +507,7 @@ nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *old,
 	rec.next_nonce = nonce;
 	if (!incarnation_write(&rec, true))
 		return false;
-	nvm_contents_announce(nonce);
+	nvm_contents_announce(h->nonce, nonce);
 
 	if (!h->clean)
 		nvm_header_note_crashed(h, h->incarnation);

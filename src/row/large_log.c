@@ -142,6 +142,8 @@ nvm_large_pieces_problem(const NvmLogRow *first)
 		return "a large value is not as long as it says";
 	if (count == 0)
 		return NULL;
+	if (nvm_log_is_packed(item))
+		return "a row with large values is packed";
 	if (item->length < SizeofHeapTupleHeader - NVM_LOG_TUPLE_SKIPS + NVM_LARGE_TRAILER(count))
 		return "the list of a row's large values does not fit";
 	memcpy(&listed, NVM_LOG_ROW_TUPLE(item) + item->length - sizeof(listed), sizeof(listed));

@@ -281,12 +281,20 @@ nvm_slot_analyse(uint32 slot, uint64 *word)
 static void
 finish_decision(void)
 {
-	NvmStamp	stamp = nvm_log_is_on ? nvm_log_unfinished_decision() : NVM_STAMP_NONE;
+	NvmStamp	stamp;
 
+	if (!nvm_log_is_on)
+		return;
+	stamp = nvm_log_unfinished_decision();
 	if (stamp != NVM_STAMP_NONE)
+	{
+		NVM_FAILPOINT("log-decision-found");
 		nvm_slot_store_word(NVM_STAMP_SLOT(stamp),
 							nvm_slot_word(NVM_STAMP_SLOT(stamp), NVM_SLOT_DECIDED,
 										  NVM_STAMP_COUNTER(stamp)));
+		NVM_FAILPOINT("log-decision-stored");
+	}
+	nvm_log_decision_finished();
 }
 
 /*
