@@ -23,6 +23,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -237,6 +238,7 @@ nvm_vlog_share_end(NvmVlog *vlog)
 void
 nvm_vlog_share_exit(int code, Datum arg)
 {
+	LWLockReleaseAll();
 	if (others.vlog != NULL)
 		nvm_vlog_share_end(others.vlog);
 }

@@ -341,6 +341,8 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 
 	MemoryContextSwitchTo(vlog->context);
 	error = CopyErrorData();
+	/* others may wait for a lock of ours, that of shared memory for one */
+	LWLockReleaseAll();
 	/* nobody places rows any more */
 	nvm_vlog_share_end(vlog);
 	/* somebody has cancelled it, as if it were a query: once more */
@@ -348,7 +350,6 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 		PG_RE_THROW();
 	EmitErrorReport();
 	FlushErrorState();
-	LWLockReleaseAll();
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(vlog->context);
 	if (!alone && !has_opened && is_lack_of_memory(error->sqlerrcode))
