@@ -90,7 +90,7 @@ our %elsewhere = (
 	'orphan-ended'      => 'ddl/12_orphans',
 	'log-directory-made' => 'log/09_access_method',
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
-		memory-grown memory-reserve)),
+		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	'resolve-log'       => 'log/05_prepared',
 	'pool-count-volatile' => 'log/10_foreign_entries',
 	'reset-request'     => 'pool/04_reset_pool',

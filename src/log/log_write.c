@@ -171,15 +171,34 @@ write_all(NvmLogPosition end)
 }
 
 /*
- * Sync what no commit waits for.  The keeper's, every wal_writer_delay.
+ * Sync what no commit waits for, every wal_writer_delay.
+ */
+static void
+sync_some(void)
+{
+	if (nvm_log_inserted() > nvm_log_persistent())
+		(void) nvm_log_write_round(nvm_log_inserted(), true);
+}
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_write_while_rebuilding(void)
+{
+	if (nvm_log_is_on && nvm_log_has_begun() && nvm_log_rebuild_state() == NVM_LOG_REBUILDING)
+		sync_some();
+}
+
+/*
+ * The recovery worker's, when it has nothing to rebuild (any more).
  */
 void
 nvm_log_write_some(void)
 {
 	if (!nvm_log_is_on || !nvm_log_has_begun())
 		return;
-	if (nvm_log_inserted() > nvm_log_persistent())
-		(void) nvm_log_write_round(nvm_log_inserted(), true);
+	sync_some();
 	if (nvm_log_memory->offset > NVM_LOG_FILE_SIZE / 4)
 		nvm_log_make_spare();
 }

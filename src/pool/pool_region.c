@@ -262,7 +262,11 @@ nvm_region_open(const NvmPoolHeader *h)
 		return true;
 	}
 	if (nvm_backing_is_file())
-		return nvm_backing_refuse_memory();
+	{
+		(void) nvm_backing_refuse_memory();
+		nvm_backing_close();
+		return false;
+	}
 	warn_and_give_up();
 	return true;
 }

@@ -372,6 +372,9 @@ extern void nvm_vlog_empty(void);
 extern uint64 nvm_vlog_list_tables(NvmVlog *vlog);
 extern void nvm_vlog_place(NvmVlog *vlog, uint64 task);
 
+/* tables of prepared transactions, when their row locks are back */
+extern void nvm_vlog_open_held(NvmVlog *vlog);
+
 /* ---- vlog_checkpoint_file.c ---- */
 
 /* the file of the checkpoint that counts, or NULL.  ERROR if it is damaged. */

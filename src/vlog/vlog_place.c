@@ -314,6 +314,23 @@ end_table(NvmVlog *vlog, NvmVlogTable *table)
  * See vlog_impl.h.
  */
 void
+nvm_vlog_open_held(NvmVlog *vlog)
+{
+	NvmVlogTable *table = nvm_vlog_at(vlog, vlog->shared->table);
+
+	for (uint32 i = 0; i < vlog->shared->ntables; i++)
+	{
+		if (!table[i].held || !hold_table(vlog, table[i].dir))
+			continue;
+		nvm_log_open(table[i].dir, vlog->creation[table[i].dir]);
+		LWLockRelease(NvmWbl->storage_lock);
+	}
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
 nvm_vlog_place(NvmVlog *vlog, uint64 number)
 {
 	const PlaceTask *task = (PlaceTask *) nvm_vlog_at(vlog, vlog->shared->task) + number;

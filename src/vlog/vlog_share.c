@@ -209,8 +209,14 @@ nvm_vlog_share_begin(NvmVlog *vlog, int nothers)
 void
 nvm_vlog_share_end(NvmVlog *vlog)
 {
+	others.vlog = NULL;
 	if (vlog->shared == NULL)
+	{
+		if (vlog->area != NULL)
+			dsa_detach(vlog->area);
+		vlog->area = NULL;
 		return;
+	}
 	HOLD_INTERRUPTS();
 	ConditionVariableCancelSleep();
 	SpinLockAcquire(&vlog->shared->mutex);
@@ -223,7 +229,6 @@ nvm_vlog_share_end(NvmVlog *vlog)
 		pfree(others.handle[i]);
 	}
 	others.n = 0;
-	others.vlog = NULL;
 	nvm_vlog_unmap(vlog);
 	if (vlog->area != NULL)
 		dsa_detach(vlog->area);

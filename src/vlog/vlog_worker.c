@@ -264,6 +264,7 @@ rebuild(NvmVlog *vlog, int nothers)
 	NvmVlogShared *shared;
 	instr_time	start;
 	bool		written;
+	uint64		ntasks;
 
 	INSTR_TIME_SET_CURRENT(start);
 	tell_progress_begin();
@@ -284,10 +285,12 @@ rebuild(NvmVlog *vlog, int nothers)
 	nvm_vlog_run_step(vlog, NVM_VLOG_CHOOSE, NVM_VLOG_PARTITIONS);
 	if (written)
 		nvm_log_wait_for(nvm_log_inserted());
+	ntasks = nvm_vlog_list_tables(vlog);
 	begin_opening(vlog);
-	nvm_vlog_run_step(vlog, NVM_VLOG_PLACE, nvm_vlog_list_tables(vlog));
+	nvm_vlog_run_step(vlog, NVM_VLOG_PLACE, ntasks);
 	NVM_FAILPOINT("rebuild-placed");
 	restore_locks(vlog);
+	nvm_vlog_open_held(vlog);
 	tell_progress_end();
 	nvm_log_set_rebuild_state(NVM_LOG_WHOLE, NULL);
 	nvm_index_rebuilder_wake();
@@ -329,7 +332,8 @@ is_lack_of_memory(int sqlerrcode)
 
 /*
  * The rebuild has ended with the current ERROR.  The server goes on without the
- * tables that are not open.  Their memory is given back.  False: shared memory was short, and one process alone may do without.
+ * tables that are not open.  Their memory is given back, before the gap collector may come
+ * to them.  False: shared memory was short, and one process alone may do without.
  */
 static bool
 rebuild_failed(NvmVlog *vlog, bool alone)
@@ -352,17 +356,24 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	FlushErrorState();
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(vlog->context);
+
+	/*
+	 * all is there, and in use: it was about the line that says so, or about
+	 * files
+	 */
+	if (nvm_log_is_whole())
+		return true;
 	if (!alone && !has_opened && is_lack_of_memory(error->sqlerrcode))
 		return false;
 
 	form_reason(error, reason);
 	tell_progress_end();
+	nvm_vlog_empty();
 	nvm_log_set_rebuild_state(NVM_LOG_FAILED, reason);
 	ereport(LOG,
 			(errmsg("nvm: tables in memory could not be rebuilt from the log: %s", reason),
 			 errdetail("The log is in directory \"%s\".", nvm_log_directory()),
 			 errhint("Put back what is missing or damaged there, or remove the cause, and restart the server. Until then each access to these tables is an error.")));
-	nvm_vlog_empty();
 	return true;
 }
 

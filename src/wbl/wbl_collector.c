@@ -96,7 +96,12 @@ nvm_sweep_begin(NvmSweep *sweep)
 	uint32	   *dirs;
 
 	memset(sweep, 0, sizeof(*sweep));
-	sweep->whole = nvm_log_is_whole();
+
+	/*
+	 * after a failed rebuild nobody places rows, and closed storages are
+	 * empty
+	 */
+	sweep->whole = nvm_log_is_whole() || nvm_log_rebuild_state() == NVM_LOG_FAILED;
 	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
 	sweep->gaps = palloc(sizeof(NvmStamp) * (pg_atomic_read_u32(&NvmWbl->ngaps) + 1));
 	NvmForEachUsedSlot(slot)

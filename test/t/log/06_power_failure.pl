@@ -36,6 +36,8 @@ my %scenario = map { $_->{name} => $_ } NvmCrashLog::all();
 # places that no scenario comes to
 my %unreachable = (
 	'log-directory-made' => 'the base has the directory',
+	'log-decision-found'  => 'region/07_memory_file_edges: the start of a memory that was kept',
+	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',);
 my @work;
 

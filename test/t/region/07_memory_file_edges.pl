@@ -96,6 +96,18 @@ $other->safe_psql('postgres', 'CREATE EXTENSION IF NOT EXISTS pg_nvm; CREATE TAB
 is($other->safe_psql('postgres', 'SELECT * FROM v'), 5, 'a directory of its own');
 $other->stop;
 
+# a directory that others may write, and a file with two names
+chmod 0777, $memory;
+restart();
+is_refused(qr/has owner \d+ and permissions 0777: others could replace what is in it/, 'a directory for all');
+chmod 0700, $memory;
+link $file, "$memory/second";
+restart();
+is_refused(qr/has more than one name/, 'a file with two names');
+unlink "$memory/second";
+restart();
+is_kept('the directory for us, and one name');
+
 # a file that is not ours
 $node->stop;
 chmod 0640, $file;
@@ -214,6 +226,30 @@ foreach my $how (qw(crash panic))
 	unlink $file;
 	$node->start;
 	is(sql('SELECT count(*) FROM v'), $rows{count}, "memory-grown, $how: the log has the same rows");
+}
+
+# A decision that a death has cut short, between place and word, and a death of the start that
+# ends it: what the log calls committed stays so in memory.
+foreach my $failpoint (qw(log-decision-found log-decision-stored))
+{
+	my $session = $node->session("SET nvm.failpoint = 'log-placed:crash:1'");
+	$session->send("INSERT INTO v VALUES (3000 + $rows{count}, '$failpoint')");
+	$node->wait_crashed;
+	$session->drop;
+	$rows{count}++;
+	set("nvm.failpoint = '$failpoint:crash:1'");
+	is($node->start(fail_ok => 1), 0, "$failpoint: the start dies, too");
+	like($node->log_since_start, qr/failpoint $failpoint hit/, "$failpoint: there");
+	$node->wait_crashed if defined $node->{_pid};
+	set("nvm.failpoint = ''");
+	$node->start;
+	is(sql('SELECT count(*) FROM v'), $rows{count}, "$failpoint: the row is there");
+	is_kept($failpoint);
+	$node->check_clean($failpoint);
+	$node->stop;
+	unlink $file;
+	$node->start;
+	is(sql('SELECT count(*) FROM v'), $rows{count}, "$failpoint: as the log has it");
 }
 
 # while a slot is used for the first time, which the worker that rebuilds the tables does
