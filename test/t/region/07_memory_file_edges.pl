@@ -143,9 +143,9 @@ sub flip
 {
 	my ($last) = sort { $b cmp $a } glob "$data/pg_nvm_log/*.log";
 	open(my $fh, '+<:raw', $last) or die;
-	seek($fh, 4096 + 100, 0);
+	seek($fh, 4096 + 50, 0);
 	read($fh, my $byte, 1);
-	seek($fh, 4096 + 100, 0);
+	seek($fh, 4096 + 50, 0);
 	print $fh chr(ord($byte) ^ 1);
 	close($fh) or die;
 	return;
