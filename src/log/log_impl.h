@@ -192,7 +192,7 @@ extern NvmLogRecord *nvm_log_make_ask(void);
 
 /* ---- log_pack.c ---- */
 
-#define NVM_LOG_PACKED_ROOM		(8 * 1024 + 8)
+#define NVM_LOG_PACKED_ROOM		512
 
 extern bool nvm_log_compression;	/* setting */
 

@@ -3,7 +3,7 @@
  * log_pack.c
  *	  Rows of the log, made shorter by PostgreSQL's pglz.
  *
- * A record that the buffer of its slot holds has its rows packed, where that makes
+ * A record that the buffer of its slot holds has its short rows packed, where that makes
  * them a quarter shorter.  Large transactions and checkpoints do without: it would
  * cost them more than the disk does.  Rows of some tables do not get shorter.  So
  * that they are not tried in vain each time, a process remembers by storage how often
@@ -19,10 +19,13 @@
 
 #include "common/pg_lzcompress.h"
 #include "log/log_impl.h"
-#include "media/media_block.h"
 
-/* what is shorter has nothing to give */
+/*
+ * What is shorter has nothing to give.  What is longer costs more processor time than its
+ * commit: 1 kB some 3 microseconds, of 8.
+ */
 #define SHORTEST_TUPLE			40
+#define LONGEST_TUPLE			256
 
 #define REMEMBERED_STORAGES		64
 #define MOST_FAILURES			7	/* 2^7 rows are left out then */
@@ -60,9 +63,9 @@ nvm_log_pack(uint32 dir, const void *tuple, uint16 length, char *packed)
 	PackingOf  *of;
 	int32		n;
 
-	StaticAssertStmt(PGLZ_MAX_OUTPUT(NVM_MAX_TUPLE) <= NVM_LOG_PACKED_ROOM - NVM_LOG_PACKED_HEADER,
+	StaticAssertStmt(PGLZ_MAX_OUTPUT(LONGEST_TUPLE) <= NVM_LOG_PACKED_ROOM - NVM_LOG_PACKED_HEADER,
 					 "a packed row may not fit");
-	if (!nvm_log_compression || length < SHORTEST_TUPLE)
+	if (!nvm_log_compression || length < SHORTEST_TUPLE || length > LONGEST_TUPLE)
 		return 0;
 	of = remembered(dir);
 	if (of->left_out > 0)

@@ -293,7 +293,7 @@ foreach my $how (qw(commit file))
 	sql("DO 'BEGIN FOR i IN 1 .. 25 LOOP UPDATE v SET n = n + 1; COMMIT; END LOOP; END'") if $how eq 'file';
 	stopped('crash', sub {
 		system_or_bail('cp', '--sparse=auto', "$file.old", $file);
-		system_or_bail('fallocate', '-l', 20 << 20, $file);
+		system_or_bail('fallocate', '-l', 40 << 20, $file);
 		system_or_bail('fallocate', '-o', $lead, '-l', $header{nchunks} * (64 << 20), $file);
 		unlink "$file.old"; });
 	is_lost($how eq 'file' ? '(?:the log has gone on to file|log file)' : 'log file "[^"]*" goes on up to position \d+, and memory ends at \d+',
