@@ -299,14 +299,15 @@ end_table(NvmVlog *vlog, NvmVlogTable *table)
 		return;
 	}
 	nvm_rebuild_end(&nvm_relstates[table->dir]);
-	if (!table->held)
+	if (table->held)
 	{
-		NVM_FAILPOINT("rebuild-open");
-		nvm_log_open(table->dir, vlog->creation[table->dir]);
+		LWLockRelease(NvmWbl->storage_lock);
+		return;
 	}
+	NVM_FAILPOINT("rebuild-open");
+	nvm_log_open(table->dir, vlog->creation[table->dir]);
 	LWLockRelease(NvmWbl->storage_lock);
-	if (!table->held)
-		NVM_FAILPOINT("rebuild-opened");
+	NVM_FAILPOINT("rebuild-opened");
 	pg_atomic_fetch_add_u64(&nvm_log_progress()->tables, 1);
 }
 
@@ -324,6 +325,7 @@ nvm_vlog_open_held(NvmVlog *vlog)
 			continue;
 		nvm_log_open(table[i].dir, vlog->creation[table[i].dir]);
 		LWLockRelease(NvmWbl->storage_lock);
+		pg_atomic_fetch_add_u64(&nvm_log_progress()->tables, 1);
 	}
 }
 
