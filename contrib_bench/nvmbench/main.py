@@ -39,7 +39,7 @@ SPECIAL = {
                         vlog_durability.run),
     "vlog_recovery": ("nvm_vlog after a reboot against heap's redo, by the size of the log",
                       vlog_recovery.run),
-    "backend_death": ("a backend is killed: until nvm_vlog and heap answer, at two sizes",
+    "backend_death": ("a backend is killed, or PostgreSQL restarted: until nvm_vlog and heap answer",
                       backend_death.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }

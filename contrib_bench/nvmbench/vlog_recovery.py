@@ -114,7 +114,7 @@ class _Vlog(_Arm):
                      rebuild_cpu_s=watch.between(begin, end), checkpoint_mb=checkpoint / 1e6,
                      log_mb=log / 1e6)
         self.say("%s: first answer %.2f s, last %.2f s, rebuilt in %.2f s" % (
-            "%d workers" % workers if workers else "one worker", found["first_s"],
+            "%d of the workers" % (workers or 1), found["first_s"],
             found["last_s"], found["rebuild_s"]))
         return found
 
