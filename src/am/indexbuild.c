@@ -30,6 +30,7 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_chain.h"
 #include "row/nvm_tuple_slot.h"
 #include "row/nvm_version.h"
@@ -353,16 +354,20 @@ nvm_build_begin_scan(NvmIndexBuild *build, bool allow_sync, TableScanDesc sscan)
 }
 
 /*
- * A clean stop takes the rows of an UNLOGGED table in memory, and leaves the files of
- * indexes of PostgreSQL's own.  That their entries lead to no other rows is seen to
- * by the recovery worker (vlog/vlog_place.c), which there is once the log has begun.
+ * A stop takes the rows of a table in memory, and leaves the files of indexes of
+ * PostgreSQL's own.  That their entries lead to no other rows is seen to by the
+ * recovery worker (vlog/vlog_place.c), which there is once the log has begun.
  */
 static void
 expect_left_entries(Relation rel, Relation index)
 {
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED &&
-		nvm_relation_is_vlog(rel) && !nvm_relation_is_btree(index))
-		nvm_log_require_begun();
+	NvmRelState *state = nvm_rel(rel);
+
+	if (state->region != NVM_REGION_VOLATILE || nvm_relation_is_btree(index) ||
+		rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP || !nvm_log_is_on)
+		return;
+	nvm_log_require_begun();
+	nvm_dir_begin_count(state);
 }
 
 /*

@@ -405,6 +405,13 @@ extern void nvm_dir_clear_end(uint32 id, uint64 stamp);
 extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
 
 /*
+ * From now on a table of the volatile region counts its extents, those that it has and
+ * those to come: durably, before an index that lies in files has an entry.  Nobody may
+ * free the storage meanwhile.
+ */
+extern void nvm_dir_begin_count(NvmRelState *rel);
+
+/*
  * Free everything the entry owns, then the entry.  Idempotent across crashes:
  * extents go first, the entry last.  Cannot ERROR.  Nobody may be able to
  * reach the storage any more.

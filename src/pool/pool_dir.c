@@ -279,22 +279,45 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 /* flags of storages whose extents a start may find gone */
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
+static void
+store_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
+{
+	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
+	nvm_flush(&entry->counted, sizeof(entry->counted));
+	nvm_drain("pool-count-volatile");
+}
+
 /*
- * A table of the volatile region counts the extents that it has ever had, also one that is
- * UNLOGGED.  They are gone after a loss of the region.  But entries of indexes that lie in
- * files may lead to blocks in all of them, so the rebuild makes as many.  The count is
- * durable before there is such an entry.  It is not lowered.
+ * A table of the volatile region with an index that lies in files counts the extents that it
+ * has ever had, from its first such index on (nvm_dir_begin_count).  They are gone after a
+ * loss of the region.  But entries of such indexes may lead to blocks in all of them, so
+ * the rebuild makes as many.  The count is durable before there is such an entry.  It
+ * is not lowered.
  */
 static void
 raise_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
 {
-	if (entry->kind != NVM_DIR_KIND_TABLE ||
-		(entry->flags & (NVM_DIR_LOGGED | NVM_DIR_UNLOGGED)) == 0 ||
-		nextents <= NVM_DIR_COUNT(entry->counted))
+	uint32		counted = NVM_DIR_COUNT(entry->counted);
+
+	if (entry->kind != NVM_DIR_KIND_TABLE || counted == 0 || nextents <= counted)
 		return;
-	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
-	nvm_flush(&entry->counted, sizeof(entry->counted));
-	nvm_drain("pool-count-volatile");
+	store_volatile_count(id, entry, nextents);
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_dir_begin_count(NvmRelState *rel)
+{
+	NvmDirEntry *entry = nvm_dir_entry(rel->dir);
+	uint32		nextents;
+
+	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
+	nextents = Max(1, pg_atomic_read_u32(&rel->nextents));
+	if (nextents > NVM_DIR_COUNT(entry->counted))
+		store_volatile_count(rel->dir, entry, nextents);
+	LWLockRelease(nvm_rel_extend_lock(rel));
 }
 
 /*

@@ -65,15 +65,16 @@ nvm_rebuild_row_problem(const NvmLogRow *first)
 }
 
 /*
- * Make one block more, which is SUSPECT: an index that has WAL may have kept entries
- * that lead there to rows that are gone.
+ * Make one block more.  It is SUSPECT if the table has an index that has WAL: that may
+ * have kept entries that lead there to rows that are gone.
  */
 static void
 add_block(NvmRelState *state)
 {
 	uint32		blk = nvm_storage_extend(state, nvm_blocks_make_ready, NULL);
 
-	nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
+	if (NVM_DIR_COUNT(nvm_dir_entry(state->dir)->counted) > 0)
+		nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
 }
 
 /*

@@ -51,7 +51,7 @@ note_table(uint32 id, NvmDirEntry *entry, void *arg)
 	NvmVlog    *vlog = (NvmVlog *) arg;
 
 	if (entry->kind == NVM_DIR_KIND_TABLE && id <= vlog->shared->ndirs &&
-		(entry->flags & NVM_DIR_LOGGED) != 0 && nvm_log_is_closed(id, entry->creation_id))
+		nvm_vlog_comes_back(entry) && nvm_log_is_closed(id, entry->creation_id))
 		((uint64 *) nvm_vlog_at(vlog, vlog->shared->creation))[id] = entry->creation_id;
 }
 

@@ -368,6 +368,7 @@ extern void nvm_vlog_choose(NvmVlog *vlog, int partition);
 
 /* ---- vlog_place.c ---- */
 
+extern bool nvm_vlog_comes_back(const NvmDirEntry *entry);
 extern void nvm_vlog_empty(void);
 extern uint64 nvm_vlog_list_tables(NvmVlog *vlog);
 extern void nvm_vlog_place(NvmVlog *vlog, uint64 task);

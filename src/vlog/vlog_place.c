@@ -43,6 +43,17 @@
 /* ---- emptying ---- */
 
 /*
+ * Is there something to be done for a table before it opens?  UNLOGGED tables have no
+ * records: there is if they have a count of the blocks that they had.
+ */
+bool
+nvm_vlog_comes_back(const NvmDirEntry *entry)
+{
+	return (entry->flags & NVM_DIR_VOLATILE) != 0 &&
+		((entry->flags & NVM_DIR_LOGGED) != 0 || NVM_DIR_COUNT(entry->counted) > 0);
+}
+
+/*
  * For nvm_dir_walk.  The walk holds no lock: look again under one that keeps the
  * entry.
  */
@@ -58,7 +69,7 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 		(entry->flags & NVM_DIR_VOLATILE) != 0 &&
 		(!opening || nvm_log_is_closed(id, entry->creation_id)))
 	{
-		if (!opening && entry->kind == NVM_DIR_KIND_TABLE && (entry->flags & NVM_DIR_LOGGED) != 0)
+		if (!opening && entry->kind == NVM_DIR_KIND_TABLE && nvm_vlog_comes_back(entry))
 			nvm_log_close(id, entry->creation_id);
 		if (entry->kind == NVM_DIR_KIND_INDEX)
 			nvm_index_lost_with_region(&nvm_relstates[id]);
@@ -70,9 +81,9 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 
 /*
  * See vlog_impl.h.  An attempt before this one may have left rows.  Before opening has begun,
- * nobody else makes a storage: empty all, and close those whose rows the log has.  UNLOGGED
- * tables stay empty: an older generation than the last may have ended in a crash.  So do
- * indexes, which are rebuilt from their tables.
+ * nobody else makes a storage: empty all, and close those whose rows the log has, or whose
+ * blocks are made again.  UNLOGGED tables have no rows then: an older generation than the
+ * last may have ended in a crash.  Indexes are rebuilt from their tables.
  *
  * Afterwards, empty those that are closed.
  */
