@@ -65,30 +65,47 @@ nvm_rebuild_row_problem(const NvmLogRow *first)
 }
 
 /*
- * Make one block more.  It is SUSPECT if the table has an index that has WAL: that may
- * have kept entries that lead there to rows that are gone.
+ * A new block is SUSPECT if the table has an index that has WAL: that may have kept
+ * entries that lead there to rows that are gone.
  */
 static void
-add_block(NvmRelState *state)
+make_suspect(NvmRelState *state, uint32 blk)
 {
-	uint32		blk = nvm_storage_extend(state, nvm_blocks_make_ready, NULL);
-
 	if (NVM_DIR_COUNT(nvm_dir_entry(state->dir)->counted) > 0)
 		nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
 }
 
+static void
+add_block(NvmRelState *state)
+{
+	make_suspect(state, nvm_storage_extend(state, nvm_blocks_make_ready, NULL));
+}
+
+static void
+make_ready(NvmRelState *state, uint32 first, uint32 end)
+{
+	nvm_blocks_make_ready(state, first, end - first, NULL);
+	for (uint32 blk = first; blk < end; blk++)
+		make_suspect(state, blk);
+}
+
 /*
  * See nvm_rebuild.h.  The blocks get their headers here, so that several processes touch
- * the memory of one table for the first time.
+ * the memory of one table for the first time.  Two that extend it at the same time may
+ * go one block too far.  That one may be nobody's to make ready.  If it is somebody's,
+ * both write the same, for no row is placed yet.
  */
 void
 nvm_rebuild_extend(NvmRelState *state, uint32 first, uint32 end)
 {
 	while (nvm_rel_nblocks(state) < end)
-		(void) nvm_storage_extend(state, NULL, NULL);
-	nvm_blocks_make_ready(state, first, end - first, NULL);
-	for (uint32 blk = first; blk < end; blk++)
-		nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
+	{
+		uint32		blk = nvm_storage_extend(state, NULL, NULL);
+
+		if (blk >= end)
+			make_ready(state, blk, blk + 1);
+	}
+	make_ready(state, first, end);
 }
 
 /*
