@@ -206,7 +206,10 @@ sub saw
 	my $list = join(', ', @clients);
 	return "INSERT INTO heap_saw SELECT client, n FROM ack WHERE client IN ($list);\n" if $where eq 'heap';
 	return "INSERT INTO pool_saw SELECT client, n FROM ack WHERE client IN ($list);\n" if $where eq 'pool';
-	return "SELECT setval('saw_most', max(client)) FROM ack WHERE client IN ($list) \\g /dev/null\n";
+	# Two transactions: setval() writes WAL that others may flush before this one ends and
+	# waits for what it has read (doc/guarantees.md).
+	return "SELECT coalesce(max(client), 0) AS most FROM ack WHERE client IN ($list) \\gset\n"
+	  . "SELECT setval('saw_most', m) FROM (SELECT :most AS m) x WHERE m > 0 \\g /dev/null\n";
 }
 
 # The first transactions of clients, all of one session
