@@ -139,6 +139,10 @@ adds("COPY t FROM PROGRAM 'seq 200 219 | sed s/\$/,1,x/' (FORMAT csv)", 'commit 
 
 adds('INSERT INTO ul VALUES (1)', '', 'an UNLOGGED table');
 adds('CREATE TEMP TABLE tmp (id int) USING nvm_dram; INSERT INTO tmp VALUES (1); UPDATE tmp SET id = 2', '', 'a temporary one');
+# what the temporary table has left in the catalogs is not pruned by who comes next: that would
+# be WAL
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'") or die;
+sql('VACUUM');
 adds('BEGIN; INSERT INTO ul VALUES (2); UPDATE t SET v = 20 WHERE id = 8; COMMIT', 'commit t:1', 'UNLOGGED beside a logged one');
 adds('INSERT INTO h VALUES (1); INSERT INTO p VALUES (1)', '', 'heap, and the pool');
 adds('BEGIN; CREATE TABLE made (id int PRIMARY KEY, v int) USING nvm_dram; INSERT INTO made SELECT i, 0 FROM generate_series(1, 30) i; DELETE FROM made WHERE id > 20; COMMIT',

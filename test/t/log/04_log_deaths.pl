@@ -99,7 +99,7 @@ if (!@work)
 	  grep { my $name = $_; $names{$name} && ($name =~ /^log-/ || NvmTest::is_long() && $name =~ /^(?:commit|abort|undo|slot)/) }
 	  map { keys %$_ } values %$reached;
 	# those of a start are not reached by a session
-	foreach my $must (grep { /^log-/ && !/^log-(?:generation|directory)/ } sort keys %names)
+	foreach my $must (grep { /^log-/ && !/^log-(?:generation|directory|decision)/ } sort keys %names)
 	{
 		ok($here{$must}, "$must is reached");
 	}
