@@ -56,11 +56,19 @@ SQL
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
-# after the death of a process
+# after the death of a process, of which the server may not have heard yet
 sub wait_up
 {
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
-	return;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (time() < $end)
+	{
+		my $log = $node->log_since_start;
+		my $died = rindex($log, 'PANIC:');
+		return if ($died < 0 || index($log, 'ready to accept connections', $died) > 0) && ($node->psql('postgres', 'SELECT true'))[0] == 0;
+		usleep(20_000);
+	}
+	die 'the server does not come back';
 }
 
 # xid => what its OUTCOME says, or 'none', of all ASK records that are on the medium
