@@ -29,7 +29,7 @@ char	   *nvm_memory_directory = NULL;
 int			nvm_huge_pages = HUGE_PAGES_TRY;
 
 /* what nvm.huge_pages_status says; set when the region is opened */
-static int	huge_pages_status = 0;
+static int	huge_pages_shown = 0;
 
 static const struct config_enum_entry huge_pages_options[] = {
 	{"off", HUGE_PAGES_OFF, false},
@@ -201,7 +201,7 @@ nvm_memory_define_settings(void)
 	DefineCustomEnumVariable("nvm.huge_pages_status",
 							 "Whether tables of access method nvm_vlog have huge pages.",
 							 "transparent: where the kernel finds some.",
-							 &huge_pages_status,
+							 &huge_pages_shown,
 							 0,
 							 huge_pages_states,
 							 PGC_INTERNAL,
