@@ -586,7 +586,7 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 	NvmLogWalk	storages = *walk;
 	NvmLogWalk	items;
 	NvmLogSection storage;
-	NvmLogSection of_last;
+	NvmLogSection of_last = {0};
 	const NvmLogRow *item;
 	const NvmLogRow *last = NULL;
 
