@@ -578,12 +578,12 @@ sub txn_prepared
 
 =over
 
-=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1, log => 0|1, memory => 0|1)
+=item NvmCrash->new(BASE, simulate => 0|1, newborn => 0|1, log => 0|1, memory => 0|1, conf => {})
 
 A copy of the base; newborn: a server that has not been started yet, which
 $rig->grow_up gives the tables.  log: with simulate, the disk of its log is NvmLogDisk's,
-and images have a log.  memory: tables in memory lie in a file, which outlives the server.  It
-is removed when the object goes.
+and images have a log.  memory: tables in memory lie in a file, which outlives the server.  conf:
+settings of each start.  The copy is removed when the object goes.
 
 =cut
 
@@ -599,6 +599,7 @@ sub new
 		simulate => $params{simulate},
 		log_disk => $params{log},
 		memory   => $params{memory},
+		conf     => $params{conf},
 		owner    => $$,
 		images   => 0,
 		acked    => {},
@@ -675,6 +676,7 @@ sub start
 			'wal_level'          => 'replica')
 		: ('fsync' => 'off'),
 		$self->{memory} ? ('nvm.memory_directory' => "$self->{home}/memory") : (),
+		%{ $self->{conf} // {} },
 		%conf);
 	$self->{log_start} = -s $self->{log};
 	my $disk = $self->{log_disk} && $self->{simulate} ? $self->_disk : undef;
@@ -1064,6 +1066,7 @@ sub new_empty
 		base     => $like{base},
 		simulate => $like{simulate},
 		log_disk => $like{log_disk},
+		conf     => $like{conf},
 		owner    => $$,
 		images   => 0,
 		log      => "$home/log",

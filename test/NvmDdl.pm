@@ -51,7 +51,7 @@ SQL
 # name => statements.  Each is one transaction, or one command that is not in a
 # block.  grows: it may leave what storages had been extended by.  quiet: it
 # comes to no fence of ours.  again: what to do with a database that can only be
-# dropped.
+# dropped.  conf: settings of the server.
 our @kinds = (
 	{ name => 'create', sql => "BEGIN;\n${create}COMMIT;\n" },
 	{ name => 'ctas', sql => "CREATE TABLE n2 USING nvm AS SELECT * FROM d;\n" },
@@ -69,7 +69,9 @@ our @kinds = (
 	{ name => 'refresh', sql => "REFRESH MATERIALIZED VIEW dm;\n" },
 	{ name => 'refresh-concurrently', sql => "REFRESH MATERIALIZED VIEW CONCURRENTLY dm;\n", grows => 1 },
 	{ name => 'reindex', sql => "REINDEX TABLE d;\n", quiet => 1 },
-	{ name => 'create-database', sql => "CREATE DATABASE nd TEMPLATE tpl;\n" },
+	# with wal_level = minimal a crash of PostgreSQL loses the init forks of the new
+	# database's UNLOGGED indexes, those of heap tables too
+	{ name => 'create-database', sql => "CREATE DATABASE nd TEMPLATE tpl;\n", conf => { wal_level => 'replica' } },
 	{ name => 'create-database-files', sql => "CREATE DATABASE nd TEMPLATE tpl STRATEGY file_copy;\n" },
 	{ name => 'move-database', sql => "ALTER DATABASE tpl SET TABLESPACE crash_space;\n", quiet => 1 },
 	{ name => 'drop-database', sql => "DROP DATABASE tpl;\n", again => "DROP DATABASE tpl;\n" },
@@ -304,7 +306,7 @@ sub learn
 			file  => $file,
 			kind  => $name,
 			code  => sub {
-				my $rig = NvmCrash->new($base);
+				my $rig = NvmCrash->new($base, conf => $kind->{conf});
 				my ($status, $err) = run($rig, $kind, '*:sleep=0');
 				my %count;
 				my $log = $rig->log_since_start;
@@ -453,7 +455,7 @@ sub _die_at
 	my ($name, $place, $hit, $how) = @_;
 	my $kind = kind($name);
 	my $power = $how eq 'power';
-	my $rig = NvmCrash->new($base, simulate => $power);
+	my $rig = NvmCrash->new($base, simulate => $power, conf => $kind->{conf});
 	my @problems;
 
 	if ($place eq 'moment')
@@ -472,7 +474,7 @@ sub _die_at
 			run($rig, $kind, "$place:crash:$hit");
 			last if $rig->wait_dead(15);
 			return 'test: it did not crash' if $hit <= 1 && --$last == 0;
-			$rig = NvmCrash->new($base, simulate => $power);
+			$rig = NvmCrash->new($base, simulate => $power, conf => $kind->{conf});
 			$hit = int($hit / 2) || 1;
 		}
 	}
