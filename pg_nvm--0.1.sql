@@ -328,6 +328,29 @@ COMMENT ON COLUMN nvm.log.inserted IS
 COMMENT ON COLUMN nvm.log.persistent IS
 'position up to which everything is synced';
 
+CREATE FUNCTION nvm.memory_info(
+    OUT size bigint, OUT used bigint, OUT max_size bigint, OUT reserve bigint, OUT claimed bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_memory_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.memory_info() IS 'the row of view nvm.memory';
+
+CREATE VIEW nvm.memory AS SELECT * FROM nvm.memory_info();
+
+COMMENT ON VIEW nvm.memory IS
+'memory of nvm_vlog tables and their indexes, of all databases, in bytes';
+COMMENT ON COLUMN nvm.memory.size IS
+'that it has taken since the server started; none is given back before it stops';
+COMMENT ON COLUMN nvm.memory.used IS
+'of size; after a rebuild it may be above max_size';
+COMMENT ON COLUMN nvm.memory.max_size IS
+'that nvm.memory_limit allows';
+COMMENT ON COLUMN nvm.memory.reserve IS
+'that a rebuild after a reboot may take besides';
+COMMENT ON COLUMN nvm.memory.claimed IS
+'kept for tables and indexes that are not rebuilt yet';
+
 CREATE FUNCTION nvm.log_recovery_info(
     OUT state text, OUT reason text, OUT files bigint, OUT bytes bigint, OUT bytes_total bigint,
     OUT "rows" bigint, OUT tables bigint, OUT tables_total bigint, OUT workers bigint,
@@ -353,12 +376,13 @@ REVOKE ALL ON FUNCTION nvm.size(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.activity_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.memory_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.log_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.log_recovery_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.checkpoints_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
 REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
-REVOKE ALL ON nvm.log, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
+REVOKE ALL ON nvm.memory, nvm.log, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -371,9 +395,10 @@ GRANT EXECUTE ON FUNCTION nvm.size(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.activity_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.memory_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
-GRANT SELECT ON nvm.log, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
+GRANT SELECT ON nvm.memory, nvm.log, nvm.log_recovery, nvm.checkpoints TO pg_monitor;

@@ -91,6 +91,7 @@ our %elsewhere = (
 	'log-directory-made' => 'log/09_access_method',
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
+	'memory-grown-reserve' => 'log/14_reserve',
 	'resolve-log'       => 'log/05_prepared',
 	'pool-count-volatile' => 'log/10_foreign_entries',
 	'reset-request'     => 'pool/04_reset_pool',

@@ -185,6 +185,7 @@ abandon_rebuild(int code, Datum arg)
 {
 	bool		left = code != 0 || geterrcode() == ERRCODE_QUERY_CANCELED;
 
+	(void) nvm_region_use_reserve(NVM_REBUILT_NOTHING);
 	nvm_index_abandon(&nvm_relstates[DatumGetUInt32(arg)], NVM_INDEXSTATE_ABSENT,
 					  left ? NVM_INDEXFAILED_LEFT : NVM_INDEXFAILED_ERROR);
 }
@@ -231,7 +232,9 @@ nvm_index_rebuild(Relation index)
 	PG_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
 	{
 		NVM_FAILPOINT("index-rebuild-claimed");
+		(void) nvm_region_use_reserve(NVM_REBUILT_INDEXES);
 		rebuild_scan(index, heap, state);
+		(void) nvm_region_use_reserve(NVM_REBUILT_NOTHING);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon_rebuild, UInt32GetDatum(dir));
 
@@ -245,6 +248,7 @@ nvm_index_rebuild(Relation index)
 	pg_atomic_write_u64(&nvm_rel_index(state)->xid,
 						U64FromFullTransactionId(ReadNextFullTransactionId()));
 	nvm_index_claim_done(state);
+	nvm_dir_count_rebuilt(dir);
 	NVM_FAILPOINT("index-rebuild-done");
 	invalidate_plans(relid);
 	table_close(heap, AccessShareLock);

@@ -115,6 +115,8 @@ typedef struct AbsentSearch
 	const uint32 *locked;		/* is not looked for among these */
 	int			nlocked;
 	uint32		nabsent;		/* not READY */
+	uint64		nunits;			/* of those in the volatile region: that they
+								 * are going to need */
 	uint32		nidle;			/* of these, nobody is at them, nor have they
 								 * failed */
 	uint32		best;			/* most-used idle one, or 0 */
@@ -156,6 +158,9 @@ search_absent(uint32 id, NvmDirEntry *entry, void *arg)
 		(OidIsValid(search->database) && entry->database != search->database))
 		return;
 	search->nabsent++;
+	if (state->region == NVM_REGION_VOLATILE && entry->end == 0 &&
+		pg_atomic_read_u32(&nvm_rel_index(state)->failed) != NVM_INDEXFAILED_ERROR)
+		search->nunits += nvm_dir_claim_units(id);
 	/* a worker would wait for the table */
 	if (state->region == NVM_REGION_VOLATILE && !nvm_log_is_whole())
 		return;
@@ -194,6 +199,15 @@ find_absent_in(Oid database, const uint32 *locked, int nlocked)
 
 	nvm_dir_walk(search_absent, &search);
 	return search;
+}
+
+/*
+ * See nvm_btree_persist.h.
+ */
+void
+nvm_index_claim_room(void)
+{
+	nvm_region_claim(NVM_REBUILT_INDEXES, find_absent(InvalidOid).nunits);
 }
 
 static void
@@ -303,6 +317,7 @@ nvm_rebuilder_main(Datum main_arg)
 		AbsentSearch search = find_absent(InvalidOid);
 
 		pg_atomic_write_u32(&NvmIndexes->nabsent, search.nabsent);
+		nvm_region_claim(NVM_REBUILT_INDEXES, search.nunits);
 		if (search.nabsent == 0)
 		{
 			/*

@@ -125,6 +125,27 @@ find_storage(Relation index)
 }
 
 /*
+ * The meta page of an index that a start has emptied: the first of what is rebuilt.
+ */
+static NvmIndexMeta *
+make_meta_again(Relation index, uint32 dir, NvmRelState *state)
+{
+	NvmIndexMeta *volatile meta = NULL;
+	NvmRebuilt	before = nvm_region_use_reserve(NVM_REBUILT_INDEXES);
+
+	PG_TRY();
+	{
+		meta = nvm_index_make_meta(state, meta_flags_for(index, dir));
+	}
+	PG_FINALLY();
+	{
+		(void) nvm_region_use_reserve(before);
+	}
+	PG_END_TRY();
+	return meta;
+}
+
+/*
  * The meta page of an index, made if a start has emptied the storage; ERROR if
  * it is not one that we can read.
  */
@@ -134,7 +155,7 @@ open_meta(Relation index, uint32 dir, NvmRelState *state)
 	NvmIndexMeta *meta;
 
 	if (pg_atomic_read_u32(&state->nblocks) == 0)
-		meta = nvm_index_make_meta(state, meta_flags_for(index, dir));
+		meta = make_meta_again(index, dir, state);
 	else
 		meta = (NvmIndexMeta *) nvm_block(state, 0);
 	if (meta->magic != NVM_INDEX_META_MAGIC || meta->dir != dir ||

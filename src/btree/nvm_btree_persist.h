@@ -157,6 +157,11 @@ extern int	nvm_index_rebuild_workers;
 /* indexes have become absent since the start */
 extern void nvm_index_rebuilder_wake(void);
 
+/*
+ * Keep room in the volatile region for its indexes that are absent.
+ */
+extern void nvm_index_claim_room(void);
+
 extern PGDLLEXPORT void nvm_rebuilder_main(Datum main_arg);
 extern PGDLLEXPORT void nvm_rebuild_worker_main(Datum main_arg);
 

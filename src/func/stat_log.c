@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * stat_log.c
- *	  nvm.log_info() and nvm.log_recovery_info(): the log of tables in memory.
+ *	  nvm.memory_info(), nvm.log_info() and nvm.log_recovery_info(): tables in memory
+ *	  and their log.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -13,15 +14,35 @@
 #include "func/nvm_stat_row.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
+#include "pool/nvm_region.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "xact/nvm_storage.h"
 
+PG_FUNCTION_INFO_V1(nvm_memory_info);
 PG_FUNCTION_INFO_V1(nvm_log_info);
 PG_FUNCTION_INFO_V1(nvm_log_recovery_info);
 
+#define MEMORY_COLUMNS			5
 #define LOG_COLUMNS				13
 #define LOG_RECOVERY_COLUMNS	12
+
+Datum
+nvm_memory_info(PG_FUNCTION_ARGS)
+{
+	Datum		values[MEMORY_COLUMNS];
+	bool		nulls[MEMORY_COLUMNS] = {0};
+	NvmRegionSizes sizes;
+
+	nvm_table_require();
+	nvm_region_sizes(&sizes);
+	values[0] = Int64GetDatum((int64) sizes.size);
+	values[1] = Int64GetDatum((int64) sizes.used);
+	values[2] = Int64GetDatum((int64) sizes.limit);
+	values[3] = Int64GetDatum((int64) sizes.reserve);
+	values[4] = Int64GetDatum((int64) sizes.claimed);
+	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
+}
 
 /*
  * Where the log is, absolute.

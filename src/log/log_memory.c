@@ -160,7 +160,11 @@ static bool
 go_on(void)
 {
 	if (nvm_log_memory->rebuild != NVM_LOG_WHOLE)
+	{
 		nvm_log_memory->rebuild = NVM_LOG_TO_REBUILD;
+		/* tables that are open leave room for the others; nobody is there yet */
+		nvm_regions[NVM_REGION_VOLATILE].claim[NVM_REBUILT_ROWS] = NVM_CLAIM_ALL;
+	}
 	/* the dead may have written anything behind what is synced */
 	nvm_log_memory->file_is_bad = true;
 	nvm_log_reserve_asked();

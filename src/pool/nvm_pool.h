@@ -412,6 +412,17 @@ extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
 extern void nvm_dir_begin_count(NvmRelState *rel);
 
 /*
+ * The index is rebuilt: as many extents as it has are what the next rebuild will need.
+ */
+extern void nvm_dir_count_rebuilt(uint32 id);
+
+/*
+ * Units that an index of the volatile region had, and has not: those that its rebuild will
+ * need, about.
+ */
+extern uint64 nvm_dir_claim_units(uint32 id);
+
+/*
  * Free everything the entry owns, then the entry.  Idempotent across crashes:
  * extents go first, the entry last.  Cannot ERROR.  Nobody may be able to
  * reach the storage any more.

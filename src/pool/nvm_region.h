@@ -28,6 +28,16 @@ typedef enum NvmRegionId
 
 #define NVM_NUM_REGIONS			2
 
+/* what a process rebuilds in the volatile region, after it was lost */
+typedef enum NvmRebuilt
+{
+	NVM_REBUILT_NOTHING,
+	NVM_REBUILT_ROWS,
+	NVM_REBUILT_INDEXES
+} NvmRebuilt;
+
+#define NVM_NUM_REBUILT			3
+
 /*
  * Bytes of a region's unit numbers, used or not.  The number is fixed, because
  * places enter checksums: they must not depend on a setting.
@@ -39,6 +49,7 @@ typedef struct NvmRegion
 	/* constant once the pool is open */
 	uint64		first_unit;
 	uint64		max_chunks;		/* up to which it may grow; 0: there is none */
+	uint64		limit_chunks;	/* of the volatile one: without the reserve */
 	bool		durable;		/* what is flushed there outlives the
 								 * postmaster */
 
@@ -46,6 +57,8 @@ typedef struct NvmRegion
 	uint64		nchunks;		/* grows only; also read without the lock */
 	uint64		free_units;
 	uint64		search_unit;	/* where the next search begins */
+	uint64		claim[NVM_NUM_REBUILT]; /* units that are yet to be taken for
+										 * what is rebuilt */
 	uint64		reserved_units; /* marked used, but with no map word yet, or
 								 * none any more */
 	uint32		nzeroing;		/* processes that zero more than they take */
@@ -147,15 +160,58 @@ extern void nvm_region_make_slots(void);
 /* ---- where it grows ---- */
 
 /*
- * Add a chunk.  ERROR when the region has its largest size, or there is nothing to
- * make it of.  Caller holds extent_lock exclusively.
+ * Add a chunk, for who wants so many units.  ERROR when the region has its largest size,
+ * or there is nothing to make it of.  Caller holds extent_lock exclusively.
  */
-extern void nvm_region_grow(NvmRegion *region);
+extern void nvm_region_grow(NvmRegion *region, uint64 nunits);
 
 /*
  * ERROR for who needs the volatile region where there is none.
  */
 extern void nvm_region_is_missing(void) __attribute__((noreturn));
+
+/* ---- the reserve (pool_reserve.c) ---- */
+
+/*
+ * Bytes above this limit, in chunks, that a rebuild of the volatile region may have.
+ */
+extern uint64 nvm_region_reserve_bytes(uint64 limit);
+
+/*
+ * This process rebuilds rows or indexes from now on, or, with NVM_REBUILT_NOTHING, does not
+ * any more: may it have the reserve?  Returns what it rebuilt until now.
+ */
+extern NvmRebuilt nvm_region_use_reserve(NvmRebuilt what);
+
+/*
+ * So many units are yet to be taken for what is rebuilt.  Others do not get them.
+ */
+extern void nvm_region_claim(NvmRebuilt what, uint64 nunits);
+
+/*
+ * So many of them have been taken, or are not needed.
+ */
+extern void nvm_region_claim_less(NvmRebuilt what, uint64 nunits);
+
+/* nobody but who rebuilds gets any */
+#define NVM_CLAIM_ALL			(UINT64CONST(1) << 40)
+
+/*
+ * Would an extent more be one of the reserve, all claims counted?  A hint.
+ */
+extern bool nvm_region_is_short(const NvmRegion *region);
+
+/* of the volatile region, in bytes */
+typedef struct NvmRegionSizes
+{
+	uint64		limit;			/* for all */
+	uint64		reserve;		/* above that, for a rebuild */
+	uint64		size;			/* that it has grown to */
+	uint64		used;
+	uint64		claimed;		/* for what is yet to be rebuilt, about */
+} NvmRegionSizes;
+
+extern void nvm_region_sizes(NvmRegionSizes *sizes);
 
 /* ---- nvm.memory_limit (pool_memory.c) ---- */
 

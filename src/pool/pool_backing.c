@@ -285,7 +285,7 @@ make_memfd(uint64 max_size, bool *refused)
 		*refused = true;
 		return nvm_refuse(ERRCODE_OUT_OF_MEMORY,
 						  "Reserve that many (vm.nr_hugepages), lower nvm.memory_limit, or set nvm.huge_pages = try.",
-						  "nvm.huge_pages = on needs %llu huge pages of 2 MB for nvm.memory_limit, and %llu are free",
+						  "nvm.huge_pages = on needs %llu huge pages of 2 MB for nvm.memory_limit and a rebuild, and %llu are free",
 						  (unsigned long long) need, (unsigned long long) unused);
 	}
 	if (nvm_backing_fd < 0)
@@ -417,6 +417,7 @@ static void
 look_at_space(const char *dir, uint64 max_size)
 {
 	struct statfs fs;
+	uint64		limit = nvm_regions[NVM_REGION_VOLATILE].limit_chunks * NVM_CHUNK_SIZE;
 	uint64		space;
 
 	if (statfs(dir, &fs) != 0)
@@ -424,10 +425,11 @@ look_at_space(const char *dir, uint64 max_size)
 	space = (uint64) fs.f_blocks * (uint64) fs.f_bsize;
 	if (fs.f_blocks != 0 && space < max_size)
 		ereport(WARNING,
-				(errmsg("nvm.memory_limit is %llu MB, but the file system of nvm.memory_directory \"%s\" has %llu MB",
-						(unsigned long long) (max_size / (1024 * 1024)), dir,
+				(errmsg("nvm.memory_limit is %llu MB, and a rebuild may take %llu MB more, but the file system of nvm.memory_directory \"%s\" has %llu MB",
+						(unsigned long long) (limit / (1024 * 1024)),
+						(unsigned long long) ((max_size - limit) / (1024 * 1024)), dir,
 						(unsigned long long) (space / (1024 * 1024))),
-				 errdetail("Tables in memory cannot grow up to the limit."),
+				 errdetail("Tables in memory cannot grow up to the limit, or may not come back after a reboot."),
 				 errhint("Make the file system larger (mount -o remount,size=...), or lower nvm.memory_limit.")));
 	if ((uint32) fs.f_type == HUGETLBFS_MAGIC)
 		show_huge_pages("on");

@@ -305,6 +305,47 @@ raise_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
 }
 
 /*
+ * An index of the volatile region counts the extents that it has had, too, but only so that
+ * its rebuild has a claim to as much (nvm_dir_claim_units).  Nobody fences.
+ */
+static void
+count_index(uint32 id, NvmDirEntry *entry, uint32 nextents)
+{
+	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));
+	nvm_flush(&entry->counted, sizeof(entry->counted));
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_dir_count_rebuilt(uint32 id)
+{
+	NvmDirEntry *entry = nvm_dir_entry(id);
+	NvmRelState *rel = &nvm_relstates[id];
+
+	if (rel->region != NVM_REGION_VOLATILE || (entry->flags & NVM_DIR_TEMP) != 0)
+		return;
+	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
+	count_index(id, entry, pg_atomic_read_u32(&rel->nextents));
+	LWLockRelease(nvm_rel_extend_lock(rel));
+}
+
+/*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_dir_claim_units(uint32 id)
+{
+	uint32		counted = NVM_DIR_COUNT(nvm_dir_entry(id)->counted);
+	uint64		units = 0;
+
+	for (uint32 i = pg_atomic_read_u32(&nvm_relstates[id].nextents); i < counted; i++)
+		units += nvm_extent_units(i);
+	return units;
+}
+
+/*
  * See nvm_pool.h.
  */
 void
@@ -333,7 +374,12 @@ nvm_dir_count(uint32 id, uint32 nextents)
 	NvmDirEntry *entry = nvm_dir_entry(id);
 
 	if ((entry->flags & NVM_DIR_VOLATILE) != 0)
+	{
+		if (entry->kind == NVM_DIR_KIND_INDEX && (entry->flags & NVM_DIR_TEMP) == 0 &&
+			nextents > NVM_DIR_COUNT(entry->counted))
+			count_index(id, entry, nextents);
 		raise_volatile_count(id, entry, nextents);
+	}
 	if ((entry->flags & NOT_COUNTED) != 0)
 		return;
 	nvm_store(&entry->counted, nvm_dir_counted(id, nextents));

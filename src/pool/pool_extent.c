@@ -207,11 +207,12 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	 * as many processes as are at it now, not for later ones: there may
 	 * always be one.
 	 */
+	nvm_region_require_room(region, nunits);
 	wait_for = region->nzeroed + region->nzeroing;
 	while ((new->unit = find_run(region, nunits)) == 0)
 	{
 		if (region->nzeroing == 0 || region->nzeroed >= wait_for)
-			nvm_region_grow(region);
+			nvm_region_grow(region, nunits);
 		else
 		{
 			LWLockRelease(NvmPool->extent_lock);
@@ -231,6 +232,7 @@ take_units(uint32 kind, uint32 nunits, NewUnits *new)
 	nvm_bits_clear(nvm_zero_bits, new->unit, new->ntaken);
 	region->free_units -= new->ntaken;
 	region->reserved_units += new->ntaken;
+	nvm_region_note_taken(region, new->ntaken);
 	LWLockRelease(NvmPool->extent_lock);
 
 	/* this run writes whatever will be there */

@@ -135,9 +135,28 @@ groups_limit(void)
 	return limit;
 }
 
+static uint64
+reserve_mb(uint64 limit_mb)
+{
+	return nvm_region_reserve_bytes(limit_mb * MEGABYTE) / MEGABYTE;
+}
+
 /*
- * The default: a quarter of the machine's memory, at most half of what the control
- * group allows.  The same as long as the postmaster lives.
+ * The highest limit that fits with its reserve, or the smallest limit.
+ */
+static uint64
+limit_with_reserve(uint64 mb)
+{
+	uint64		limit = mb - mb / 9;
+
+	while (limit > (uint64) SMALLEST_MB && limit + reserve_mb(limit) > mb)
+		limit -= Min(limit, (uint64) SMALLEST_MB);
+	return Max(limit, (uint64) SMALLEST_MB);
+}
+
+/*
+ * The default: a quarter of the machine's memory; with the reserve, at most half of what
+ * the control group allows.  The same as long as the postmaster lives.
  */
 static int
 default_limit(void)
@@ -147,7 +166,8 @@ default_limit(void)
 
 	if (limit == 0)
 	{
-		mb = Min(machine_memory() / 4, groups_limit() / 2) / MEGABYTE;
+		mb = Min(machine_memory() / 4 / MEGABYTE,
+				 limit_with_reserve(Min(groups_limit(), machine_memory()) / 2 / MEGABYTE));
 		limit = (int) Min(Max(mb, (uint64) SMALLEST_MB), NVM_REGION_BYTES / MEGABYTE);
 	}
 	return limit;
@@ -175,7 +195,7 @@ nvm_memory_define_settings(void)
 
 	DefineCustomIntVariable("nvm.memory_limit",
 							"Memory up to which tables of access method nvm_vlog may grow.",
-							"-1 is a quarter of the machine's memory, at most half of what the control group allows; 0 means no such tables.",
+							"A rebuild may take an eighth more, or 128MB. -1 is a quarter of the machine's memory, with that at most half of what the control group allows; 0 means no such tables.",
 							&nvm_memory_limit,
 							-1, -1, (int) (NVM_REGION_BYTES / MEGABYTE),
 							PGC_POSTMASTER,
@@ -207,10 +227,12 @@ nvm_memory_define_settings(void)
 							 PGC_INTERNAL,
 							 GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
 							 NULL, NULL, NULL);
-	if ((uint64) nvm_memory_limit * MEGABYTE > available)
+	if (nvm_memory_limit > 0 &&
+		((uint64) nvm_memory_limit + reserve_mb((uint64) nvm_memory_limit)) * MEGABYTE > available)
 		ereport(WARNING,
-				(errmsg("nvm.memory_limit is %d MB, but the server may use %llu MB in all",
-						nvm_memory_limit, (unsigned long long) (available / MEGABYTE)),
+				(errmsg("nvm.memory_limit is %d MB, and a rebuild may take %llu MB more, but the server may use %llu MB in all",
+						nvm_memory_limit, (unsigned long long) reserve_mb((uint64) nvm_memory_limit),
+						(unsigned long long) (available / MEGABYTE)),
 				 errdetail("The kernel may end the server before the limit is reached.")));
 	if (nvm_memory_limit > 0)
 		nvm_region_request(Max(nvm_memory_limit, SMALLEST_MB));

@@ -24,10 +24,12 @@
 NvmRegion  *nvm_regions = NULL;
 
 /*
- * Of the volatile region, in the postmaster: up to where it may grow, and the size that
- * is mapped.  That is larger if it was found larger.
+ * Of the volatile region, in the postmaster: up to where it may grow without the
+ * reserve, and with it, and the size that is mapped.  That is larger if it was found
+ * larger.
  */
 static uint64 volatile_limit = 0;
+static uint64 volatile_size = 0;
 static uint64 volatile_max = 0;
 
 /* what goes with it */
@@ -49,7 +51,8 @@ nvm_region_request(int megabytes)
 				 errmsg("the volatile region can be requested by shared_preload_libraries only")));
 	volatile_limit = Min((uint64) megabytes * 1024 * 1024 / NVM_CHUNK_SIZE * NVM_CHUNK_SIZE,
 						 NVM_REGION_BYTES);
-	volatile_max = volatile_limit;
+	volatile_size = Min(volatile_limit + nvm_region_reserve_bytes(volatile_limit), NVM_REGION_BYTES);
+	volatile_max = volatile_size;
 }
 
 /*
@@ -106,7 +109,8 @@ nvm_region_init(void)
 	}
 	nvm_regions[NVM_REGION_POOL].durable = true;
 	nvm_regions[NVM_REGION_POOL].max_chunks = nvm_pool_max_bytes() / NVM_CHUNK_SIZE;
-	nvm_regions[NVM_REGION_VOLATILE].max_chunks = volatile_limit / NVM_CHUNK_SIZE;
+	nvm_regions[NVM_REGION_VOLATILE].max_chunks = volatile_size / NVM_CHUNK_SIZE;
+	nvm_regions[NVM_REGION_VOLATILE].limit_chunks = volatile_limit / NVM_CHUNK_SIZE;
 }
 
 const char *
@@ -126,8 +130,9 @@ nvm_region_restore_hint(const NvmRegion *region)
 void
 nvm_region_give_up(void)
 {
-	volatile_limit = volatile_max = 0;
+	volatile_limit = volatile_size = volatile_max = 0;
 	nvm_regions[NVM_REGION_VOLATILE].max_chunks = 0;
+	nvm_regions[NVM_REGION_VOLATILE].limit_chunks = 0;
 	nvm_regions[NVM_REGION_VOLATILE].nchunks = 0;
 	nvm_backing_close();
 }
@@ -155,7 +160,7 @@ nvm_region_find(void)
 	switch (nvm_backing_open(volatile_max))
 	{
 		case NVM_BACKING_OPEN:
-			volatile_max = Max(volatile_limit, nvm_contents_size());
+			volatile_max = Max(volatile_size, nvm_contents_size());
 			return true;
 		case NVM_BACKING_REFUSED:
 			return false;
@@ -194,7 +199,7 @@ tell_of_file(const char *problem, uint64 nchunks, bool is_new)
 				(errmsg("nvm: tables in memory are there: %llu MB in file \"%s\"",
 						mb, nvm_backing_path()),
 				 nchunks * NVM_CHUNK_SIZE <= volatile_limit ? 0 :
-				 errdetail("nvm.memory_limit allows %llu MB: they cannot grow.",
+				 errdetail("nvm.memory_limit allows %llu MB: they cannot grow before they need less.",
 						   (unsigned long long) (volatile_limit / (1024 * 1024)))));
 	else if (is_new)
 		ereport(LOG,
@@ -234,7 +239,7 @@ map_volatile(const NvmPoolHeader *h, bool keep)
 	(void) madvise(at, volatile_max, MADV_DONTDUMP);
 #endif
 	region->nchunks = nvm_backing_header()->nchunks;
-	region->max_chunks = Max(volatile_limit / NVM_CHUNK_SIZE, region->nchunks);
+	region->max_chunks = Max(volatile_size / NVM_CHUNK_SIZE, region->nchunks);
 	return true;
 }
 
@@ -348,21 +353,18 @@ grow_volatile(NvmRegion *region)
 				 errhint("Make the file system of nvm.memory_directory larger, free memory there, or free space in the region by TRUNCATE or DROP TABLE.") :
 				 errhint("Free memory, or free space in the region by TRUNCATE or DROP TABLE. A smaller nvm.memory_limit leaves more to others.")));
 	NVM_FAILPOINT("memory-grown");
+	if (region->nchunks >= region->limit_chunks)
+		NVM_FAILPOINT("memory-grown-reserve");
 	nvm_backing_header()->nchunks = region->nchunks + 1;
 }
 
 static void
-has_largest_size(const NvmRegion *region)
+has_largest_size(const NvmRegion *region, uint64 nunits)
 {
 	unsigned long long mb = region->nchunks * NVM_CHUNK_SIZE / (1024 * 1024);
 
 	if (!region->durable)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("could not extend the volatile region: it has its maximum size"),
-				 errdetail("Tables in memory and their indexes have %llu MB, nvm.memory_limit allows %llu MB.",
-						   mb, (unsigned long long) (volatile_limit / (1024 * 1024))),
-				 errhint("Increase nvm.memory_limit and restart the server, or free space by TRUNCATE or DROP TABLE. VACUUM makes room for new rows of the same table alone.")));
+		nvm_region_is_full(region, nunits);
 	ereport(ERROR,
 			(errcode(ERRCODE_DISK_FULL),
 			 errmsg("could not extend NVM pool: it has its maximum size"),
@@ -375,13 +377,13 @@ has_largest_size(const NvmRegion *region)
  * See nvm_region.h.
  */
 void
-nvm_region_grow(NvmRegion *region)
+nvm_region_grow(NvmRegion *region, uint64 nunits)
 {
 	uint64		first = nvm_region_end(region);
 	uint32		lead = nvm_chunk_first_unit(first / NVM_UNITS_PER_CHUNK);
 
-	if (region->nchunks >= region->max_chunks)
-		has_largest_size(region);
+	if (region->nchunks >= nvm_region_may_have_chunks(region))
+		has_largest_size(region, nunits);
 	if (!nvm_dram_reserve(nvm_used_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) ||
 		!nvm_dram_reserve(nvm_zero_bits + first / 64, NVM_UNITS_PER_CHUNK / 8) ||
 		!nvm_dram_reserve(nvm_sound_bits + first / 64, NVM_UNITS_PER_CHUNK / 8))
@@ -414,6 +416,6 @@ nvm_region_make_slots(void)
 
 	LWLockAcquire(NvmPool->extent_lock, LW_EXCLUSIVE);
 	if (region->nchunks == 0)
-		nvm_region_grow(region);
+		nvm_region_grow(region, 1);
 	LWLockRelease(NvmPool->extent_lock);
 }

@@ -150,6 +150,29 @@ nvm_large_pieces_problem(const NvmLogRow *first)
 	return listed == count ? NULL : "a row has not as many large values as its pieces";
 }
 
+/*
+ * See nvm_large.h.
+ */
+uint64
+nvm_large_pieces_units(const NvmLogRow *first)
+{
+	NvmLogPieces pieces;
+	const NvmLogRow *item;
+	uint64		units = 0;
+	uint64		total;
+
+	nvm_log_pieces_begin(&pieces, first);
+	while (nvm_log_is_piece(item = nvm_log_pieces_next(&pieces)))
+	{
+		if (NVM_LOG_PIECE_NUMBER(item->xmin) != 0 || !begins_value(item, &total))
+			continue;
+		units += total / NVM_LARGE_RUN_BYTES * large_run_units(NVM_LARGE_RUN_BYTES);
+		if (total % NVM_LARGE_RUN_BYTES != 0)
+			units += large_run_units(total % NVM_LARGE_RUN_BYTES);
+	}
+	return units;
+}
+
 /* ---- back from the log ---- */
 
 /*

@@ -80,6 +80,11 @@ extern void nvm_large_capture(NvmRelState *state, const NvmVersion *v);
 extern const char *nvm_large_pieces_problem(const NvmLogRow *first);
 
 /*
+ * Units that nvm_large_rebuild will take for pieces without a problem.
+ */
+extern uint64 nvm_large_pieces_units(const NvmLogRow *first);
+
+/*
  * Write the values of a version that is being rebuilt, and lead it there.  Its tuple
  * is in place, its checksum is not made yet; its begin comes later.  `first` has
  * passed nvm_large_pieces_problem.  Returns how many bytes they have.  May ERROR.

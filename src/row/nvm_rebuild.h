@@ -13,6 +13,7 @@
 
 #include "postgres.h"
 
+#include "media/media_block.h"
 #include "media/media_log.h"
 #include "pool/nvm_pool.h"
 #include "wbl/nvm_wbl.h"
@@ -33,6 +34,10 @@ typedef struct NvmRebuild
 										 * roots */
 	uint32		overflow;		/* the one that this process has taken, or
 								 * InvalidBlockNumber */
+	bool		is_short;		/* put off rows for which a new block would be
+								 * made */
+	int			nput_off;		/* by the last call of place: so many of its */
+	uint8		put_off[NVM_CELLS]; /* rows, these */
 	uint64		nrows;
 	uint64		nmoved;			/* of these, that lie apart from their root */
 	uint64		large_bytes;	/* of large values */
@@ -70,13 +75,30 @@ typedef struct NvmRebuildRow
 extern const char *nvm_rebuild_row_problem(const NvmLogRow *first);
 
 /*
+ * Cells that a version of such a row takes.
+ */
+extern uint32 nvm_rebuild_row_cells(const NvmLogRow *first);
+
+/*
+ * Where to look for room for rows that were put off: before this block there is none for so
+ * many cells.
+ */
+typedef struct NvmRebuildRoom
+{
+	uint32		from[NVM_CELLS];
+} NvmRebuildRoom;
+
+/*
  * In this order.  extend: make blocks `first` to `end` - 1, and those before them that
  * are not there, which others may get ready.  place: the rows of one block, by offset,
  * each once, and each as nvm_rebuild_row_problem takes it; all blocks up to that of the
- * last root are made.  end: all are placed.  extend and place may ERROR (no memory).
+ * last root are made.  place_late: one that was put off, when all others of the table are
+ * placed, and no other process is at it; anywhere in the table, or in a block more.  end: all
+ * are placed.  All but end may ERROR (no memory).
  */
 extern void nvm_rebuild_extend(NvmRelState *state, uint32 first, uint32 end);
 extern void nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n);
+extern void nvm_rebuild_place_late(NvmRebuild *rebuild, NvmRebuildRoom *room, const NvmLogRow *first);
 extern void nvm_rebuild_end(NvmRelState *state);
 
 /*

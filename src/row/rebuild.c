@@ -65,6 +65,15 @@ nvm_rebuild_row_problem(const NvmLogRow *first)
 }
 
 /*
+ * See nvm_rebuild.h.
+ */
+uint32
+nvm_rebuild_row_cells(const NvmLogRow *first)
+{
+	return row_cells(nvm_log_pieces_row(first));
+}
+
+/*
  * A new block is SUSPECT if the table has an index that has WAL: that may have kept
  * entries that lead there to rows that are gone.
  */
@@ -181,10 +190,11 @@ fill_version(NvmRebuild *rebuild, NvmVersion *v, const NvmLogRow *first, uint16 
  * Cells for a version that does not fit where its root is: in the root's block, or
  * in a block behind all roots: those that the table has had, then new ones.  If it grew
  * each time, many rebuilds would fill the region.  No two processes take the same block.
- * Returns the block's number.  May ERROR.
+ * Returns the block's number; InvalidBlockNumber if the row may be put off, and would need a
+ * block more.  May ERROR.
  */
 static uint32
-find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, uint32 *off)
+find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, bool may_put_off, uint32 *off)
 {
 	*off = nvm_block_find_run(nvm_block(rebuild->state, blk), ncells);
 	if (*off != 0)
@@ -197,6 +207,9 @@ find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, uint32 *off)
 			if (*off != 0)
 				return rebuild->overflow;
 		}
+		if (may_put_off && rebuild->is_short &&
+			pg_atomic_read_u32(rebuild->next_overflow) >= nvm_rel_nblocks(rebuild->state))
+			return InvalidBlockNumber;
 		rebuild->overflow = pg_atomic_fetch_add_u32(rebuild->next_overflow, 1);
 		while (rebuild->overflow >= nvm_rel_nblocks(rebuild->state))
 			add_block(rebuild->state);
@@ -204,21 +217,34 @@ find_other_place(NvmRebuild *rebuild, uint32 blk, uint32 ncells, uint32 *off)
 }
 
 /*
- * Write a version apart from its root.  older: the TID of the one before it, or of the
- * root.  Returns its TID.
+ * Write a version apart from its root, into free cells.  older: the TID of the one before it,
+ * or of the root.  Returns its TID.
  */
 static uint64
-fill_apart(NvmRebuild *rebuild, const NvmLogRow *first, uint64 older, NvmStamp begin)
+fill_cells(NvmRebuild *rebuild, uint32 blk, uint32 off, const NvmLogRow *first, uint64 older,
+		   NvmStamp begin)
 {
-	const NvmLogRow *row = nvm_log_pieces_row(first);
-	uint32		ncells = row_cells(row);
-	uint32		off;
-	uint32		blk = find_other_place(rebuild, row->block, ncells, &off);
+	uint32		ncells = nvm_rebuild_row_cells(first);
 
 	fill_version(rebuild, take_cells(nvm_block(rebuild->state, blk), off, ncells), first, 0,
 				 older | (uint64) (uint16) NvmPool->incarnation << 48, begin);
 	rebuild->nmoved++;
 	return NVM_REF_MAKE(blk, off, 0);
+}
+
+/*
+ * A row whose version lies apart: its root becomes a stub.
+ */
+static void
+fill_stub(NvmRebuild *rebuild, const NvmLogRow *row, uint64 at)
+{
+	NvmVersion *stub = nvm_cell(rebuild->state, row->block, row->offset);
+
+	/* its lock word is in `end`; its link, a hint, leads nowhere */
+	stub->end = 0;
+	stub->link = 0;
+	stub->next = NVM_REF_MAKE(NVM_REF_BLOCK(at), NVM_REF_OFFSET(at), 1);
+	nvm_store(&stub->begin, STUB_BEGIN);
 }
 
 /* the version at a root: as it was, or else what is to become of it */
@@ -241,21 +267,50 @@ first_begin(const NvmRebuild *rebuild, const NvmRebuildRow *row)
 }
 
 /*
- * A version that lies apart from its root, whose stub has its cell already.
+ * A version that lies apart from its root, whose stub has its cell already.  False if it was
+ * put off.
  */
-static void
+static bool
 place_apart(NvmRebuild *rebuild, const NvmRebuildRow *row)
 {
 	const NvmLogRow *image = image_row(row);
-	NvmVersion *stub = nvm_cell(rebuild->state, image->block, image->offset);
-	uint64		at = fill_apart(rebuild, first_image(row), NVM_REF_MAKE(image->block, image->offset, 0),
-								first_begin(rebuild, row));
+	uint32		off;
+	uint32		blk = find_other_place(rebuild, image->block, row_cells(image), row->pending == NULL,
+									   &off);
 
-	/* its lock word is in `end`; its link, a hint, leads nowhere */
-	stub->end = 0;
-	stub->link = 0;
-	stub->next = NVM_REF_MAKE(NVM_REF_BLOCK(at), NVM_REF_OFFSET(at), 1);
-	nvm_store(&stub->begin, STUB_BEGIN);
+	if (blk == InvalidBlockNumber)
+		return false;
+	fill_stub(rebuild, image,
+			  fill_cells(rebuild, blk, off, first_image(row),
+						 NVM_REF_MAKE(image->block, image->offset, 0), first_begin(rebuild, row)));
+	return true;
+}
+
+/*
+ * See nvm_rebuild.h.  What there is no room for today there is none for later on, nor for
+ * more cells.
+ */
+void
+nvm_rebuild_place_late(NvmRebuild *rebuild, NvmRebuildRoom *room, const NvmLogRow *first)
+{
+	const NvmLogRow *row = nvm_log_pieces_row(first);
+	uint32		ncells = row_cells(row);
+	uint32		blk = 0;
+	uint32		off = 0;
+
+	for (uint32 n = 0; n <= ncells; n++)
+		blk = Max(blk, room->from[n]);
+	for (; off == 0; blk++)
+	{
+		while (blk >= nvm_rel_nblocks(rebuild->state))
+			add_block(rebuild->state);
+		if (nvm_block_free_cells(nvm_block(rebuild->state, blk)) >= ncells)
+			off = nvm_block_find_run(nvm_block(rebuild->state, blk), ncells);
+	}
+	room->from[ncells] = --blk;
+	fill_stub(rebuild, row,
+			  fill_cells(rebuild, blk, off, first, NVM_REF_MAKE(row->block, row->offset, 0),
+						 rebuild->begin));
 }
 
 /*
@@ -299,7 +354,12 @@ place_pending(NvmRebuild *rebuild, const NvmRebuildRow *row)
 		v = nvm_cell(rebuild->state, NVM_REF_BLOCK(at), NVM_REF_OFFSET(at));
 	}
 	if (pending->length > 0)
-		next = fill_apart(rebuild, row->pending, at, row->by->stamp);
+	{
+		uint32		off;
+		uint32		blk = find_other_place(rebuild, pending->block, row_cells(pending), false, &off);
+
+		next = fill_cells(rebuild, blk, off, row->pending, at, row->by->stamp);
+	}
 	end_version(v, next, pending->length == 0, row->by);
 	nvm_block(rebuild->state, NVM_REF_BLOCK(at))->ended++;
 }
@@ -335,8 +395,12 @@ nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n)
 		}
 		image = following;
 	}
+	rebuild->nput_off = 0;
 	for (int i = 0; i < napart; i++)
-		place_apart(rebuild, apart[i]);
+	{
+		if (!place_apart(rebuild, apart[i]))
+			rebuild->put_off[rebuild->nput_off++] = (uint8) (apart[i] - row);
+	}
 	for (int i = 0; i < n; i++)
 	{
 		if (row[i].row != NULL && row[i].pending != NULL)

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "row/nvm_large.h"
 #include "utils/memutils.h"
 #include "vlog/vlog_impl.h"
 
@@ -79,6 +80,7 @@ typedef struct Choosing
 	uint64		n;
 	NvmVlogRoot *root;
 	uint64		nroots;
+	uint8	   *cells;			/* of each root */
 	NvmVlogPending *pending;
 	uint64		npending;
 } Choosing;
@@ -144,6 +146,7 @@ choose_row(Choosing *choosing, const NvmVlogCandidate *c, uint64 n)
 	there = newest != NULL && (newest->item & NVM_VLOG_ITEM_GONE) == 0;
 	if (there)
 	{
+		choosing->cells[choosing->nroots] = newest->cells;
 		choosing->root[choosing->nroots].place = newest->place;
 		choosing->root[choosing->nroots++].item = newest->item;
 	}
@@ -158,6 +161,16 @@ choose_row(Choosing *choosing, const NvmVlogCandidate *c, uint64 n)
 	choosing->pending[choosing->npending].place = pending->place;
 	choosing->pending[choosing->npending].item = pending->item;
 	choosing->pending[choosing->npending++].ask = pending->ask;
+}
+
+/*
+ * Units of the large values of a row.
+ */
+static uint64
+large_units(NvmVlog *vlog, uint64 item)
+{
+	return (item & NVM_VLOG_ITEM_LARGE) == 0 ? 0 :
+		nvm_large_pieces_units(nvm_vlog_item(vlog, item));
 }
 
 /*
@@ -189,11 +202,14 @@ list_runs(Choosing *choosing, NvmVlogPartition *partition)
 		if (is_root)
 		{
 			run->nroots++;
+			run->ncells += choosing->cells[root];
+			run->large_units += large_units(vlog, choosing->root[root].item);
 			root++;
 		}
 		else
 		{
 			run->npending++;
+			run->large_units += large_units(vlog, choosing->pending[pending].item);
 			pending++;
 		}
 	}
@@ -230,6 +246,7 @@ nvm_vlog_choose(NvmVlog *vlog, int number)
 
 	take_candidates(&choosing, number);
 	choosing.root = MemoryContextAllocHuge(vlog->context, (choosing.n + 1) * sizeof(NvmVlogRoot));
+	choosing.cells = MemoryContextAllocHuge(vlog->context, choosing.n + 1);
 	choosing.pending = MemoryContextAllocHuge(vlog->context, (choosing.n + 1) * sizeof(NvmVlogPending));
 	for (uint64 i = 0; i < choosing.n; i += same)
 	{
@@ -243,5 +260,6 @@ nvm_vlog_choose(NvmVlog *vlog, int number)
 	partition->pending = share(vlog, choosing.pending, choosing.npending * sizeof(NvmVlogPending));
 	pfree(choosing.c);
 	pfree(choosing.root);
+	pfree(choosing.cells);
 	pfree(choosing.pending);
 }

@@ -135,9 +135,11 @@ nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 numb
 			problem = item->length == 0 ? NULL : nvm_rebuild_row_problem(first);
 			if (problem != NULL)
 				nvm_vlog_damaged(&vlog->file[file], problem);
+			model.cells = item->length == 0 ? 0 : nvm_rebuild_row_cells(item);
 			add_candidate(vlog, storage.dir, item, &model,
 						  NVM_VLOG_ITEM(file, (const char *) first - base) |
-						  (item->length == 0 ? NVM_VLOG_ITEM_GONE : 0));
+						  (item->length == 0 ? NVM_VLOG_ITEM_GONE : 0) |
+						  (first != item ? NVM_VLOG_ITEM_LARGE : 0));
 			first = NULL;
 		}
 	}

@@ -78,12 +78,13 @@ typedef struct NvmVlogAsk
 } NvmVlogAsk;
 
 /*
- * Where an item lies: is it of a row that is gone, file, byte of the file: 1, 23 and 40
- * bits
+ * Where an item lies: is it of a row that is gone, or a piece of a large value, file, byte
+ * of the file: 1, 1, 22 and 40 bits
  */
 #define NVM_VLOG_ITEM(file, byte)	(((uint64) (file) << 40) | (uint64) (byte))
 #define NVM_VLOG_ITEM_GONE			(UINT64CONST(1) << 63)
-#define NVM_VLOG_ITEM_FILE(item)	((int) ((item) >> 40 & 0x7FFFFF))
+#define NVM_VLOG_ITEM_LARGE			(UINT64CONST(1) << 62)
+#define NVM_VLOG_ITEM_FILE(item)	((int) ((item) >> 40 & 0x3FFFFF))
 #define NVM_VLOG_ITEM_BYTE(item)	((item) & ((UINT64CONST(1) << 40) - 1))
 
 /* a row that is there: where its root is, and its newest version */
@@ -117,6 +118,8 @@ typedef struct NvmVlogRun
 	uint64		nroots;
 	uint64		pending;
 	uint64		npending;
+	uint64		ncells;			/* that all of them take */
+	uint64		large_units;	/* of large values */
 } NvmVlogRun;
 
 /* what is collected of a partition: vlog_choose.c */
@@ -134,14 +137,26 @@ typedef struct NvmVlogTable
 	uint32		dir;
 	uint32		nblocks;		/* to be made */
 	uint64		nroots;
+	uint64		nunits;			/* that it will take, about */
+	pg_atomic_uint64 claim;		/* of these, not taken yet */
 	uint32		nmake;			/* tasks that make blocks */
 	pg_atomic_uint32 made;		/* of these, done */
 	pg_atomic_uint32 left;		/* tasks that are not done */
 	pg_atomic_uint32 overflow;	/* next block for what does not fit at its
 								 * root */
+	NvmVlogMemory late;			/* NvmVlogLate: rows that are placed when all
+								 * others are; protected by mutex */
 	bool		held;			/* opens when row locks are given back */
 	bool		gone;
 } NvmVlogTable;
+
+/* rows of one block that were put off */
+typedef struct NvmVlogLate
+{
+	NvmVlogMemory next;
+	uint32		n;
+	uint64		item[FLEXIBLE_ARRAY_MEMBER];
+} NvmVlogLate;
 
 typedef enum NvmVlogStep
 {
@@ -214,6 +229,7 @@ typedef struct NvmVlogShared
 	uint64		ntasks;
 	uint64		done;
 	bool		stop;
+	bool		lacks_shared;	/* shared memory was short */
 	bool		failed;			/* the first problem of any but the first
 								 * process: */
 	int			sqlerrcode;
@@ -281,6 +297,9 @@ extern bool nvm_vlog_is_stopped(void);
 
 /* wait a moment, for another process to do a task */
 extern void nvm_vlog_wait(NvmVlog *vlog);
+
+/* has a process had no shared memory? */
+extern bool nvm_vlog_lacks_shared_memory(const NvmVlog *vlog);
 
 /* processes at work, with this one */
 extern int	nvm_vlog_workers(const NvmVlog *vlog);
@@ -359,9 +378,12 @@ typedef struct NvmVlogCandidate
 	uint64		place;
 	uint64		item;
 	uint64		number;			/* of the record's transaction */
-	uint32		generation;
+	uint32		generation:24;	/* of the record */
+	uint32		cells:8;		/* that the row takes; 0: it is gone */
 	uint32		ask;			/* 1 + ASK record, or 0 */
 } NvmVlogCandidate;
+
+#define NVM_VLOG_LAST_GENERATION	((1 << 24) - 1)
 
 extern void nvm_vlog_thin_out(NvmVlog *vlog, int partition);
 extern void nvm_vlog_choose(NvmVlog *vlog, int partition);
@@ -371,6 +393,9 @@ extern void nvm_vlog_choose(NvmVlog *vlog, int partition);
 extern bool nvm_vlog_comes_back(const NvmDirEntry *entry);
 extern void nvm_vlog_empty(void);
 extern uint64 nvm_vlog_list_tables(NvmVlog *vlog);
+
+/* units that tables need which are not open */
+extern uint64 nvm_vlog_closed_units(NvmVlog *vlog);
 extern void nvm_vlog_place(NvmVlog *vlog, uint64 task);
 
 /* tables of prepared transactions, when their row locks are back */

@@ -40,6 +40,12 @@
 /* and bytes of large values, after which no further block comes */
 #define LARGE_PER_LOCK		(UINT64CONST(16) * 1024 * 1024)
 
+/* cells of a block that rows fill, as a rule: the last ones are too few for one */
+#define CELLS_FILLED		(NVM_BLOCK_CELLS - 4)
+
+/* rows that were put off, under one hold of storage_lock */
+#define LATE_PER_LOCK		4096
+
 /* ---- emptying ---- */
 
 /*
@@ -130,11 +136,26 @@ typedef struct TableRun
 } TableRun;
 
 /*
+ * So many units of those that the table has a claim to are taken.
+ */
+static void
+claim_less(NvmVlogTable *table, uint64 nunits)
+{
+	uint64		claim = pg_atomic_read_u64(&table->claim);
+
+	while (!pg_atomic_compare_exchange_u64(&table->claim, &claim, claim - Min(claim, nunits)))
+		;
+	nvm_region_claim_less(NVM_REBUILT_ROWS, Min(claim, nunits));
+}
+
+/*
  * Make blocks of a table.  False if it has gone.
  */
 static bool
-make_blocks(const NvmVlog *vlog, uint32 dir, uint32 first, uint32 end)
+make_blocks(const NvmVlog *vlog, NvmVlogTable *table, uint32 first, uint32 end)
 {
+	uint32		dir = table->dir;
+
 	while (first < end)
 	{
 		uint32		n = Min(end - first, BLOCKS_PER_LOCK);
@@ -143,6 +164,7 @@ make_blocks(const NvmVlog *vlog, uint32 dir, uint32 first, uint32 end)
 			return false;
 		nvm_rebuild_extend(&nvm_relstates[dir], first, first + n);
 		LWLockRelease(NvmWbl->storage_lock);
+		claim_less(table, n);
 		first += n;
 		nvm_vlog_pause();
 	}
@@ -180,11 +202,12 @@ is_empty(const Rows *rows)
  * Take the first row off.
  */
 static void
-take_row(Rows *rows, NvmRebuildRow *row)
+take_row(Rows *rows, NvmRebuildRow *row, uint64 *item)
 {
 	uint64		place = first_place(rows);
 
 	memset(row, 0, sizeof(*row));
+	*item = rows->nroots > 0 ? rows->root->item : 0;
 	if (rows->nroots > 0 && rows->root->place == place)
 	{
 		row->row = nvm_vlog_item(rows->vlog, rows->root->item);
@@ -220,28 +243,51 @@ foresee(const Rows *rows)
 }
 
 /*
+ * Remember the rows of a block that were put off.
+ */
+static void
+note_late(NvmVlog *vlog, NvmVlogTable *table, const NvmRebuild *rebuild, const uint64 *item)
+{
+	NvmVlogMemory memory = nvm_vlog_alloc(vlog, offsetof(NvmVlogLate, item) +
+										  rebuild->nput_off * sizeof(uint64));
+	NvmVlogLate *late = nvm_vlog_at(vlog, memory);
+
+	late->n = (uint32) rebuild->nput_off;
+	for (int i = 0; i < rebuild->nput_off; i++)
+		late->item[i] = item[rebuild->put_off[i]];
+	SpinLockAcquire(&vlog->shared->mutex);
+	late->next = table->late;
+	table->late = memory;
+	SpinLockRelease(&vlog->shared->mutex);
+}
+
+/*
  * Place the rows of the first block.
  */
 static void
-place_block(NvmRebuild *rebuild, Rows *rows)
+place_block(NvmVlogTable *table, NvmRebuild *rebuild, Rows *rows)
 {
 	NvmRebuildRow row[NVM_CELLS];
+	uint64		item[NVM_CELLS];
 	uint64		place = first_place(rows);
 	int			nrows = 0;
 
 	while (!is_empty(rows) && first_place(rows) >> 8 == place >> 8)
 	{
 		foresee(rows);
-		take_row(rows, &row[nrows++]);
+		take_row(rows, &row[nrows], &item[nrows]);
+		nrows++;
 	}
 	nvm_rebuild_place(rebuild, row, nrows);
+	if (rebuild->nput_off > 0)
+		note_late(rows->vlog, table, rebuild, item);
 }
 
 /*
  * Place the rows of a run.  False if the table has gone.
  */
 static bool
-place_run(NvmVlog *vlog, const TableRun *from, NvmRebuild *rebuild)
+place_run(NvmVlog *vlog, NvmVlogTable *table, const TableRun *from, NvmRebuild *rebuild)
 {
 	const NvmVlogPartition *partition = &vlog->shared->partition[from->partition];
 	Rows		rows = {
@@ -256,12 +302,16 @@ place_run(NvmVlog *vlog, const TableRun *from, NvmRebuild *rebuild)
 	{
 		uint64		enough = rebuild->large_bytes + LARGE_PER_LOCK;
 		uint64		before = rebuild->nrows;
+		uint64		large_before = rebuild->large_bytes;
 
 		if (!hold_table(vlog, from->run.dir))
 			return false;
+		rebuild->is_short = nvm_region_is_short(nvm_rel_region(rebuild->state));
 		for (int i = 0; i < BLOCKS_PER_LOCK && !is_empty(&rows) && rebuild->large_bytes < enough; i++)
-			place_block(rebuild, &rows);
+			place_block(table, rebuild, &rows);
 		LWLockRelease(NvmWbl->storage_lock);
+		if (rebuild->large_bytes > large_before)
+			claim_less(table, (rebuild->large_bytes - large_before) / NVM_UNIT_SIZE);
 		pg_atomic_fetch_add_u64(&nvm_log_progress()->rows, rebuild->nrows - before);
 		nvm_vlog_pause();
 	}
@@ -287,13 +337,51 @@ place_runs(NvmVlog *vlog, NvmVlogTable *table, const TableRun *run, uint32 nruns
 
 	for (uint32 i = 0; i < nruns && !table->gone; i++)
 	{
-		if (!place_run(vlog, &run[i], &rebuild))
+		if (!place_run(vlog, table, &run[i], &rebuild))
 			table->gone = true;
 	}
 	vlog->fresh = false;
 	last_creation = creation;
 	last_overflow = rebuild.overflow;
 	pg_atomic_fetch_add_u64(&vlog->shared->nrows, rebuild.nrows);
+	pg_atomic_fetch_add_u64(&vlog->shared->nmoved, rebuild.nmoved);
+}
+
+/*
+ * Place the rows of a table that were put off, where the others have left room.  Nobody
+ * else is at it.
+ */
+static void
+place_late(NvmVlog *vlog, NvmVlogTable *table)
+{
+	NvmRebuildRoom *room = palloc0(sizeof(NvmRebuildRoom));
+	NvmRebuild	rebuild = {
+		.state = &nvm_relstates[table->dir],
+		.begin = vlog->shared->stamp
+	};
+	uint32		n = 0;
+
+	NVM_FAILPOINT("rebuild-late");
+	for (NvmVlogMemory next = table->late; next != 0 && !table->gone;)
+	{
+		const NvmVlogLate *late = nvm_vlog_at(vlog, next);
+
+		if (n == 0 && !hold_table(vlog, table->dir))
+		{
+			table->gone = true;
+			break;
+		}
+		for (uint32 i = 0; i < late->n; i++)
+			nvm_rebuild_place_late(&rebuild, room, nvm_vlog_item(vlog, late->item[i]));
+		n += late->n;
+		next = late->next;
+		if (n < LATE_PER_LOCK && next != 0)
+			continue;
+		LWLockRelease(NvmWbl->storage_lock);
+		nvm_vlog_pause();
+		n = 0;
+	}
+	pfree(room);
 	pg_atomic_fetch_add_u64(&vlog->shared->nmoved, rebuild.nmoved);
 }
 
@@ -307,8 +395,10 @@ end_table(NvmVlog *vlog, NvmVlogTable *table)
 	if (table->gone || !hold_table(vlog, table->dir))
 	{
 		table->gone = true;
+		claim_less(table, PG_UINT64_MAX);
 		return;
 	}
+	claim_less(table, PG_UINT64_MAX);
 	nvm_rebuild_end(&nvm_relstates[table->dir]);
 	if (table->held)
 	{
@@ -353,7 +443,7 @@ nvm_vlog_place(NvmVlog *vlog, uint64 number)
 	{
 		if (task->nruns == 0 && table->nroots > 0)
 			NVM_FAILPOINT("rebuild-blocks");
-		if (!table->gone && !make_blocks(vlog, table->dir, task->first, task->end))
+		if (!table->gone && !make_blocks(vlog, table, task->first, task->end))
 			table->gone = true;
 		if (pg_atomic_add_fetch_u32(&table->made, 1) == table->nmake)
 			ConditionVariableBroadcast(&vlog->shared->changed);
@@ -366,8 +456,11 @@ nvm_vlog_place(NvmVlog *vlog, uint64 number)
 		place_runs(vlog, table, (TableRun *) nvm_vlog_at(vlog, vlog->shared->run) + task->run,
 				   task->nruns);
 	}
-	if (pg_atomic_sub_fetch_u32(&table->left, 1) == 0)
-		end_table(vlog, table);
+	if (pg_atomic_sub_fetch_u32(&table->left, 1) > 0)
+		return;
+	if (table->late != 0 && !table->gone)
+		place_late(vlog, table);
+	end_table(vlog, table);
 }
 
 /* ---- what is to be placed ---- */
@@ -434,6 +527,8 @@ typedef struct TableRuns
 	uint32		n;
 	uint32		nroots_blocks;	/* blocks up to the last root */
 	uint64		nroots;
+	uint64		ncells;
+	uint64		large_units;
 	bool		held;			/* of a prepared transaction */
 } TableRuns;
 
@@ -474,6 +569,8 @@ list_tables(NvmVlog *vlog, uint32 *ntables)
 		{
 			t->n++;
 			t->nroots += run[next].run.nroots + run[next].run.npending;
+			t->ncells += run[next].run.ncells;
+			t->large_units += run[next].run.large_units;
 			t->held |= run[next].run.npending > 0;
 			t->nroots_blocks = Max(t->nroots_blocks, run[next].run.nblocks);
 		}
@@ -532,6 +629,36 @@ note_locked(uint32 dir, void *arg)
 }
 
 /*
+ * Units of the extents that have so many blocks.
+ */
+static uint64
+units_of_blocks(uint32 nblocks)
+{
+	uint64		units = 0;
+
+	for (uint32 i = 0; units < nblocks; i++)
+		units += nvm_extent_units(i);
+	return units;
+}
+
+/*
+ * See vlog_impl.h.
+ */
+uint64
+nvm_vlog_closed_units(NvmVlog *vlog)
+{
+	NvmVlogTable *table = nvm_vlog_at(vlog, vlog->shared->table);
+	uint64		units = 0;
+
+	for (uint32 i = 0; i < vlog->shared->ntables; i++)
+	{
+		if (nvm_log_is_closed(table[i].dir, vlog->creation[table[i].dir]))
+			units += table[i].nunits;
+	}
+	return units;
+}
+
+/*
  * See vlog_impl.h.  All blocks that there were come back, with rows or without: they
  * are SUSPECT, which protects from entries of indexes that lead there.  Returns the
  * number of tasks.
@@ -554,6 +681,9 @@ nvm_vlog_list_tables(NvmVlog *vlog)
 		table[i].dir = runs[i].dir;
 		table[i].nroots = runs[i].nroots;
 		table[i].nblocks = Max(runs[i].nroots_blocks, blocks_had(runs[i].dir));
+		table[i].nunits = units_of_blocks(Max(table[i].nblocks, runs[i].ncells / CELLS_FILLED)) +
+			runs[i].large_units;
+		pg_atomic_init_u64(&table[i].claim, table[i].nunits);
 		table[i].held = runs[i].held || bms_is_member((int) runs[i].dir, locked);
 		pg_atomic_init_u32(&table[i].made, 0);
 		pg_atomic_init_u32(&table[i].overflow, runs[i].nroots_blocks);

@@ -268,10 +268,18 @@ rebuild(NvmVlog *vlog, int nothers)
 
 	INSTR_TIME_SET_CURRENT(start);
 	tell_progress_begin();
+	(void) nvm_region_use_reserve(NVM_REBUILT_ROWS);
+	/* what is open may not grow before it is known what the others need */
+	if (nvm_log_is_opening())
+		nvm_region_claim(NVM_REBUILT_ROWS, NVM_CLAIM_ALL);
 	nvm_vlog_share_begin(vlog, nothers);
 	shared = vlog->shared;
 	shared->generation = nvm_log_generation();
 	shared->limit = nvm_log_rebuild_limit();
+	if (shared->generation > NVM_VLOG_LAST_GENERATION)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the log has more than %d generations", NVM_VLOG_LAST_GENERATION)));
 	nvm_vlog_empty();
 	nvm_vlog_find_files(vlog);
 	nvm_vlog_note_tables(vlog);
@@ -286,12 +294,15 @@ rebuild(NvmVlog *vlog, int nothers)
 	if (written)
 		nvm_log_wait_for(nvm_log_inserted());
 	ntasks = nvm_vlog_list_tables(vlog);
+	nvm_region_claim(NVM_REBUILT_ROWS, nvm_vlog_closed_units(vlog));
+	nvm_index_claim_room();
 	begin_opening(vlog);
 	nvm_vlog_run_step(vlog, NVM_VLOG_PLACE, ntasks);
 	NVM_FAILPOINT("rebuild-placed");
 	restore_locks(vlog);
 	nvm_vlog_open_held(vlog);
 	tell_progress_end();
+	nvm_region_claim(NVM_REBUILT_ROWS, 0);
 	nvm_log_set_rebuild_state(NVM_LOG_WHOLE, NULL);
 	nvm_index_rebuilder_wake();
 	tell_end(vlog, start);
@@ -321,13 +332,14 @@ form_reason(const ErrorData *error, char *reason)
 }
 
 /*
- * Shared memory that there is not is not a reason to fail: a process alone needs none.
+ * Shared memory that there is not is not a reason to fail: a process alone needs none.  Its
+ * error may be that of a full file system.  One of the log's own disk is another matter.
  */
 static bool
-is_lack_of_memory(int sqlerrcode)
+is_lack_of_memory(const NvmVlog *vlog, int sqlerrcode)
 {
-	return sqlerrcode == ERRCODE_OUT_OF_MEMORY || sqlerrcode == ERRCODE_DISK_FULL ||
-		sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES;
+	return sqlerrcode == ERRCODE_OUT_OF_MEMORY || sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES ||
+		nvm_vlog_lacks_shared_memory(vlog);
 }
 
 /*
@@ -341,12 +353,16 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	char		reason[REASON_SIZE];
 	NvmVlogShared *shared = vlog->shared;
 	bool		has_opened = shared != NULL && shared->stamp != NVM_STAMP_NONE;
+	bool		lacks_memory;
+	uint64		closed_units;
 	ErrorData  *error;
 
 	MemoryContextSwitchTo(vlog->context);
 	error = CopyErrorData();
 	/* others may wait for a lock of ours, that of shared memory for one */
 	LWLockReleaseAll();
+	lacks_memory = is_lack_of_memory(vlog, error->sqlerrcode);
+	closed_units = has_opened ? nvm_vlog_closed_units(vlog) : NVM_CLAIM_ALL;
 	/* nobody places rows any more */
 	nvm_vlog_share_end(vlog);
 	/* somebody has cancelled it, as if it were a query: once more */
@@ -363,12 +379,14 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	 */
 	if (nvm_log_is_whole())
 		return true;
-	if (!alone && !has_opened && is_lack_of_memory(error->sqlerrcode))
+	if (!alone && !has_opened && lacks_memory)
 		return false;
 
 	form_reason(error, reason);
 	tell_progress_end();
 	nvm_vlog_empty();
+	/* the next start needs room for them, with what is open */
+	nvm_region_claim(NVM_REBUILT_ROWS, closed_units);
 	nvm_log_set_rebuild_state(NVM_LOG_FAILED, reason);
 	ereport(LOG,
 			(errmsg("nvm: tables in memory could not be rebuilt from the log: %s", reason),
@@ -402,6 +420,7 @@ attempt(int nothers)
 		is_over = rebuild_failed(vlog, nothers == 0);
 	}
 	PG_END_TRY();
+	(void) nvm_region_use_reserve(NVM_REBUILT_NOTHING);
 	nvm_vlog_share_end(vlog);
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(context);

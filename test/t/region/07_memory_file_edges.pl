@@ -282,7 +282,7 @@ CONF
 CREATE TABLE v (id int PRIMARY KEY, t text) USING nvm_vlog;
 INSERT INTO v SELECT i, 'v' FROM generate_series(1, 1000) i;
 SQL
-	like($node->log_since_start, qr/WARNING:  nvm.memory_limit is 1024 MB, but the file system of nvm.memory_directory "[^"]*" has 200 MB/,
+	like($node->log_since_start, qr/WARNING:  nvm.memory_limit is 1024 MB, and a rebuild may take 128 MB more, but the file system of nvm.memory_directory "[^"]*" has 200 MB/,
 		'a limit that will not be reached is worth a warning');
 	$node->fails_with("INSERT INTO v SELECT i, repeat('x', 1500) FROM generate_series(10001, 130000) i",
 		qr/could not extend the volatile region: No space left on device.*file system of nvm.memory_directory larger/s, 'a full file system is an ERROR');
@@ -326,7 +326,7 @@ SQL
 
 $node = NvmTest->start_new('huge', conf => "nvm.memory_limit = 16TB\nnvm.huge_pages = on\nrestart_after_crash = on\n", extension => 0);
 $node->fails_with('CREATE EXTENSION pg_nvm; CREATE TABLE v (id int) USING nvm_vlog',
-	qr/nvm.huge_pages = on needs \d+ huge pages of 2 MB for nvm.memory_limit, and \d+ are free/, 'too few huge pages: the pool is refused');
+	qr/nvm.huge_pages = on needs \d+ huge pages of 2 MB for nvm.memory_limit and a rebuild, and \d+ are free/, 'too few huge pages: the pool is refused');
 $node->append_conf('postgresql.conf', 'nvm.memory_limit = 16TB');
 foreach my $huge (qw(try off))
 {
