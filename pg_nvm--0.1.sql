@@ -351,6 +351,27 @@ COMMENT ON COLUMN nvm.memory.reserve IS
 COMMENT ON COLUMN nvm.memory.claimed IS
 'kept for tables and indexes that are not rebuilt yet';
 
+CREATE FUNCTION nvm.log_directories_info(
+    OUT directory text, OUT state text, OUT reason text, OUT is_current boolean,
+    OUT "position" bigint, OUT files bigint, OUT file_bytes bigint,
+    OUT bytes bigint, OUT syncs bigint, OUT waits bigint, OUT wait_us bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_log_directories_info'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION nvm.log_directories_info() IS 'the rows of view nvm.log_directories';
+
+CREATE VIEW nvm.log_directories AS SELECT * FROM nvm.log_directories_info();
+
+COMMENT ON VIEW nvm.log_directories IS
+'the directories of the log, in the order in which files are dealt to them: state (on, failed), what has failed the last time; counters since the server started';
+COMMENT ON COLUMN nvm.log_directories.is_current IS
+'is the file in it to which the log is written';
+COMMENT ON COLUMN nvm.log_directories."position" IS
+'position in the log up to which a part was synced here';
+COMMENT ON COLUMN nvm.log_directories.waits IS
+'commits that have waited for a sync in this directory';
+
 CREATE FUNCTION nvm.log_recovery_info(
     OUT state text, OUT reason text, OUT files bigint, OUT bytes bigint, OUT bytes_total bigint,
     OUT "rows" bigint, OUT tables bigint, OUT tables_total bigint, OUT workers bigint,
@@ -378,11 +399,12 @@ REVOKE ALL ON FUNCTION nvm.transactions_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.stat_wbl_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.memory_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.log_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.log_directories_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.log_recovery_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.checkpoints_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
 REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
-REVOKE ALL ON nvm.memory, nvm.log, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
+REVOKE ALL ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -397,8 +419,9 @@ GRANT EXECUTE ON FUNCTION nvm.transactions_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.stat_wbl_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.memory_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.log_directories_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
-GRANT SELECT ON nvm.memory, nvm.log, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
+GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;

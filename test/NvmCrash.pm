@@ -691,7 +691,7 @@ sub start
 		$ENV{LD_PRELOAD} = $preload if defined $preload && $self->{simulate};
 		if ($disk)
 		{
-			my %env = NvmLogDisk::environment($self->log_directory, $disk);
+			my %env = NvmLogDisk::environment([ $self->log_directories ], $disk);
 			$env{LD_PRELOAD} .= ":$preload" if defined $preload;
 			$ENV{$_} = $env{$_} foreach keys %env;
 		}
@@ -726,14 +726,22 @@ sub start
 
 # Directory of the log; the disk that it lies on.  What it has had while no server with
 # the disk's library wrote there is on the medium.
+# Which there are the base says (NvmCrashLog::base).
 sub log_directory { return "$_[0]->{data}/pg_nvm_log"; }
+
+sub log_directories
+{
+	my ($self) = @_;
+	my ($list) = PostgreSQL::Test::Utils::slurp_file("$self->{data}/postgresql.conf") =~ /^nvm\.log_directories = '(.*)'$/m;
+	return map { "$self->{data}/$_" } split /, */, $list // 'pg_nvm_log';
+}
 
 sub _disk
 {
 	my ($self) = @_;
 	my $disk = "$self->{home}/disk";
 
-	NvmLogDisk::attach($self->log_directory, $disk) unless -d $disk;
+	NvmLogDisk::attach([ $self->log_directories ], $disk) unless -d $disk;
 	return $disk;
 }
 
@@ -1008,7 +1016,7 @@ sub make_image
 	rename($to, $self->{pool}) or die "rename $to: $!";
 	if ($rig->{log_disk})
 	{
-		NvmLogDisk::image($rig->_disk, $self->log_directory, seed => $image_seed, mode => $options{mode});
+		NvmLogDisk::image($rig->_disk, [ $self->log_directories ], seed => $image_seed, mode => $options{mode});
 		rmtree("$self->{home}/disk");
 	}
 

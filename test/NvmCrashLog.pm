@@ -19,14 +19,18 @@ them is.
 
 =over
 
-=item NvmCrashLog::base(NAME), NvmCrashLog::all()
+=item NvmCrashLog::base(NAME, directories => 1|2), NvmCrashLog::all()
 
-The base, and the scenarios.
+The base, and the scenarios.  The log lies in so many directories.
+
+=item NvmCrashLog::dirs()
+
+Scenarios for a base with two: copies of some, under names of their own.
 
 =item NvmCrashLog::of(WORKLOAD)
 
 Names of scenarios: of those who read what is not durable yet (log-readers), of starts
-(log-start), of others (log).
+(log-start), of a log in two directories (log-dirs), of others (log).
 
 =item NvmCrashLog::is_log(NAME)
 
@@ -78,8 +82,10 @@ CONF
 
 sub base
 {
-	my ($name) = @_;
-	return NvmCrash::make_base($name, conf => conf(), schema => schema());
+	my ($name, %how) = @_;
+	my $more = ($how{directories} // 1) > 1 ? "nvm.log_directories = 'pg_nvm_log, pg_nvm_log_b'\n" : '';
+
+	return NvmCrash::make_base($name, conf => conf() . $more, schema => schema());
 }
 
 sub schema
@@ -489,9 +495,17 @@ sub all
 		@others,);
 }
 
+# Those in which files are made, in a log of two directories
+sub dirs
+{
+	my %wanted = map { ("log-$_" => 1) } qw(full-file larger checkpoint checkpoint-files start start-side start-killed clients);
+	return map { { %$_, name => $_->{name} =~ s/^log/dirs/r } } grep { $wanted{ $_->{name} } } all();
+}
+
 sub of
 {
 	my ($workload) = @_;
+	return map { $_->{name} } dirs() if $workload eq 'log-dirs';
 	return grep {
 		my $of = /^log-(?:reader|round|decision|helper)/ ? 'log-readers' : /^log-start/ ? 'log-start' : 'log';
 		$of eq $workload;

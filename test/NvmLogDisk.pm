@@ -11,9 +11,9 @@ NvmLogDisk - the disk of the log: what a loss of power leaves of it
   use NvmLogDisk;
 
   my $disk = "$home/disk";
-  NvmLogDisk::attach("$data/pg_nvm_log", $disk);
-  # a server runs with NvmLogDisk::environment("$data/pg_nvm_log", $disk), and dies
-  NvmLogDisk::image($disk, "$copy/pg_nvm_log", seed => 7);
+  NvmLogDisk::attach([ "$data/pg_nvm_log" ], $disk);
+  # a server runs with NvmLogDisk::environment([ "$data/pg_nvm_log" ], $disk), and dies
+  NvmLogDisk::image($disk, [ "$copy/pg_nvm_log" ], seed => 7);
 
 =head1 DESCRIPTION
 
@@ -34,6 +34,8 @@ the names as of the last sync of the directory, and what was done to them since:
 it, a first part, or any part.
 
 =back
+
+Several directories lose each its own.
 
 =cut
 
@@ -58,42 +60,50 @@ sub _random { $random //= NvmCrash->can('random'); return $random->(@_); }
 
 =over
 
-=item NvmLogDisk::environment(LOG, DISK)
+=item NvmLogDisk::environment(LOGS, DISK)
 
 What a server needs in its environment, as a list of names and values; LD_PRELOAD is one.
+LOGS: the directories of the log.
 
-=item NvmLogDisk::attach(LOG, DISK)
+=item NvmLogDisk::attach(LOGS, DISK)
 
-Make directory DISK, for a server that is to run: all that directory LOG has is on the
+Make directory DISK, for a server that is to run: all that the directories have is on the
 medium.
 
 =cut
 
 sub environment
 {
-	my ($log, $disk) = @_;
-	return (LD_PRELOAD => "$here/tools/nvm_disk.so", NVM_DISK_DIR => $disk, NVM_DISK_LOG => $log);
+	my ($logs, $disk) = @_;
+	return (LD_PRELOAD => "$here/tools/nvm_disk.so", NVM_DISK_DIR => $disk, NVM_DISK_LOG => join(':', @$logs));
 }
 
 sub attach
 {
-	my ($log, $disk) = @_;
-	my $ops = '';
+	my ($logs, $disk) = @_;
 
 	rmtree($disk);
 	mkdir $disk or die "$disk: $!";
-	foreach my $file (sort glob "$log/*")
+	foreach my $n (0 .. $#$logs)
 	{
-		my $inode = (stat $file)[1];
-		_copy($file, "$disk/I$inode");
-		link($file, "$disk/F$inode") or die "link $file: $!";
-		$ops .= "create $inode " . basename($file) . "\n";
+		my $ops = '';
+		foreach my $file (sort glob "$logs->[$n]/*")
+		{
+			my $inode = (stat $file)[1];
+			_copy($file, "$disk/I$inode");
+			link($file, "$disk/F$inode") or die "link $file: $!";
+			$ops .= "create $inode " . basename($file) . "\n";
+		}
+		my $path = _ops($disk, $n);
+		open(my $fh, '>', $path) or die "$path: $!";
+		print $fh "${ops}sync\n";
+		close $fh or die "$path: $!";
 	}
-	open(my $fh, '>', "$disk/ops") or die "$disk/ops: $!";
-	print $fh "${ops}sync\n";
-	close $fh or die "$disk/ops: $!";
 	return;
 }
+
+# What has been done to the directory of this number
+sub _ops { return "$_[0]/ops" . ($_[1] || ''); }
 
 sub _copy
 {
@@ -105,10 +115,10 @@ sub _copy
 # What has been done to the directory: up to its last sync, and since
 sub _operations
 {
-	my ($disk) = @_;
+	my ($path) = @_;
 	my (@certain, @since);
 
-	open(my $fh, '<', "$disk/ops") or die "$disk/ops: $!";
+	open(my $fh, '<', $path) or die "$path: $!";
 	while (my $line = <$fh>)
 	{
 		my @op = split ' ', $line;
@@ -151,8 +161,8 @@ sub _apply
 
 sub _names
 {
-	my ($disk, $seed, $mode) = @_;
-	my ($certain, $since) = _operations($disk);
+	my ($path, $seed, $mode) = @_;
+	my ($certain, $since) = _operations($path);
 	my %names;
 
 	_apply(\%names, @$certain);
@@ -248,12 +258,12 @@ sub _file
 
 =item NvmLogDisk::image(DISK, TO, seed => N, mode => 'any'|'durable')
 
-Make directory TO, in place of one that may be there, as a loss of power could have left
-it; durable: what is certain, and nothing else.
+Make the directories TO, in place of some that may be there, as a loss of power could have
+left them; durable: what is certain, and nothing else.
 
 =item NvmLogDisk::unsynced(DISK)
 
-How many pages, and operations on the directory, were not certain.
+How many pages, and operations on directories, were not certain.
 
 =back
 
@@ -263,26 +273,32 @@ sub image
 {
 	my ($disk, $to, %how) = @_;
 	my $mode = $how{mode} // 'any';
-	my %names = _names($disk, $how{seed}, $mode);
 
-	rmtree($to);
-	mkdir $to, 0700 or die "$to: $!";
-	_file($disk, $names{$_}, "$to/$_", $how{seed}, $mode) foreach sort keys %names;
+	foreach my $n (0 .. $#$to)
+	{
+		my $dir = $to->[$n];
+		my %names = _names(_ops($disk, $n), $how{seed} . ($n ? "/$n" : ''), $mode);
+		rmtree($dir);
+		mkdir $dir, 0700 or die "$dir: $!";
+		_file($disk, $names{$_}, "$dir/$_", $how{seed}, $mode) foreach sort keys %names;
+	}
 	return;
 }
 
 sub unsynced
 {
 	my ($disk) = @_;
-	my ($certain, $since) = _operations($disk);
+	my $operations = 0;
 	my $pages = 0;
+
+	$operations += @{ (_operations($_))[1] } foreach glob "$disk/ops*";
 
 	foreach my $j (glob "$disk/J*")
 	{
 		my ($inode) = $j =~ /J(\d+)$/;
 		$pages += () = _dirty($disk, $inode);
 	}
-	return ($pages, scalar @$since);
+	return ($pages, $operations);
 }
 
 1;

@@ -8,7 +8,7 @@ NvmLogModel - what the files of the log say of tables in memory, read for itself
 
 =head1 SYNOPSIS
 
-  my $model = NvmLogModel->new($directory);      # before the server starts
+  my $model = NvmLogModel->new(@directories);    # before the server starts
   push @problems, $model->problems, $model->differences($rig);
 
 =head1 DESCRIPTION
@@ -50,10 +50,10 @@ my ($ask, $outcome, $side, $committed, $brief, $packed) =
 
 sub new
 {
-	my ($class, $dir) = @_;
-	my $self = bless { problems => [], rows => {}, dir => $dir }, $class;
+	my ($class, @dirs) = @_;
+	my $self = bless { problems => [], rows => {}, dirs => \@dirs }, $class;
 
-	$self->{records} = [ $self->_records($dir) ];
+	$self->{records} = [ $self->_records(@dirs) ];
 	return $self;
 }
 
@@ -74,15 +74,15 @@ sub _slice
 # All records that count, in the order of the stream
 sub _records
 {
-	my ($self, $dir) = @_;
-	my $said = qx(nvm_logdump $dir 2>&1);
+	my ($self, @dirs) = @_;
+	my $said = qx(nvm_logdump @dirs 2>&1);
 	my ($begin) = $said =~ /^checkpoint \S+: number \d+, begin (\d+),/m;
 	my (@records, $file, $generation);
 
 	push @{ $self->{problems} }, grep { /^nvm_logdump: / } split /\n/, $said if $? != 0;
 	foreach my $line (split /\n/, $said)
 	{
-		push @records, { generation => 0, kind => 0, flags => 0, number => 0, xid => 0, body => _slice("$dir/$1", $page, $2) }
+		push @records, { generation => 0, kind => 0, flags => 0, number => 0, xid => 0, body => _slice((grep { -e } map { "$_/$1" } @dirs)[0], $page, $2) }
 		  if $line =~ /^  file (\S+\.rows), (\d+) bytes/;
 		if ($line =~ /^file (\S+): generation (\d+), number/)
 		{
@@ -100,7 +100,7 @@ sub _records
 			{
 				# it may have been carried over
 				my ($pool) = basename($file) =~ /^([0-9a-f]{8})-/;
-				my ($name) = grep { -e } map { sprintf("%s/%s-%08x-%016x.side", $dir, $pool, $_, $number) } reverse 1 .. $generation;
+				my ($name) = grep { -e } map { my $g = $_; map { sprintf("%s/%s-%08x-%016x.side", $_, $pool, $g, $number) } @dirs } reverse 1 .. $generation;
 				$body = defined $name ? _slice($name, $page, unpack('Q<', $body)) : '';
 			}
 			$at += $length;
@@ -214,7 +214,7 @@ sub _what_became
 
 	while (1)
 	{
-		my $later = NvmLogModel->new($self->{dir});
+		my $later = NvmLogModel->new(@{ $self->{dirs} });
 		my $verdict = _verdicts(@{ $self->{records} }, grep { $_->{kind} == $outcome } @{ $later->{records} });
 		my @open = grep { $self->{records}[$_]{kind} == $ask && !defined $verdict->{$_} } 0 .. $#{ $self->{records} };
 		return ($later, $verdict) if !@open || time() > $end;

@@ -280,7 +280,7 @@ sub _check_image
 	my (@expected, @problems);
 
 	$copy->{simulate} = 0 if $kind eq 'inside';
-	my $model = $copy->{log_disk} ? NvmLogModel->new($copy->log_directory) : undef;
+	my $model = $copy->{log_disk} ? NvmLogModel->new($copy->log_directories) : undef;
 	push @problems, $model->problems if $model;
 	$copy->start or return (@problems, 'no start: ' . $copy->log_since_start);
 	push @problems, $copy->verify;

@@ -43,8 +43,23 @@ extern uint64 from_position;
 extern LogFile *log_files;
 extern int	nlog_files;
 
-/* a file, or all files of the log in a directory, in their order */
+/* a file, or all files of the log in a directory */
 extern void log_files_add(const char *path);
+
+/* all are there: put those of directories in their order */
+extern void log_files_sort(void);
+
+/*
+ * Where a file of the log is: beside another one, or in another directory that was named.
+ * False: nowhere; then the path is that beside.  path has MAXPGPATH bytes.
+ */
+extern bool log_find(char *path, const char *beside, const char *name);
+
+/* the same in the directory of this number, from 0 on; false: there is no such directory */
+extern bool log_path_in(char *path, int directory, const char *name);
+
+/* without its directory */
+extern const char *log_name_in(const char *path);
 
 /* false, and said, if it cannot be read */
 extern bool log_file_open(LogFile *file, const char *path);
@@ -67,7 +82,8 @@ extern int	log_exit_status(void);
 /* ---- logdump_checkpoint.c ---- */
 
 extern bool is_checkpoint(const char *path);
-extern void checkpoint_print(const char *path);
+extern void checkpoint_add(const char *path);
+extern void checkpoints_print(void);
 
 /* from this position on; 0: there is no checkpoint that says so */
 extern uint64 log_needed_from(const LogFile *file);

@@ -18,24 +18,12 @@ static char read_path[MAXPGPATH];
 static NvmLogCheckpoint *checkpoint = NULL;
 static uint64 read_size;
 
-static const char *
-name_in(const char *path)
-{
-	return last_dir_separator(path) ? last_dir_separator(path) + 1 : path;
-}
-
-static int
-dir_length(const char *path)
-{
-	return (int) (name_in(path) - path);
-}
-
 bool
 is_checkpoint(const char *path)
 {
 	uint32		pool;
 
-	return nvm_log_parse_checkpoint_name(name_in(path), &pool);
+	return nvm_log_parse_checkpoint_name(log_name_in(path), &pool);
 }
 
 /*
@@ -69,32 +57,44 @@ read_checkpoint(const char *path)
 }
 
 /*
- * The position from which on the log is needed that a file is of.
+ * The position from which on the log is needed that a file is of: what the newest checkpoint
+ * beside it says, or in another directory.
  */
 uint64
 log_needed_from(const LogFile *file)
 {
 	char		path[MAXPGPATH];
+	char		name[MAXPGPATH];
+	uint64		needed = 0;
+	uint64		number = 0;
+	bool		there;
 
-	snprintf(path, sizeof(path), "%.*s" NVM_LOG_CHECKPOINT_NAME, dir_length(file->path), file->path,
-			 nvm_log_pool_of(file->header.uuid));
-	if (!read_checkpoint(path) ||
-		nvm_log_checkpoint_problem(checkpoint, read_size, file->header.uuid) != NULL)
-		return 0;
-	return checkpoint->begin;
+	snprintf(name, sizeof(name), NVM_LOG_CHECKPOINT_NAME, nvm_log_pool_of(file->header.uuid));
+	there = log_find(path, file->path, name);
+	for (int i = 0; there; there = log_path_in(path, i++, name))
+	{
+		if (!read_checkpoint(path) || checkpoint->number <= number ||
+			nvm_log_checkpoint_problem(checkpoint, read_size, file->header.uuid) != NULL)
+			continue;
+		number = checkpoint->number;
+		needed = checkpoint->begin;
+	}
+	return needed;
 }
 
 static void
-print_data_file(const char *dir, int length, uint32 part)
+print_data_file(const char *beside, uint32 part)
 {
 	const NvmLogSide *side = NVM_LOG_CHECKPOINT_DATA(checkpoint) + (part - 1);
 	char		path[MAXPGPATH];
+	char		name[MAXPGPATH];
 	const char *problem;
 	NvmLogWalk	walk;
 	LogFile		file;
 
-	snprintf(path, sizeof(path), "%.*s" NVM_LOG_ROWS_NAME, length, dir,
-			 nvm_log_pool_of(checkpoint->uuid), (unsigned long long) checkpoint->number, part);
+	snprintf(name, sizeof(name), NVM_LOG_ROWS_NAME, nvm_log_pool_of(checkpoint->uuid),
+			 (unsigned long long) checkpoint->number, part);
+	(void) log_find(path, beside, name);
 	if (!log_file_open(&file, path))
 		return;
 	if (file.size < NVM_LOG_PAGE)
@@ -104,7 +104,7 @@ print_data_file(const char *dir, int length, uint32 part)
 	}
 	if (!log_file_map(&file))
 		return;
-	printf("  file %s, " UINT64_FORMAT " bytes\n", path + length, (uint64) side->length);
+	printf("  file %s, " UINT64_FORMAT " bytes\n", name, (uint64) side->length);
 	problem = nvm_log_side_problem(file.base, file.size, side, checkpoint->uuid, NULL);
 	if (problem != NULL)
 		damaged(&file, "%s", problem);
@@ -116,9 +116,52 @@ print_data_file(const char *dir, int length, uint32 part)
 	log_file_unmap(&file);
 }
 
-void
-checkpoint_print(const char *path)
+/* ---- the list ---- */
+
+typedef struct Added
 {
+	char	   *path;
+	uint64		number;			/* 0: it is damaged, or cannot be read */
+	uint8		uuid[16];
+} Added;
+
+static Added *added = NULL;
+static int	nadded = 0;
+
+void
+checkpoint_add(const char *path)
+{
+	Added	   *a;
+
+	added = pg_realloc(added, (nadded + 1) * sizeof(Added));
+	a = &added[nadded++];
+	memset(a, 0, sizeof(*a));
+	a->path = pg_strdup(path);
+	if (!read_checkpoint(path) || nvm_log_checkpoint_problem(checkpoint, read_size, NULL) != NULL)
+		return;
+	a->number = checkpoint->number;
+	memcpy(a->uuid, checkpoint->uuid, sizeof(a->uuid));
+}
+
+/*
+ * Does one of a higher number take its place?  A crash may leave both, in two directories.
+ */
+static bool
+is_replaced(const Added *a)
+{
+	for (int i = 0; i < nadded; i++)
+	{
+		if (a->number != 0 && added[i].number > a->number &&
+			memcmp(added[i].uuid, a->uuid, sizeof(a->uuid)) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+checkpoint_print(const Added *a)
+{
+	const char *path = a->path;
 	LogFile		file = {.asked_for = true};
 	const char *problem;
 
@@ -134,6 +177,12 @@ checkpoint_print(const char *path)
 		damaged(&file, "%s", problem);
 		return;
 	}
+	if (is_replaced(a))
+	{
+		printf("older checkpoint %s: number " UINT64_FORMAT ", does not count\n", path,
+			   (uint64) checkpoint->number);
+		return;
+	}
 	printf("checkpoint %s: number " UINT64_FORMAT ", begin " UINT64_FORMAT ", decided " UINT64_FORMAT
 		   ", end " UINT64_FORMAT ", log from generation %u, number %u, " UINT64_FORMAT " rows, "
 		   UINT64_FORMAT " bytes in %u files\n",
@@ -142,5 +191,12 @@ checkpoint_print(const char *path)
 		   checkpoint->file, (uint64) checkpoint->rows, (uint64) checkpoint->bytes,
 		   checkpoint->nfiles);
 	for (uint32 part = 1; part <= checkpoint->nfiles; part++)
-		print_data_file(path, dir_length(path), part);
+		print_data_file(path, part);
+}
+
+void
+checkpoints_print(void)
+{
+	for (int i = 0; i < nadded; i++)
+		checkpoint_print(&added[i]);
 }

@@ -22,9 +22,61 @@
 LogFile    *log_files = NULL;
 int			nlog_files = 0;
 
+/* directories that were named, or have a file that was, with the slash */
+static char **log_dirs = NULL;
+static int	nlog_dirs = 0;
+
 /* for bus_error: the file that was mapped last is the one that is read */
 static const LogFile *mapped[2];
 static int	nmapped = 0;
+
+/* ---- directories ---- */
+
+const char *
+log_name_in(const char *path)
+{
+	return last_dir_separator(path) ? last_dir_separator(path) + 1 : path;
+}
+
+static void
+add_directory(const char *path, int length, const char *slash)
+{
+	char	   *dir = psprintf("%.*s%s", length, path, slash);
+
+	for (int i = 0; i < nlog_dirs; i++)
+	{
+		if (strcmp(log_dirs[i], dir) == 0)
+			return;
+	}
+	log_dirs = pg_realloc(log_dirs, (nlog_dirs + 1) * sizeof(char *));
+	log_dirs[nlog_dirs++] = dir;
+}
+
+bool
+log_path_in(char *path, int directory, const char *name)
+{
+	if (directory >= nlog_dirs)
+		return false;
+	snprintf(path, MAXPGPATH, "%s%s", log_dirs[directory], name);
+	return true;
+}
+
+bool
+log_find(char *path, const char *beside, const char *name)
+{
+	snprintf(path, MAXPGPATH, "%.*s%s", (int) (log_name_in(beside) - beside), beside, name);
+	if (access(path, F_OK) == 0)
+		return true;
+	for (int i = 0; log_path_in(path, i, name); i++)
+	{
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	snprintf(path, MAXPGPATH, "%.*s%s", (int) (log_name_in(beside) - beside), beside, name);
+	return false;
+}
+
+/* ---- opening ---- */
 
 /*
  * The header is read here, the rest when the file is mapped.
@@ -38,8 +90,7 @@ log_file_open(LogFile *file, const char *path)
 
 	memset(file, 0, sizeof(*file));
 	strlcpy(file->path, path, sizeof(file->path));
-	file->has_name = nvm_log_parse_name(last_dir_separator(path) ? last_dir_separator(path) + 1 : path,
-										&file->name);
+	file->has_name = nvm_log_parse_name(log_name_in(path), &file->name);
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) != 0)
 	{
@@ -162,13 +213,13 @@ log_files_add(const char *path)
 {
 	struct stat st;
 	struct dirent *entry;
-	int			before = nlog_files;
 	DIR		   *dir;
 
 	if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
 	{
+		add_directory(path, (int) (log_name_in(path) - path), "");
 		if (is_checkpoint(path))
-			checkpoint_print(path);
+			checkpoint_add(path);
 		else
 			add_file(path, true);
 		return;
@@ -179,6 +230,7 @@ log_files_add(const char *path)
 		failed("could not open directory \"%s\": %m", path);
 		return;
 	}
+	add_directory(path, (int) strlen(path), "/");
 	while (errno = 0, (entry = readdir(dir)) != NULL)
 	{
 		char		file[MAXPGPATH];
@@ -186,7 +238,7 @@ log_files_add(const char *path)
 
 		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
 		if (is_checkpoint(file))
-			checkpoint_print(file);
+			checkpoint_add(file);
 		if (!nvm_log_parse_name(entry->d_name, &name))
 			continue;
 		add_file(file, false);
@@ -194,8 +246,29 @@ log_files_add(const char *path)
 	if (errno != 0)
 		failed("could not read directory \"%s\": %m", path);
 	closedir(dir);
-	if (nlog_files > before)
-		qsort(&log_files[before], nlog_files - before, sizeof(LogFile), compare_files);
+}
+
+/*
+ * Files that were named stay where they are.
+ */
+void
+log_files_sort(void)
+{
+	for (int first = 0; first < nlog_files;)
+	{
+		int			end = first + 1;
+
+		while (!log_files[first].asked_for && end < nlog_files && !log_files[end].asked_for)
+			end++;
+		qsort(&log_files[first], end - first, sizeof(LogFile), compare_files);
+		for (int i = first + 1; i < end; i++)
+		{
+			if (log_files[i].name.number != 0 &&
+				compare_files(&log_files[i - 1], &log_files[i]) == 0)
+				damaged(&log_files[i], "the same file is there as \"%s\"", log_files[i - 1].path);
+		}
+		first = end;
+	}
 }
 
 const LogFile *

@@ -109,27 +109,25 @@ log_storages_print(const LogFile *file, const NvmLogWalk *from)
 
 /* ---- side files ---- */
 
-static void
-side_path(char *path, const LogFile *file, int dir, uint32 generation, uint64 number)
-{
-	snprintf(path, MAXPGPATH, "%.*s" NVM_LOG_SIDE_NAME, dir, file->path,
-			 nvm_log_pool_of(file->header.uuid), generation, (unsigned long long) number);
-}
-
 /*
- * Where the side file of a record is: beside its file.  One whose record was carried
- * over into the next generation keeps the name that it had.
+ * Where the side file of a record is.  One whose record was carried over into the next
+ * generation keeps the name that it had.
  */
 static void
-find_side(char *path, const LogFile *file, int dir, uint64 number)
+find_side(char *path, const LogFile *file, uint64 number)
 {
+	char		name[MAXPGPATH];
+
 	for (uint32 generation = file->header.generation; generation > 0; generation--)
 	{
-		side_path(path, file, dir, generation, number);
-		if (access(path, F_OK) == 0)
+		snprintf(name, sizeof(name), NVM_LOG_SIDE_NAME, nvm_log_pool_of(file->header.uuid),
+				 generation, (unsigned long long) number);
+		if (log_find(path, file->path, name))
 			return;
 	}
-	side_path(path, file, dir, file->header.generation, number);
+	snprintf(name, sizeof(name), NVM_LOG_SIDE_NAME, nvm_log_pool_of(file->header.uuid),
+			 file->header.generation, (unsigned long long) number);
+	(void) log_find(path, file->path, name);
 }
 
 /*
@@ -140,18 +138,16 @@ static void
 print_side_of(const LogFile *file, const NvmLogRecord *record, uint64 place, bool show)
 {
 	const NvmLogSide *side = NVM_LOG_RECORD_SIDE(record);
-	const char *slash = last_dir_separator(file->path);
-	int			dir = slash != NULL ? (int) (slash + 1 - file->path) : 0;
 	char		path[MAXPGPATH];
 	const char *problem;
 	LogFile		other;
 	NvmLogWalk	walk;
 
-	find_side(path, file, dir, record->number);
+	find_side(path, file, record->number);
 	for (int i = 0; i < nlog_files; i++)
 		log_files[i].told |= strcmp(log_files[i].path, path) == 0;
 	if (show)
-		printf("    side file %s, " UINT64_FORMAT " bytes\n", path + dir, (uint64) side->length);
+		printf("    side file %s, " UINT64_FORMAT " bytes\n", log_name_in(path), (uint64) side->length);
 	if (access(path, F_OK) != 0 && errno == ENOENT)
 	{
 		if (place <= log_needed_from(file))
@@ -161,7 +157,7 @@ print_side_of(const LogFile *file, const NvmLogRecord *record, uint64 place, boo
 		}
 		else if (record->kind == NVM_LOG_COMMIT)
 			damaged(file, "record at byte " UINT64_FORMAT ": its side file \"%s\" is missing",
-					OFFSET_IN(file, record), path + dir);
+					OFFSET_IN(file, record), log_name_in(path));
 		else if (show)
 			printf("      is missing, as after an abort\n");
 		return;
@@ -296,7 +292,11 @@ print_end(const LogFile *file, const NvmLogCursor *cursor, NvmLogNext end, const
 	else
 		printf("generation %u begins\n", after->header.generation);
 
-	if (problem != NULL)
+	/* files that a checkpoint makes superfluous go in any order, as a crash leaves it */
+	if (problem != NULL && cursor->limit != 0 && cursor->limit <= log_needed_from(file))
+		printf("  up to position " UINT64_FORMAT " something is missing, but the checkpoint has it\n",
+			   cursor->limit);
+	else if (problem != NULL)
 		damaged(file, "%s", problem);
 }
 

@@ -27,9 +27,10 @@ usage(void)
 	printf("  -r, --rows             print each row\n");
 	printf("  -V, --version          output version information, then exit\n");
 	printf("  -?, --help             show this help, then exit\n");
-	printf("\nOf a directory all files of the log are printed, by pool, generation and number.  The\n"
-		   "files are only read.  What is damaged goes to standard error: which file, where, and what.\n"
-		   "What a crash may leave behind the end is not damaged.\n");
+	printf("\nOf a directory all files of the log are printed, by pool, generation and number.  If the\n"
+		   "log has several directories, name all of them.  The files are only read.  What is damaged goes\n"
+		   "to standard error: which file, where, and what.  What a crash may leave behind the end is not\n"
+		   "damaged.\n");
 	printf("\nExit status: 0 if nothing is wrong, 1 if something could not be read, 2 if something is\n"
 		   "damaged.\n");
 }
@@ -99,6 +100,8 @@ main(int argc, char **argv)
 	}
 	for (int i = optind; i < argc; i++)
 		log_files_add(argv[i]);
+	log_files_sort();
+	checkpoints_print();
 	/* a record of a later generation may name a side file */
 	for (int i = 0; i < nlog_files; i++)
 	{

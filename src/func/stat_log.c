@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "funcapi.h"
 #include "func/nvm_stat_row.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
@@ -21,10 +22,12 @@
 
 PG_FUNCTION_INFO_V1(nvm_memory_info);
 PG_FUNCTION_INFO_V1(nvm_log_info);
+PG_FUNCTION_INFO_V1(nvm_log_directories_info);
 PG_FUNCTION_INFO_V1(nvm_log_recovery_info);
 
 #define MEMORY_COLUMNS			5
 #define LOG_COLUMNS				13
+#define LOG_DIRECTORY_COLUMNS	11
 #define LOG_RECOVERY_COLUMNS	12
 
 Datum
@@ -45,14 +48,28 @@ nvm_memory_info(PG_FUNCTION_ARGS)
 }
 
 /*
- * Where the log is, absolute.
+ * A directory, absolute.
+ */
+static const char *
+absolute(int which)
+{
+	const char *dir = nvm_log_directory(which);
+
+	return is_absolute_path(dir) ? dir : psprintf("%s/%s", DataDir, dir);
+}
+
+/*
+ * Where the log is, as nvm.log_directories has it.
  */
 static Datum
-directory_name(void)
+directory_names(void)
 {
-	const char *dir = nvm_log_directory();
+	StringInfoData names;
 
-	return CStringGetTextDatum(is_absolute_path(dir) ? dir : psprintf("%s/%s", DataDir, dir));
+	initStringInfo(&names);
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+		appendStringInfo(&names, "%s%s", i == 0 ? "" : ", ", absolute(i));
+	return CStringGetTextDatum(names.data);
 }
 
 Datum
@@ -69,7 +86,7 @@ nvm_log_info(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(report.reason);
 	else
 		nulls[1] = true;
-	values[2] = directory_name();
+	values[2] = directory_names();
 	if (report.generation == 0)
 		memset(&nulls[3], true, sizeof(bool) * (LOG_COLUMNS - 3));
 	values[3] = Int64GetDatum((int64) report.generation);
@@ -83,6 +100,43 @@ nvm_log_info(PG_FUNCTION_ARGS)
 	values[11] = Int64GetDatum((int64) report.waits);
 	values[12] = Int64GetDatum((int64) report.wait_usec);
 	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
+}
+
+/*
+ * The row of a directory, numbered as in the list.
+ */
+static void
+put_directory(ReturnSetInfo *rsinfo, int which)
+{
+	Datum		values[LOG_DIRECTORY_COLUMNS];
+	bool		nulls[LOG_DIRECTORY_COLUMNS] = {0};
+	NvmLogDirectoryReport report;
+
+	nvm_log_report_directory(which, &report);
+	values[0] = CStringGetTextDatum(absolute(which));
+	values[1] = CStringGetTextDatum(report.is_out ? "failed" : "on");
+	values[2] = CStringGetTextDatum(report.reason);
+	nulls[2] = report.reason[0] == '\0';
+	values[3] = BoolGetDatum(report.is_current);
+	values[4] = Int64GetDatum((int64) report.position);
+	nulls[4] = report.position == 0;
+	values[5] = Int64GetDatum((int64) report.files);
+	values[6] = Int64GetDatum((int64) report.file_bytes);
+	values[7] = Int64GetDatum((int64) report.bytes);
+	values[8] = Int64GetDatum((int64) report.rounds);
+	values[9] = Int64GetDatum((int64) report.waits);
+	values[10] = Int64GetDatum((int64) report.wait_usec);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+nvm_log_directories_info(PG_FUNCTION_ARGS)
+{
+	nvm_table_require();
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+		put_directory((ReturnSetInfo *) fcinfo->resultinfo, i);
+	return (Datum) 0;
 }
 
 static const char *

@@ -63,19 +63,20 @@ nvm_log_fill_side_header(NvmLogFileHeader *header)
  * needed, whatever it has by then.
  */
 void
-nvm_log_recycle(const char *path)
+nvm_log_recycle(int directory, const char *path)
 {
+	pg_atomic_uint32 *ready = &NvmLog->directory[directory].spare_is_ready;
 	char		spare[MAXPGPATH];
 
-	nvm_log_spare_path(spare);
-	if (pg_atomic_read_u32(&NvmLog->spare_is_ready) == 0 && rename(path, spare) == 0)
-		pg_atomic_write_u32(&NvmLog->spare_is_ready, 1);
+	nvm_log_spare_path(spare, directory);
+	if (pg_atomic_read_u32(ready) == 0 && !nvm_log_is_out(directory) && rename(path, spare) == 0)
+		pg_atomic_write_u32(ready, 1);
 	/* processes that wrote it may have it open for long */
 	else if (truncate(path, 0) != 0 || unlink(path) != 0)
 	{
 		if (errno == ENOENT)
 			return;
-		ereport(ERROR,
+		ereport(nvm_log_ndirectories() == 1 ? ERROR : LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not remove file \"%s\": %m", path)));
 	}

@@ -33,10 +33,14 @@ typedef struct Found
 	NvmLogPosition synced;		/* all before was synced */
 	NvmLogPosition end;			/* where the file ends */
 	uint64		last_number;	/* of a record in it */
+	int			directory;		/* of the file */
 } Found;
 
 #define DIRECTORY_HINT \
 	"Check nvm.log_directories. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server."
+
+#define DIRECTORIES_HINT \
+	"Put the directory back, or create it if it is new. Take it out of nvm.log_directories if nothing of the log was in it: a file that is missing then is named. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server."
 
 /* why a generation cannot begin */
 static struct
@@ -58,21 +62,20 @@ refuse(int code, const char *msg, const char *hint)
 	return false;
 }
 
-static bool
-find_files(Found *found)
+/*
+ * The file of the pool with the highest generation and number.
+ */
+static void
+find_last_file(Found *found)
 {
-	DIR		   *dir = AllocateDir(nvm_log_directory());
-	struct dirent *de;
+	NvmLogScan	scan;
 	NvmLogName	name;
+	const char *entry;
 
-	memset(found, 0, sizeof(*found));
-	if (dir == NULL)
-		return refuse(ERRCODE_IO_ERROR,
-					  psprintf("could not open log directory \"%s\": %m", nvm_log_directory()),
-					  DIRECTORY_HINT);
-	while ((de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	nvm_log_scan_begin(&scan, LOG);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (!nvm_log_parse_name(de->d_name, &name) || name.number == 0 ||
+		if (!nvm_log_parse_name(entry, &name) || name.number == 0 ||
 			name.pool != nvm_log_pool_of(NvmPool->uuid))
 			continue;
 		if (name.generation > found->generation ||
@@ -80,10 +83,45 @@ find_files(Found *found)
 		{
 			found->generation = name.generation;
 			found->number = name.number;
+			found->directory = scan.directory;
 		}
 	}
-	FreeDir(dir);
-	return true;
+}
+
+/*
+ * A file of a generation that the pool does not know may be there twice, with the same
+ * contents.  Any other was copied, and nobody can tell which is the log's.
+ */
+static bool
+is_unique(const Found *found, uint32 known)
+{
+	char		name[NVM_LOG_NAME_LENGTH + 1];
+	int			other;
+
+	if (found->generation == 0 || found->generation > known)
+		return true;
+	snprintf(name, sizeof(name), NVM_LOG_NAME, nvm_log_pool_of(NvmPool->uuid),
+			 found->generation, found->number);
+	other = nvm_log_find_after(name, found->directory);
+	if (other < 0)
+		return true;
+	return refuse(ERRCODE_DATA_CORRUPTED,
+				  psprintf("log file \"%s\" is in directory \"%s\" and in directory \"%s\"", name,
+						   nvm_log_directory(found->directory), nvm_log_directory(other)),
+				  "Take the copy out of the directories in nvm.log_directories, and restart the server.");
+}
+
+static bool
+find_files(Found *found, uint32 known)
+{
+	const char *unusable = nvm_log_directories_problem();
+
+	memset(found, 0, sizeof(*found));
+	if (unusable != NULL)
+		return refuse(ERRCODE_IO_ERROR, unusable,
+					  nvm_log_ndirectories() == 1 ? DIRECTORY_HINT : DIRECTORIES_HINT);
+	find_last_file(found);
+	return is_unique(found, known);
 }
 
 /*
@@ -142,7 +180,7 @@ read_last_file(Found *found)
 	char	   *base;
 	bool		ok;
 
-	nvm_log_file_path(path, found->generation, found->number);
+	nvm_log_file_path(path, found->directory, found->generation, found->number);
 	base = nvm_log_read_whole(path, &size);
 	if (base == NULL)
 		return refuse(ERRCODE_IO_ERROR, psprintf("could not read log file \"%s\": %m", path),
@@ -162,20 +200,19 @@ found_fits(const Found *found, uint32 known)
 {
 	if (found->generation < known)
 		return refuse(ERRCODE_DATA_CORRUPTED,
-					  psprintf("the log of generation %u is missing in directory \"%s\"",
-							   known, nvm_log_directory()),
+					  psprintf("the log of generation %u is missing in %s", known, nvm_log_where()),
 					  DIRECTORY_HINT);
 	if (known > 0 && found->generation == known && found->number < nvm_pool_log_file())
 		return refuse(ERRCODE_DATA_CORRUPTED,
-					  psprintf("file %u of the log of generation %u is missing in directory \"%s\"",
-							   nvm_pool_log_file(), known, nvm_log_directory()),
+					  psprintf("file %u of the log of generation %u is missing in %s",
+							   nvm_pool_log_file(), known, nvm_log_where()),
 					  DIRECTORY_HINT);
 	if (found->generation > known + 1 ||
 		(found->generation > known && (found->number > 1 || found->synced > found->start)) ||
 		(known == 0 && found->generation > 0 && found->end > found->start))
 		return refuse(ERRCODE_DATA_CORRUPTED,
-					  psprintf("the log in directory \"%s\" is of generation %u, but the pool knows of %u",
-							   nvm_log_directory(), found->generation, known),
+					  psprintf("the log in %s is of generation %u, but the pool knows of %u",
+							   nvm_log_where(), found->generation, known),
 					  "The pool is older than its log. Restore the pool, the data directory and the log together.");
 	return true;
 }
@@ -195,25 +232,51 @@ set_up(const Found *found, uint32 known)
 	pg_atomic_write_u64(&nvm_log_memory->inserted, found->end);
 	pg_atomic_write_u64(&nvm_log_memory->persistent, found->synced);
 	pg_atomic_write_u64(&nvm_log_memory->number, found->last_number);
-	nvm_log_memory->file = 0;
+	nvm_log_memory->file = nvm_log_memory->tried = 0;
+	nvm_log_memory->tried_in = -1;
 	nvm_log_memory->generation = known + 1;
 	nvm_log_memory->rebuild_limit = found->end;
 }
 
 /*
- * Make the directory, durably: the pool's header is going to say that it is there.
+ * Make a directory, durably: the pool's header is going to say that it is there.
  */
 static bool
-make_directory(void)
+make_directory(const char *path)
 {
 	char		parent[MAXPGPATH];
 
-	if (mkdir(nvm_log_directory(), S_IRWXU) != 0)
+	if (mkdir(path, S_IRWXU) != 0)
 		return errno == EEXIST;
 	NVM_FAILPOINT("log-directory-made");
-	strlcpy(parent, nvm_log_directory(), sizeof(parent));
+	strlcpy(parent, path, sizeof(parent));
 	get_parent_directory(parent);
 	return fsync_fname_ext(parent[0] == '\0' ? "." : parent, true, false, LOG) == 0;
+}
+
+static bool
+make_directories(void)
+{
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+	{
+		if (!make_directory(nvm_log_directory(i)))
+			return refuse(ERRCODE_IO_ERROR,
+						  psprintf("could not create log directory \"%s\": %m", nvm_log_directory(i)),
+						  "Check nvm.log_directories.");
+	}
+	return true;
+}
+
+/*
+ * The directory of the first file of the generation: behind that of the last one, or
+ * where a start that was cut off has it.
+ */
+static int
+first_directory(const Found *found, uint32 known)
+{
+	if (found->generation == 0)
+		return 0;
+	return found->generation > known ? found->directory : nvm_log_deal(found->directory, 0);
 }
 
 /*
@@ -224,28 +287,25 @@ static bool
 begin_generation(Found *found)
 {
 	uint32		known = nvm_pool_log_generation();
+	const char *where;
 
-	if (known == 0 && !make_directory())
-		return refuse(ERRCODE_IO_ERROR,
-					  psprintf("could not create log directory \"%s\": %m", nvm_log_directory()),
-					  "Check nvm.log_directories.");
-	if (!find_files(found))
+	if ((known == 0 && !make_directories()) || !find_files(found, known))
 		return false;
 	found->synced = found->end = NVM_LOG_FIRST;
 	if ((found->generation > 0 && !read_last_file(found)) || !found_fits(found, known))
 		return false;
 
 	set_up(found, known);
-	if (nvm_log_first_file())
+	if (nvm_log_first_file(first_directory(found, known)))
 	{
 		NVM_FAILPOINT("log-generation-begun");
 		nvm_pool_note_log(nvm_log_memory->generation, 1);
 		NVM_FAILPOINT("log-generation-noted");
 		return true;
 	}
+	where = nvm_log_where();
 	errno = NvmLog->broken_errno;
-	return refuse(ERRCODE_IO_ERROR,
-				  psprintf("could not begin the log in directory \"%s\": %m", nvm_log_directory()),
+	return refuse(ERRCODE_IO_ERROR, psprintf("could not begin the log in %s: %m", where),
 				  "Free space on the device that holds the directory, or correct nvm.log_directories.");
 }
 
@@ -287,6 +347,5 @@ nvm_log_begin_first(void)
 	pg_write_barrier();
 	pg_atomic_write_u32(&nvm_log_memory->begun, 1);
 	ereport(LOG,
-			(errmsg("nvm: the log of tables in memory begins in directory \"%s\"",
-					nvm_log_directory())));
+			(errmsg("nvm: the log of tables in memory begins in %s", nvm_log_where())));
 }

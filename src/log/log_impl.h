@@ -16,6 +16,8 @@
 #include "media/media_log.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "utils/guc.h"
 
 /*
  * The record of a slot's transaction from its PRE_COMMIT to its decision.
@@ -66,6 +68,10 @@ typedef struct NvmLogMemory
 	uint32		chain;
 	uint64		offset;			/* in the file */
 	bool		file_is_bad;	/* nothing is written to it any more */
+	int			directory;		/* in which it lies */
+	uint32		tried;			/* the highest number under which a file may
+								 * have got a name */
+	int			tried_in;		/* and where; -1: not known */
 
 	/* whether the region has everything: see NvmLogRebuild */
 	uint32		rebuild;
@@ -113,6 +119,27 @@ typedef struct NvmLogGather
 } NvmLogGather;
 
 /*
+ * A directory of the log, in this run (log_directory.c).
+ */
+typedef struct NvmLogDirectory
+{
+	pg_atomic_uint32 is_out;	/* it has failed: nothing goes there */
+	pg_atomic_uint64 next_look; /* TimestampTz; whether it still is so */
+	slock_t		mutex;			/* why it was out the last time: */
+	int			failed_errno;
+	char		failed_what[MAXPGPATH + 64];
+
+	pg_atomic_uint32 spare_is_ready;	/* see nvm_log_make_spare */
+
+	/* counts, of this run; see those in NvmLogShared */
+	pg_atomic_uint64 position;	/* up to which it has had a part synced */
+	pg_atomic_uint64 rounds;
+	pg_atomic_uint64 bytes;
+	pg_atomic_uint64 waits;
+	pg_atomic_uint64 wait_usec;
+} NvmLogDirectory;
+
+/*
  * In PostgreSQL's shared memory: made anew by each start.
  */
 typedef struct NvmLogShared
@@ -134,7 +161,8 @@ typedef struct NvmLogShared
 	pg_atomic_uint32 recovery_pid;	/* of the worker that rebuilds; 0: none */
 	NvmLogProgress progress;
 
-	pg_atomic_uint32 spare_is_ready;	/* see nvm_log_make_spare */
+	NvmLogDirectory directory[NVM_LOG_MAX_DIRECTORIES];
+	pg_atomic_uint32 turn;		/* of side files: which directory is the next */
 
 	/* counts, of this run */
 	pg_atomic_uint64 records;
@@ -151,6 +179,7 @@ extern NvmLogShared *NvmLog;
 
 /* settings (log_memory.c) */
 extern char *nvm_log_directories;
+extern int	nvm_log_retry_interval; /* seconds */
 extern int	nvm_log_delay;		/* microseconds; -1: as long as it pays */
 extern bool nvm_wait_for_recovery;
 
@@ -268,17 +297,48 @@ extern bool nvm_log_check_kept(const char *companion, const NvmPoolHeader *h,
  */
 extern char *nvm_log_read_whole(const char *path, uint64 *size);
 
+/* ---- log_directory.c ---- */
+
+extern bool nvm_log_check_directories(char **newval, void **extra, GucSource source);
+extern void nvm_log_set_directories(void);
+extern void nvm_log_directories_init(void);
+
+/* why the directories cannot be used at a start, or NULL */
+extern const char *nvm_log_directories_problem(void);
+
+extern bool nvm_log_is_out(int which);
+extern void nvm_log_put_out(int which, const char *step, const char *path);
+
+/*
+ * The directory for a file, behind `after`; none of those in the mask.  -1: that were
+ * all.
+ */
+extern int	nvm_log_deal(int after, uint32 tried);
+extern void nvm_log_directory_works(int which);
+extern bool nvm_log_is_look_due(int which);
+extern bool nvm_log_sync_directory(int which);
+
 /* ---- log_file.c ---- */
 
+/* of the directory that comes next; and of those that are out, from time to time */
 extern void nvm_log_make_spare(void);
-extern void nvm_log_spare_path(char *path);
-extern bool nvm_log_first_file(void);
+extern void nvm_log_look_at_directories(void);
+extern void nvm_log_spare_path(char *path, int directory);
+
+/* an attempt begins: each directory may be tried once */
+extern void nvm_log_begin_attempt(void);
+
+/* prefer: the directory for it; problem: why it is false, if broken_what does not say so */
+extern bool nvm_log_first_file(int prefer);
 extern bool nvm_log_next_file(void);
 extern bool nvm_log_file_write(const char *from, Size size, uint64 offset);
 extern bool nvm_log_file_sync(void);
 
 extern void nvm_log_fill_header(NvmLogFileHeader *header, uint32 number);
-extern void nvm_log_file_path(char *path, uint32 generation, uint32 number);
-extern void nvm_log_side_path(char *path, uint32 generation, uint64 number);
+extern void nvm_log_file_path(char *path, int directory, uint32 generation, uint32 number);
+extern void nvm_log_side_path(char *path, int directory, uint32 generation, uint64 number);
+
+/* the directory of a file of blocks, or -1 */
+extern int	nvm_log_find_file(uint32 generation, uint32 number);
 
 #endif							/* LOG_IMPL_H */

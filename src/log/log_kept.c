@@ -23,6 +23,9 @@
 #include "storage/fd.h"
 #include "verify/nvm_verify_log.h"
 
+#define KEPT_HINT \
+	"Tables in memory are there, and are kept for the next start. Check nvm.log_directories, and put the files of the log back."
+
 /* the last file cannot be read up to its end; the memory has what it had */
 bool		nvm_log_file_is_damaged = false;
 
@@ -49,6 +52,9 @@ nvm_log_memory_layout(void)
 		offsetof(NvmLogMemory, chain),
 		offsetof(NvmLogMemory, offset),
 		offsetof(NvmLogMemory, file_is_bad),
+		offsetof(NvmLogMemory, directory),
+		offsetof(NvmLogMemory, tried),
+		offsetof(NvmLogMemory, tried_in),
 		offsetof(NvmLogMemory, rebuild),
 		offsetof(NvmLogMemory, opening),
 		offsetof(NvmLogMemory, rebuild_stamp),
@@ -177,19 +183,26 @@ check_file(NvmLogMemory *m, const NvmPoolHeader *h, const char **problem)
 	NvmLogPosition inserted = pg_atomic_read_u64(&m->inserted);
 	NvmLogPosition persistent = pg_atomic_read_u64(&m->persistent);
 	char		path[MAXPGPATH];
+	char		name[NVM_LOG_NAME_LENGTH + 1];
 	NvmLogPosition end;
 	const char *damage;
 	uint64		size;
 	char	   *base;
 
-	snprintf(path, sizeof(path), "%s/" NVM_LOG_NAME, nvm_log_directory(),
-			 nvm_log_pool_of(h->uuid), h->log_generation, h->log_file);
+	nvm_log_set_directories();
+	damage = nvm_log_ndirectories() > 1 ? nvm_log_directories_problem() : NULL;
+	if (damage != NULL)
+	{
+		nvm_pool_refuse(ERRCODE_IO_ERROR, damage, KEPT_HINT);
+		return false;
+	}
+	snprintf(name, sizeof(name), NVM_LOG_NAME, nvm_log_pool_of(h->uuid), h->log_generation, h->log_file);
+	nvm_log_path_in(path, Max(nvm_log_find(name), 0), name);
 	base = nvm_log_read_whole(path, &size);
 	if (base == NULL)
 	{
 		nvm_pool_refuse(ERRCODE_IO_ERROR,
-						psprintf("could not read log file \"%s\": %m", path),
-						"Tables in memory are there, and are kept for the next start. Check nvm.log_directories, and put the files of the log back.");
+						psprintf("could not read log file \"%s\": %m", path), KEPT_HINT);
 		return false;
 	}
 	end = end_of(base, size, h, &damage);
@@ -226,7 +239,7 @@ nvm_log_check_kept(const char *companion, const NvmPoolHeader *h, const char **p
 	if (m->generation != h->log_generation)
 		*problem = psprintf("it is of generation %u of the log, and the NVM pool knows of %u",
 							m->generation, h->log_generation);
-	else if (h->log_file != m->file && h->log_file != m->file + 1)
+	else if (h->log_file < m->file || h->log_file > Max(m->tried, m->file))
 		*problem = psprintf("the log has gone on to file %u, and memory ends in file %u",
 							h->log_file, m->file);
 	if (*problem != NULL)

@@ -28,7 +28,6 @@
 #define NVM_LOG_WRITE_LOCK		1
 #define NVM_LOG_NUM_LOCKS		2
 
-char	   *nvm_log_directories = NULL;
 int			nvm_log_delay = -1;
 bool		nvm_wait_for_recovery = true;
 
@@ -53,13 +52,20 @@ void
 nvm_log_define_settings(void)
 {
 	DefineCustomStringVariable("nvm.log_directories",
-							   "Directory of the log that brings tables in memory back.",
-							   "A relative path is taken from the data directory.",
+							   "Directories of the log that brings tables in memory back.",
+							   "With commas between them. A relative path is taken from the data directory.",
 							   &nvm_log_directories,
 							   "pg_nvm_log",
 							   PGC_POSTMASTER,
-							   0,
-							   NULL, NULL, NULL);
+							   GUC_LIST_INPUT,
+							   nvm_log_check_directories, NULL, NULL);
+	DefineCustomIntVariable("nvm.log_retry_interval",
+							"Time after which a directory of the log that has failed is tried again.",
+							"Of several directories; one alone is tried by each commit that needs it.",
+							&nvm_log_retry_interval,
+							10, 1, 3600,
+							PGC_SIGHUP, GUC_UNIT_S,
+							NULL, NULL, NULL);
 	DefineCustomBoolVariable("nvm.wait_for_recovery",
 							 "Whether an access to a table in memory that is being rebuilt from the log waits for it.",
 							 "off: it is an error at once.",
@@ -85,16 +91,6 @@ nvm_log_define_settings(void)
 							 NULL, NULL, NULL);
 	if (nvm_memory_limit > 0)
 		nvm_log_request();
-}
-
-/*
- * The directory, as a path that the server can open: its working directory is the
- * data directory.
- */
-const char *
-nvm_log_directory(void)
-{
-	return nvm_log_directories;
 }
 
 static int
@@ -126,10 +122,10 @@ shared_init(void)
 	NvmLog->write_lock = &locks[NVM_LOG_WRITE_LOCK].lock;
 	ConditionVariableInit(&NvmLog->written);
 	nvm_log_gather_init();
+	nvm_log_directories_init();
 	pg_atomic_init_u64(&NvmLog->round_began, 0);
 	pg_atomic_init_u64(&NvmLog->next_try, 0);
 	pg_atomic_init_u32(&NvmLog->broken, 0);
-	pg_atomic_init_u32(&NvmLog->spare_is_ready, 0);
 	pg_atomic_init_u64(&NvmLog->records, 0);
 	pg_atomic_init_u64(&NvmLog->rounds, 0);
 	pg_atomic_init_u64(&NvmLog->bytes, 0);
@@ -148,7 +144,23 @@ shared_init(void)
 static bool
 leave_damaged_file(void)
 {
-	return !nvm_log_file_is_damaged || !nvm_log_memory->file_is_bad || nvm_log_next_file();
+	if (!nvm_log_file_is_damaged || !nvm_log_memory->file_is_bad)
+		return true;
+	nvm_log_begin_attempt();
+	return nvm_log_next_file();
+}
+
+/*
+ * The list of directories may have changed.  A name that nothing has got is of no
+ * directory; if there is one only, it does not matter.
+ */
+static void
+find_current_file(void)
+{
+	NvmLogMemory *m = nvm_log_memory;
+
+	m->directory = Max(nvm_log_find_file(m->generation, m->file), 0);
+	m->tried_in = nvm_log_ndirectories() == 1 ? 0 : nvm_log_find_file(m->generation, m->tried);
 }
 
 /*
@@ -159,6 +171,8 @@ leave_damaged_file(void)
 static bool
 go_on(void)
 {
+	const char *where;
+
 	if (nvm_log_memory->rebuild != NVM_LOG_WHOLE)
 	{
 		nvm_log_memory->rebuild = NVM_LOG_TO_REBUILD;
@@ -167,13 +181,14 @@ go_on(void)
 	}
 	/* the dead may have written anything behind what is synced */
 	nvm_log_memory->file_is_bad = true;
+	find_current_file();
 	nvm_log_reserve_asked();
 	if ((nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest()) &&
 		leave_damaged_file())
 		return true;
+	where = nvm_log_where();
 	errno = NvmLog->broken_errno;
-	nvm_pool_refuse(ERRCODE_IO_ERROR,
-					psprintf("could not write the log in directory \"%s\": %m", nvm_log_directory()),
+	nvm_pool_refuse(ERRCODE_IO_ERROR, psprintf("could not write the log in %s: %m", where),
 					"Free space on the device that holds the directory, or mend it, and restart the server.");
 	return false;
 }

@@ -18,31 +18,31 @@
 #include "verify/nvm_verify_log.h"
 
 /*
- * Count the files of this pool.  One may go while we look.
+ * Count the files of this pool, in all directories or in one.  One may go while we look.
  */
 static void
-count_files(NvmLogReport *report)
+count_files(int directory, uint64 *files, uint64 *bytes)
 {
-	DIR		   *dir = AllocateDir(nvm_log_directory());
-	struct dirent *de;
+	NvmLogScan	scan;
 	NvmLogName	name;
+	const char *entry;
 
-	while ((de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	nvm_log_scan_begin(&scan, LOG);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		char		path[MAXPGPATH * 2];
+		char		path[MAXPGPATH];
 		struct stat st;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!nvm_log_parse_name(de->d_name, &name) || name.pool != nvm_log_pool_of(NvmPool->uuid))
+		if ((directory >= 0 && scan.directory != directory) || !nvm_log_parse_name(entry, &name) ||
+			name.pool != nvm_log_pool_of(NvmPool->uuid))
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", nvm_log_directory(), de->d_name);
+		nvm_log_path_in(path, scan.directory, entry);
 		if (stat(path, &st) != 0)
 			continue;
-		report->files++;
-		report->file_bytes += (uint64) st.st_size;
+		(*files)++;
+		*bytes += (uint64) st.st_size;
 	}
-	if (dir != NULL)
-		FreeDir(dir);
 }
 
 /*
@@ -67,7 +67,7 @@ report_begun(NvmLogReport *report)
 	report->rounds = pg_atomic_read_u64(&NvmLog->rounds);
 	report->waits = pg_atomic_read_u64(&NvmLog->waits);
 	report->wait_usec = pg_atomic_read_u64(&NvmLog->wait_usec);
-	count_files(report);
+	count_files(-1, &report->files, &report->file_bytes);
 }
 
 /*
@@ -83,4 +83,32 @@ nvm_log_report(NvmLogReport *report)
 		report->state = "not begun";
 	else
 		report_begun(report);
+}
+
+/*
+ * See nvm_log.h.
+ */
+void
+nvm_log_report_directory(int which, NvmLogDirectoryReport *report)
+{
+	NvmLogDirectory *d = &NvmLog->directory[which];
+
+	memset(report, 0, sizeof(*report));
+	report->is_out = nvm_log_is_out(which);
+	SpinLockAcquire(&d->mutex);
+	errno = d->failed_errno;
+	strlcpy(report->reason, d->failed_what, sizeof(report->reason));
+	SpinLockRelease(&d->mutex);
+	if (report->reason[0] != '\0')
+		snprintf(report->reason + strlen(report->reason),
+				 sizeof(report->reason) - strlen(report->reason), " (%s)", strerror(errno));
+	if (!nvm_log_is_on || !nvm_log_has_begun())
+		return;
+	report->is_current = *(volatile int *) &nvm_log_memory->directory == which;
+	report->position = pg_atomic_read_u64(&d->position);
+	report->bytes = pg_atomic_read_u64(&d->bytes);
+	report->rounds = pg_atomic_read_u64(&d->rounds);
+	report->waits = pg_atomic_read_u64(&d->waits);
+	report->wait_usec = pg_atomic_read_u64(&d->wait_usec);
+	count_files(which, &report->files, &report->file_bytes);
 }

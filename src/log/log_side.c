@@ -45,6 +45,7 @@ static struct
 	int			fd;				/* -1: it is not open */
 	uint32		generation;
 	uint64		number;			/* these two name it */
+	int			directory;
 	uint64		length;			/* bytes of storages and rows */
 	pg_crc32c	crc;			/* of the pool's uuid and these */
 }			side = {.fd = -1};
@@ -53,8 +54,9 @@ static struct
  * ERROR for a file that cannot be written.  errno says why.
  */
 static void
-side_failed(const char *path)
+side_failed(const char *step, const char *path)
 {
+	nvm_log_directory_failed(side.directory, step, path);
 	ereport(ERROR,
 			(errcode_for_file_access(),
 			 errmsg("could not write file \"%s\": %m", path),
@@ -83,13 +85,44 @@ side_store(const char *data, Size length, uint64 offset)
 
 			if (errno == 0)
 				errno = ENOSPC;
-			nvm_log_side_path(path, side.generation, side.number);
-			side_failed(path);
+			nvm_log_side_path(path, side.directory, side.generation, side.number);
+			side_failed("write", path);
 		}
 		data += n;
 		length -= n;
 		offset += n;
 	}
+}
+
+/*
+ * Make the file in the next directory that takes it.
+ */
+static void
+open_somewhere(void)
+{
+	uint32		turn = pg_atomic_fetch_add_u32(&NvmLog->turn, 1);
+	uint32		tried = 0;
+	char		path[MAXPGPATH];
+	int			next = nvm_log_deal_file(turn, 0, NVM_LOG_FILE_SIZE);
+	int			save_errno;
+
+	for (;;)
+	{
+		side.directory = next;
+		tried |= (uint32) 1 << next;
+		nvm_log_side_path(path, side.directory, side.generation, side.number);
+		side.fd = OpenTransientFilePerm(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY,
+										PG_FILE_MODE_OWNER);
+		if (side.fd >= 0)
+			break;
+		save_errno = errno;
+		next = nvm_log_deal_file(turn, tried, NVM_LOG_FILE_SIZE);
+		errno = save_errno;
+		if (next < 0)
+			side_failed("create", path);
+		nvm_log_directory_failed(side.directory, "create", path);
+	}
+	side.exists = true;
 }
 
 /*
@@ -101,7 +134,6 @@ nvm_log_side_create(uint64 number)
 {
 	NvmLogFileHeader header;
 	char		page[NVM_LOG_PAGE];
-	char		path[MAXPGPATH];
 
 	Assert(!side.exists && side.fd < 0);
 	side.generation = nvm_log_generation();
@@ -110,12 +142,7 @@ nvm_log_side_create(uint64 number)
 	INIT_CRC32C(side.crc);
 	COMP_CRC32C(side.crc, NvmPool->uuid, sizeof(NvmPool->uuid));
 
-	nvm_log_side_path(path, side.generation, number);
-	side.fd = OpenTransientFilePerm(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY,
-									PG_FILE_MODE_OWNER);
-	if (side.fd < 0)
-		side_failed(path);
-	side.exists = true;
+	open_somewhere();
 
 	nvm_log_fill_header(&header, 0);
 	memset(page, 0, sizeof(page));
@@ -148,7 +175,7 @@ nvm_log_side_finish(NvmLogSide *reference)
 	int			fd = side.fd;
 	int			result;
 
-	nvm_log_side_path(path, side.generation, side.number);
+	nvm_log_side_path(path, side.directory, side.generation, side.number);
 	FIN_CRC32C(side.crc);
 	memset(reference, 0, sizeof(*reference));
 	reference->length = side.length;
@@ -160,11 +187,12 @@ nvm_log_side_finish(NvmLogSide *reference)
 	result = pg_fsync(fd);
 	pgstat_report_wait_end();
 	if (result != 0)
-		side_failed(path);
+		side_failed("sync", path);
 	side.fd = -1;
 	if (CloseTransientFile(fd) != 0)
-		side_failed(path);
-	(void) fsync_fname_ext(nvm_log_directory(), true, false, ERROR);
+		side_failed("close", path);
+	if (!nvm_log_sync_directory(side.directory))
+		side_failed("sync the name", path);
 }
 
 /*
@@ -184,7 +212,7 @@ nvm_log_side_discard(void)
 	if (!side.exists)
 		return;
 	side.exists = false;
-	nvm_log_side_path(path, side.generation, side.number);
+	nvm_log_side_path(path, side.directory, side.generation, side.number);
 	if (unlink(path) != 0 && errno != ENOENT)
 		ereport(LOG,
 				(errcode_for_file_access(),

@@ -196,6 +196,7 @@ wait_committed(NvmLogPosition position, bool reads_only)
 {
 	instr_time	start;
 	instr_time	end;
+	NvmLogDirectory *d;
 
 	if (nvm_log_persistent() >= position)
 		return;
@@ -223,6 +224,10 @@ wait_committed(NvmLogPosition position, bool reads_only)
 	INSTR_TIME_SUBTRACT(end, start);
 	pg_atomic_fetch_add_u64(&NvmLog->waits, 1);
 	pg_atomic_fetch_add_u64(&NvmLog->wait_usec, INSTR_TIME_GET_MICROSEC(end));
+	/* for the one that is written when the wait is over */
+	d = &NvmLog->directory[*(volatile int *) &nvm_log_memory->directory];
+	pg_atomic_fetch_add_u64(&d->waits, 1);
+	pg_atomic_fetch_add_u64(&d->wait_usec, INSTR_TIME_GET_MICROSEC(end));
 }
 
 /*

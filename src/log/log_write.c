@@ -94,6 +94,17 @@ make_block(const Round *round, uint32 length)
 	return size;
 }
 
+static void
+count_round(NvmLogPosition position)
+{
+	NvmLogDirectory *d = &NvmLog->directory[nvm_log_memory->directory];
+
+	pg_atomic_fetch_add_u64(&NvmLog->rounds, 1);
+	pg_atomic_fetch_add_u64(&d->rounds, 1);
+	pg_atomic_write_u64(&d->position, position);
+	nvm_log_directory_works(nvm_log_memory->directory);
+}
+
 /*
  * Sync what the round has written; from then on it is persistent.
  */
@@ -110,7 +121,7 @@ end_round(const Round *round)
 	nvm_log_memory->offset = round->offset;
 	pg_write_barrier();
 	pg_atomic_write_u64(&nvm_log_memory->persistent, round->position);
-	pg_atomic_fetch_add_u64(&NvmLog->rounds, 1);
+	count_round(round->position);
 	return true;
 }
 
@@ -151,6 +162,7 @@ write_to(NvmLogPosition end)
 		if (!nvm_log_file_write(block.bytes, size, round.offset))
 			return false;
 		pg_atomic_fetch_add_u64(&NvmLog->bytes, size);
+		pg_atomic_fetch_add_u64(&NvmLog->directory[nvm_log_memory->directory].bytes, size);
 		round.chain = block.header.crc;
 		round.position += length;
 		round.offset += size;
@@ -159,13 +171,18 @@ write_to(NvmLogPosition end)
 }
 
 /*
- * A file that has failed is not tried again: the kernel may have dropped its pages.
+ * A file that has failed is not tried again: the kernel may have dropped its pages.  Each
+ * directory may have one new file.
  */
 static bool
 write_all(NvmLogPosition end)
 {
-	bool		done = write_to(end) || (nvm_log_memory->file_is_bad && write_to(end));
+	bool		done;
 
+	nvm_log_begin_attempt();
+	done = write_to(end);
+	for (int i = 0; i < nvm_log_ndirectories() && !done && nvm_log_memory->file_is_bad; i++)
+		done = write_to(end);
 	pg_atomic_write_u32(&NvmLog->broken, done ? 0 : 1);
 	return done;
 }
@@ -199,6 +216,7 @@ nvm_log_write_some(void)
 	if (!nvm_log_is_on || !nvm_log_has_begun())
 		return;
 	sync_some();
+	nvm_log_look_at_directories();
 	if (nvm_log_memory->offset > NVM_LOG_FILE_SIZE / 4)
 		nvm_log_make_spare();
 }
@@ -215,6 +233,7 @@ nvm_log_write_rest(void)
 bool
 nvm_log_write_once(void)
 {
+	nvm_log_begin_attempt();
 	return write_to(nvm_log_inserted());
 }
 

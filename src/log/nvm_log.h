@@ -14,6 +14,8 @@
 
 #include "postgres.h"
 
+#include <dirent.h>
+
 #include "media/media_pool.h"
 #include "port/atomics.h"
 
@@ -178,6 +180,23 @@ typedef struct NvmLogReport
 
 extern void nvm_log_report(NvmLogReport *report);
 
+/* the same of a directory */
+typedef struct NvmLogDirectoryReport
+{
+	bool		is_out;
+	bool		is_current;
+	char		reason[MAXPGPATH + 256];	/* of the last failure; "": none */
+	uint64		position;
+	uint64		files;
+	uint64		file_bytes;
+	uint64		bytes;
+	uint64		rounds;
+	uint64		waits;
+	uint64		wait_usec;
+} NvmLogDirectoryReport;
+
+extern void nvm_log_report_directory(int which, NvmLogDirectoryReport *report);
+
 /* the reason why the state is NVM_LOG_FAILED, "" if there is none */
 extern const char *nvm_log_rebuild_problem(void);
 
@@ -188,8 +207,50 @@ extern const char *nvm_log_rebuild_problem(void);
  */
 extern uint32 nvm_log_generation(void);
 
-/* nvm.log_directories: the directory, absolute or below the data directory */
-extern const char *nvm_log_directory(void);
+/* ---- log_directory.c: nvm.log_directories ---- */
+
+#define NVM_LOG_MAX_DIRECTORIES	32
+
+/* the list; each absolute or below the data directory */
+extern int	nvm_log_ndirectories(void);
+extern const char *nvm_log_directory(int which);
+
+/* for messages: the word "directory" or "directories", and which */
+extern const char *nvm_log_where(void);
+
+/* the directory that has a file of this name, the first one, or the next; -1: none */
+extern int	nvm_log_find(const char *name);
+extern int	nvm_log_find_after(const char *name, int after);
+extern void nvm_log_path_in(char *path, int which, const char *name);
+
+/*
+ * All names of all directories.  What cannot be read is told with elevel, and passed
+ * over.
+ */
+typedef struct NvmLogScan
+{
+	int			directory;		/* of the name */
+	DIR		   *dir;
+	int			elevel;
+} NvmLogScan;
+
+extern void nvm_log_scan_begin(NvmLogScan *scan, int elevel);
+extern const char *nvm_log_scan_next(NvmLogScan *scan);
+
+/*
+ * A directory for a file of so many bytes, or more: round robin by `turn`, none of those
+ * in the mask.  -1: that were all.
+ */
+extern int	nvm_log_deal_file(uint32 turn, uint32 tried, uint64 room);
+
+/* is there room for so many bytes?  errno says why not */
+extern bool nvm_log_has_room(int which, uint64 bytes);
+
+/*
+ * A step on a side file, or on one of a checkpoint, has failed, errno says how: the
+ * directory is out.  Does not change errno.
+ */
+extern void nvm_log_directory_failed(int which, const char *step, const char *path);
 
 /* ---- log_capture.c: the record of the current transaction ---- */
 
@@ -250,7 +311,7 @@ struct NvmLogFileHeader;
 extern void nvm_log_fill_side_header(struct NvmLogFileHeader *header);
 
 /* a file of blocks that nobody needs: the spare file if there is none, else it goes */
-extern void nvm_log_recycle(const char *path);
+extern void nvm_log_recycle(int directory, const char *path);
 
 /* ---- log_insert.c: places ---- */
 

@@ -398,7 +398,8 @@ make_checkpoint(uint64 request)
 	/* what one that came to no end has left takes room that this one wants */
 	if (rows_are_known)
 		nvm_vlog_retire_rows(Shared->usable.number, &retired);
-	walk.number = Max(Shared->usable.number, nvm_vlog_highest_checkpoint()) + 1;
+	/* a directory that cannot be read may have files of one that was given up */
+	walk.number = Max(Max(Shared->usable.number, Shared->last.number), nvm_vlog_highest_checkpoint()) + 1;
 	walk.started = GetCurrentTimestamp();
 	volume = nvm_log_volume();
 	nvm_log_checkpoint_begin(&walk.begin);
@@ -412,7 +413,7 @@ make_checkpoint(uint64 request)
 	checkpoint = form_checkpoint(&walk, end);
 	/* an ERROR may come when the switch is made: then either may count */
 	rows_are_known = false;
-	nvm_vlog_switch_checkpoint(checkpoint);
+	nvm_vlog_switch_checkpoint(checkpoint, walk.directories);
 	tell_usable(checkpoint, volume);
 	became_usable = rows_are_known = true;
 

@@ -193,8 +193,11 @@ nvm_vlog_check_side(NvmVlog *vlog, int file)
 
 	if (!is_data)
 		nvm_vlog_find_side(f);
-	base = nvm_vlog_map(vlog, file);
-	problem = nvm_log_side_problem(base, f->size, &f->side, vlog->uuid, is_data ? NULL : &f->name);
+	do
+	{
+		base = nvm_vlog_map(vlog, file);
+		problem = nvm_log_side_problem(base, f->size, &f->side, vlog->uuid, is_data ? NULL : &f->name);
+	} while (problem != NULL && nvm_vlog_find_copy(vlog, file));
 	if (problem != NULL)
 		nvm_vlog_damaged(f, problem);
 	nvm_log_walk_side(&storages, base, &f->side);

@@ -27,6 +27,9 @@
 
 #define READ_SIZE		(1024 * 1024)
 
+/* names that are tried, at most, where numbers have holes */
+#define MOST_HOLES		1000
+
 char *
 nvm_vlog_file_name(const NvmVlogFile *file)
 {
@@ -79,16 +82,41 @@ read_through(int fd, uint64 size)
 	return done >= size;
 }
 
+/*
+ * Where it is.  One that is nowhere is not in the first directory.
+ */
 static char *
 path_of(const NvmVlogFile *file)
 {
-	return psprintf("%s/%s", nvm_log_directory(), nvm_vlog_file_name(file));
+	return psprintf("%s/%s", nvm_log_directory(Max(file->directory, 0)), nvm_vlog_file_name(file));
 }
 
 static bool
-is_there(const NvmVlogFile *file)
+is_there(NvmVlogFile *file)
 {
-	return access(path_of(file), F_OK) == 0;
+	char	   *name = nvm_vlog_file_name(file);
+
+	file->directory = nvm_log_find(name);
+	pfree(name);
+	return file->directory >= 0;
+}
+
+/*
+ * A side file or data file is not right, or cannot be read.  Is there another of this name
+ * in a later directory?  Somebody has copied it, or a checkpoint that was given up has
+ * left a file in a directory that was not there for a while.
+ */
+static bool
+take_copy(NvmVlogFile *file)
+{
+	int			other = file->name.number != 0 || file->directory < 0 ? -1 :
+	nvm_log_find_after(nvm_vlog_file_name(file), file->directory);
+
+	if (other < 0)
+		return false;
+	file->directory = other;
+	file->size = 0;
+	return true;
 }
 
 /*
@@ -114,6 +142,8 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 		if ((uint64) st.st_size < NVM_LOG_PAGE || (uint64) st.st_size < f->size)
 		{
 			close(fd);
+			if (take_copy(f))
+				return nvm_vlog_map(vlog, file);
 			nvm_vlog_damaged(f, "the file is truncated");
 		}
 		if (f->size != 0 || read_through(fd, (uint64) st.st_size))
@@ -125,11 +155,14 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 	save_errno = errno;
 	if (fd >= 0)
 		close(fd);
+	if (base == MAP_FAILED && take_copy(f))
+		return nvm_vlog_map(vlog, file);
 	errno = save_errno;
 	if (base == MAP_FAILED)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("file \"%s\" of the log cannot be read: %m", name)));
+				 errmsg("file \"%s\" of the log cannot be read: %m", name),
+				 f->directory >= 0 ? 0 : errdetail("It was looked for in %s.", nvm_log_where())));
 	vlog->base[file] = (const char *) base;
 	vlog->mapped[file] = f->size;
 	pfree(name);
@@ -161,6 +194,16 @@ nvm_vlog_find_side(NvmVlogFile *file)
 		file->name.generation = file->generation;
 }
 
+bool
+nvm_vlog_find_copy(NvmVlog *vlog, int file)
+{
+	if (!take_copy(&vlog->file[file]))
+		return false;
+	(void) munmap(unconstify(char *, vlog->base[file]), vlog->mapped[file]);
+	vlog->base[file] = NULL;
+	return true;
+}
+
 /* ---- the files of blocks ---- */
 
 /* the files that are found, in memory of this process */
@@ -172,7 +215,7 @@ typedef struct FileList
 } FileList;
 
 static NvmVlogFile *
-add_file(FileList *list, const NvmLogName *name)
+add_file(FileList *list, const NvmLogName *name, int directory)
 {
 	if (list->n == list->room)
 	{
@@ -182,6 +225,7 @@ add_file(FileList *list, const NvmLogName *name)
 	}
 	memset(&list->file[list->n], 0, sizeof(NvmVlogFile));
 	list->file[list->n].name = *name;
+	list->file[list->n].directory = directory;
 	return &list->file[list->n++];
 }
 
@@ -206,13 +250,30 @@ file_is_missing(const NvmVlog *vlog, uint32 generation, uint32 number)
 			.number = number
 		}
 	};
+	const char *where = nvm_log_ndirectories() == 1 ? "" :
+	psprintf("It was looked for in %s.", nvm_log_where());
 
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("file \"%s\" of the log is missing", nvm_vlog_file_name(&file)),
-			 vlog->checkpoint != NULL ? 0 :
-			 errdetail("There is no checkpoint that would make up for it (file \"" NVM_LOG_CHECKPOINT_NAME "\").",
-					   nvm_log_pool_of(vlog->uuid))));
+			 vlog->checkpoint != NULL ? (where[0] == '\0' ? 0 : errdetail_internal("%s", where)) :
+			 errdetail("There is no checkpoint that would make up for it (file \"" NVM_LOG_CHECKPOINT_NAME "\").%s%s",
+					   nvm_log_pool_of(vlog->uuid), where[0] == '\0' ? "" : " ", where)));
+}
+
+/*
+ * Somebody has copied it, and nobody can tell which is the log's.
+ */
+static void
+file_is_there_twice(const NvmVlogFile *a, const NvmVlogFile *b)
+{
+	int			first = Min(a->directory, b->directory);
+	int			second = Max(a->directory, b->directory);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("file \"%s\" of the log is in directory \"%s\" and in directory \"%s\"",
+					nvm_vlog_file_name(a), nvm_log_directory(first), nvm_log_directory(second))));
 }
 
 /*
@@ -228,28 +289,29 @@ comes_before(const NvmLogName *name, const NvmLogCheckpoint *checkpoint)
 /*
  * Each generation has files from number 1 on, and there is one generation after the
  * other up to the one that is being written.  The first file is that of the checkpoint,
- * if there is one.
+ * if there is one.  Numbers may have holes: see check_holes.
  */
 static void
 check_names(const NvmVlog *vlog, const FileList *list)
 {
 	const NvmLogCheckpoint *checkpoint = vlog->checkpoint;
 	uint32		generation = checkpoint != NULL ? checkpoint->generation : 0;
-	uint32		number = checkpoint != NULL ? checkpoint->file - 1 : 0;
 
+	if (list->n > 0 && checkpoint != NULL && list->file[0].name.generation != generation)
+		file_is_missing(vlog, generation, checkpoint->file);
 	for (int i = 0; i < list->n; i++)
 	{
 		const NvmLogName *name = &list->file[i].name;
 
-		if (name->generation != generation)
-		{
-			if (generation != 0 && name->generation != generation + 1)
-				file_is_missing(vlog, generation + 1, 1);
-			generation = name->generation;
-			number = 0;
-		}
-		if (name->number != ++number)
-			file_is_missing(vlog, generation, number);
+		if (i > 0 && compare_files(&list->file[i - 1], &list->file[i]) == 0)
+			file_is_there_twice(&list->file[i - 1], &list->file[i]);
+		if (name->generation == generation)
+			continue;
+		if (generation != 0 && name->generation != generation + 1)
+			file_is_missing(vlog, generation + 1, 1);
+		generation = name->generation;
+		if (name->number != 1)
+			file_is_missing(vlog, generation, 1);
 	}
 	if (generation != vlog->shared->generation)
 		file_is_missing(vlog, generation + 1, 1);
@@ -263,6 +325,7 @@ static void
 add_overlooked(FileList *list)
 {
 	int			n = list->n;
+	int			holes = 0;
 
 	for (int i = 1; i < n; i++)
 	{
@@ -270,15 +333,14 @@ add_overlooked(FileList *list)
 
 		if (name.generation != list->file[i].name.generation)
 			continue;
-		while (++name.number < list->file[i].name.number)
+		while (++name.number < list->file[i].name.number && holes < MOST_HOLES)
 		{
-			NvmVlogFile *file = add_file(list, &name);
+			NvmVlogFile *file = add_file(list, &name, -1);
 
-			if (!is_there(file))
-			{
-				list->n--;
-				break;
-			}
+			if (is_there(file))
+				continue;
+			list->n--;
+			holes++;
 		}
 	}
 	qsort(list->file, list->n, sizeof(NvmVlogFile), compare_files);
@@ -324,14 +386,62 @@ check_header(const NvmVlog *vlog, const FileList *list, NvmVlogFile *file)
 	if (problem != NULL)
 		nvm_vlog_damaged(file, problem);
 	if (file == list->file && h.first > needed)
+	{
+		if (vlog->checkpoint != NULL && file->name.number != vlog->checkpoint->file)
+			file_is_missing(vlog, vlog->checkpoint->generation, vlog->checkpoint->file);
 		nvm_vlog_damaged(file, psprintf("positions %llu to %llu, which come before it, are missing%s",
 										(unsigned long long) needed,
 										(unsigned long long) h.first,
 										vlog->checkpoint == NULL ? ", and there is no checkpoint" : ""));
+	}
 	if (file > list->file && file->name.number > 1 && h.start != (file - 1)->start)
 		nvm_vlog_damaged(file, "its generation does not begin where the file before it says");
 	file->start = h.start;
 	file->first = h.first;
+}
+
+/*
+ * Do the blocks of a file lead to this position?
+ */
+static bool
+leads_to(const NvmVlog *vlog, const NvmVlogFile *file, NvmLogPosition position)
+{
+	NvmLogCursor cursor;
+	const NvmLogBlock *block;
+	NvmLogNext	next = NVM_LOG_NO_MORE;
+	char	   *bytes = palloc(NVM_LOG_FILE_SIZE);
+	int			fd = BasicOpenFile(path_of(file), O_RDONLY | PG_BINARY);
+	ssize_t		n = fd >= 0 ? pg_pread(fd, bytes, NVM_LOG_FILE_SIZE, 0) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (n >= NVM_LOG_PAGE)
+	{
+		nvm_log_cursor_begin(&cursor, bytes, (uint64) n, vlog->uuid, position);
+		while ((next = nvm_log_next_block(&cursor, &block)) == NVM_LOG_GOT_BLOCK)
+			;
+	}
+	pfree(bytes);
+	return next == NVM_LOG_AT_LIMIT;
+}
+
+/*
+ * A file that had nothing may have gone (log/README.md, "One name, one directory").  Then
+ * the file before it leads to the one behind.  Else one is missing.
+ */
+static void
+check_holes(const NvmVlog *vlog, const FileList *list)
+{
+	for (int i = 1; i < list->n; i++)
+	{
+		const NvmVlogFile *before = &list->file[i - 1];
+		const NvmVlogFile *file = &list->file[i];
+
+		if (file->name.generation == before->name.generation &&
+			file->name.number > before->name.number + 1 &&
+			!leads_to(vlog, before, file->first))
+			file_is_missing(vlog, before->name.generation, before->name.number + 1);
+	}
 }
 
 /*
@@ -388,11 +498,12 @@ add_data_files(const NvmVlog *vlog, FileList *list)
 						(unsigned long long) checkpoint->end)));
 	for (uint32 part = 1; part <= checkpoint->nfiles; part++)
 	{
-		NvmVlogFile *file = add_file(list, &name);
+		NvmVlogFile *file = add_file(list, &name, -1);
 
 		file->checkpoint = checkpoint->number;
 		file->part = part;
 		file->side = NVM_LOG_CHECKPOINT_DATA(checkpoint)[part - 1];
+		(void) is_there(file);
 	}
 }
 
@@ -434,27 +545,27 @@ bytes_to_read(const NvmVlog *vlog)
 void
 nvm_vlog_find_files(NvmVlog *vlog)
 {
-	const char *path = nvm_log_directory();
 	FileList	list = {0};
-	DIR		   *dir = AllocateDir(path);
-	struct dirent *de;
+	NvmLogScan	scan;
+	const char *entry;
 	NvmLogName	name;
 
 	share_checkpoint(vlog);
 	vlog->shared->end = nvm_log_persistent();
-	while ((de = ReadDir(dir, path)) != NULL)
+	nvm_log_scan_begin(&scan, ERROR);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (nvm_log_parse_name(de->d_name, &name) && name.number != 0 &&
+		if (nvm_log_parse_name(entry, &name) && name.number != 0 &&
 			name.pool == nvm_log_pool_of(vlog->uuid) && name.generation <= vlog->shared->generation &&
 			(vlog->checkpoint == NULL || !comes_before(&name, vlog->checkpoint)))
-			(void) add_file(&list, &name);
+			(void) add_file(&list, &name, scan.directory);
 	}
-	FreeDir(dir);
 	qsort(list.file, list.n, sizeof(NvmVlogFile), compare_files);
 	add_overlooked(&list);
 	check_names(vlog, &list);
 	for (int i = 0; i < list.n; i++)
 		check_header(vlog, &list, &list.file[i]);
+	check_holes(vlog, &list);
 	vlog->shared->nblock_files = list.n;
 	add_data_files(vlog, &list);
 	vlog->shared->nfiles = list.n;

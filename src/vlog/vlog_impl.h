@@ -37,6 +37,7 @@ typedef struct NvmVlogFile
 	NvmLogName	name;
 	uint64		checkpoint;		/* a data file: of this checkpoint, or 0 */
 	uint32		part;
+	int			directory;		/* that has it; -1: none */
 
 	/* a file of blocks: of its header */
 	NvmLogPosition start;
@@ -318,6 +319,9 @@ extern void nvm_vlog_unmap(NvmVlog *vlog);
 /* a side file that is there: its generation may be an earlier one */
 extern void nvm_vlog_find_side(NvmVlogFile *file);
 
+/* the file is not right: take another copy, in a later directory.  False: there is none. */
+extern bool nvm_vlog_find_copy(NvmVlog *vlog, int file);
+
 /* files of blocks that have something to be read */
 extern int	nvm_vlog_files_to_read(const NvmVlog *vlog);
 
@@ -406,10 +410,13 @@ extern void nvm_vlog_open_held(NvmVlog *vlog);
 /* the file of the checkpoint that counts, or NULL.  ERROR if it is damaged. */
 extern const NvmLogCheckpoint *nvm_vlog_read_checkpoint(void);
 
-/* make this one count, durably; it has its data files behind it */
-extern void nvm_vlog_switch_checkpoint(NvmLogCheckpoint *checkpoint);
+/*
+ * Make this one count, durably; it has its data files behind it, which lie in these
+ * directories.
+ */
+extern void nvm_vlog_switch_checkpoint(NvmLogCheckpoint *checkpoint, uint32 directories);
 
-extern void nvm_vlog_rows_path(char *path, uint64 checkpoint, uint32 part);
+extern void nvm_vlog_rows_path(char *path, int directory, uint64 checkpoint, uint32 part);
 
 /* ---- vlog_walk.c: the data files of a checkpoint ---- */
 
@@ -424,6 +431,7 @@ typedef struct NvmVlogWalk
 	NvmLogSide *side;			/* of each data file */
 	uint32		nfiles;
 	uint32		file_room;
+	uint32		directories;	/* that have any: a mask */
 	uint64		rows;
 	uint64		bytes;
 	uint64		blocks;			/* looked at */

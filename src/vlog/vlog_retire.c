@@ -27,14 +27,24 @@
 static NvmLogPosition retired_to = 0;
 
 static char *
-path_in(const char *name)
+path_in(int directory, const char *name)
 {
-	return psprintf("%s/%s", nvm_log_directory(), name);
+	return psprintf("%s/%s", nvm_log_directory(directory), name);
 }
 
 /*
- * Remove a file.  ERROR if it is there and cannot be removed.  Returns whether it was
- * there.
+ * What is to be said of a file that cannot be removed, or read, or of a directory.  A
+ * checkpoint that would not end for one of several directories would keep the log in the
+ * others.
+ */
+static int
+level_of_failure(void)
+{
+	return nvm_log_ndirectories() == 1 ? ERROR : LOG;
+}
+
+/*
+ * Remove a file.  Returns whether it was there.
  */
 static bool
 remove_file(const char *path)
@@ -42,7 +52,7 @@ remove_file(const char *path)
 	if (unlink(path) == 0)
 		return true;
 	if (errno != ENOENT)
-		ereport(ERROR,
+		ereport(level_of_failure(),
 				(errcode_for_file_access(),
 				 errmsg("could not remove file \"%s\": %m", path)));
 	return false;
@@ -56,18 +66,18 @@ remove_file(const char *path)
 uint64
 nvm_vlog_highest_checkpoint(void)
 {
-	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogScan	scan;
 	NvmLogRowsName name;
-	struct dirent *de;
+	const char *entry;
 	uint64		highest = 0;
 
-	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	nvm_log_scan_begin(&scan, level_of_failure());
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (nvm_log_parse_rows_name(de->d_name, &name) &&
+		if (nvm_log_parse_rows_name(entry, &name) &&
 			name.pool == nvm_log_pool_of(NvmPool->uuid))
 			highest = Max(highest, name.checkpoint);
 	}
-	FreeDir(dir);
 	return highest;
 }
 
@@ -77,20 +87,20 @@ nvm_vlog_highest_checkpoint(void)
 void
 nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired)
 {
-	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogScan	scan;
 	NvmLogRowsName name;
-	struct dirent *de;
+	const char *entry;
 
-	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	nvm_log_scan_begin(&scan, level_of_failure());
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (!nvm_log_parse_rows_name(de->d_name, &name) ||
+		if (!nvm_log_parse_rows_name(entry, &name) ||
 			name.pool != nvm_log_pool_of(NvmPool->uuid) || name.checkpoint == keep)
 			continue;
 		NVM_FAILPOINT("ckpt-remove-rows");
-		if (remove_file(path_in(de->d_name)))
+		if (remove_file(path_in(scan.directory, entry)))
 			retired->nrows++;
 	}
-	FreeDir(dir);
 }
 
 /* ---- the log ---- */
@@ -106,10 +116,11 @@ remove_side(uint32 generation, uint64 number, NvmVlogRetired *retired)
 {
 	for (; generation > 0; generation--)
 	{
-		char	   *path = path_in(psprintf(NVM_LOG_SIDE_NAME, nvm_log_pool_of(NvmPool->uuid),
-											generation, (unsigned long long) number));
+		char	   *name = psprintf(NVM_LOG_SIDE_NAME, nvm_log_pool_of(NvmPool->uuid),
+									generation, (unsigned long long) number);
+		int			directory = nvm_log_find(name);
 
-		if (remove_file(path))
+		if (directory >= 0 && remove_file(path_in(directory, name)))
 		{
 			NVM_FAILPOINT("ckpt-removed-side");
 			retired->nsides++;
@@ -179,20 +190,29 @@ remove_sides_in(const char *path, const NvmLogName *name, NvmLogPosition limit,
 		return;
 	bytes = palloc0(header->size);
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	/* of several directories: what it names stays until the next recovery */
 	if (fd < 0 || pg_pread(fd, bytes, header->size, 0) != (ssize_t) header->size)
-		ereport(ERROR,
+		ereport(level_of_failure(),
 				(errcode_for_file_access(),
 				 errmsg("could not read log file \"%s\": %m", path)));
-	(void) CloseTransientFile(fd);
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
 	nvm_log_cursor_begin(&cursor, bytes, header->size, NvmPool->uuid, 0);
 	while (nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK && block->position < limit)
 		remove_sides_of(block, limit, retired);
 	pfree(bytes);
 }
 
+/* a file of blocks */
+typedef struct LogFile
+{
+	NvmLogName	name;
+	int			directory;
+} LogFile;
+
 typedef struct LogNames
 {
-	NvmLogName *name;
+	LogFile    *file;
 	uint32		n;
 	uint32		room;
 } LogNames;
@@ -200,8 +220,8 @@ typedef struct LogNames
 static int
 compare_names(const void *a, const void *b)
 {
-	const NvmLogName *x = (const NvmLogName *) a;
-	const NvmLogName *y = (const NvmLogName *) b;
+	const NvmLogName *x = &((const LogFile *) a)->name;
+	const NvmLogName *y = &((const LogFile *) b)->name;
 
 	if (x->generation != y->generation)
 		return x->generation < y->generation ? -1 : 1;
@@ -214,15 +234,16 @@ compare_names(const void *a, const void *b)
 static void
 list_logs(uint32 generation, uint32 number, LogNames *logs)
 {
-	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogScan	scan;
 	NvmLogName	name;
-	struct dirent *de;
+	const char *entry;
 
 	logs->room = 64;
-	logs->name = palloc(logs->room * sizeof(NvmLogName));
-	while ((de = ReadDir(dir, nvm_log_directory())) != NULL)
+	logs->file = palloc(logs->room * sizeof(LogFile));
+	nvm_log_scan_begin(&scan, level_of_failure());
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (!nvm_log_parse_name(de->d_name, &name) || name.number == 0 ||
+		if (!nvm_log_parse_name(entry, &name) || name.number == 0 ||
 			name.pool != nvm_log_pool_of(NvmPool->uuid) ||
 			name.generation > generation ||
 			(name.generation == generation && name.number > number))
@@ -230,18 +251,21 @@ list_logs(uint32 generation, uint32 number, LogNames *logs)
 		if (logs->n == logs->room)
 		{
 			logs->room *= 2;
-			logs->name = repalloc(logs->name, logs->room * sizeof(NvmLogName));
+			logs->file = repalloc(logs->file, logs->room * sizeof(LogFile));
 		}
-		logs->name[logs->n++] = name;
+		logs->file[logs->n].name = name;
+		logs->file[logs->n++].directory = scan.directory;
 	}
-	FreeDir(dir);
-	qsort(logs->name, logs->n, sizeof(NvmLogName), compare_names);
+	qsort(logs->file, logs->n, sizeof(LogFile), compare_names);
 }
 
 static char *
-log_path(const NvmLogName *name)
+log_path(const LogFile *file)
 {
-	return path_in(psprintf(NVM_LOG_NAME, name->pool, name->generation, name->number));
+	const NvmLogName *name = &file->name;
+
+	return path_in(file->directory,
+				   psprintf(NVM_LOG_NAME, name->pool, name->generation, name->number));
 }
 
 /*
@@ -252,10 +276,10 @@ limit_of(const LogNames *logs, uint32 i)
 {
 	for (uint32 next = i + 1; next < logs->n; next++)
 	{
-		const NvmLogFileHeader *h = read_header(log_path(&logs->name[next]), &logs->name[next]);
+		const NvmLogFileHeader *h = read_header(log_path(&logs->file[next]), &logs->file[next].name);
 
 		if (h != NULL)
-			return h->generation == logs->name[i].generation ? h->first : h->start;
+			return h->generation == logs->file[i].name.generation ? h->first : h->start;
 	}
 	return 0;
 }
@@ -272,8 +296,8 @@ nvm_vlog_find_begin(NvmLogBegin *begin)
 	list_logs(begin->generation, begin->file, &logs);
 	for (uint32 i = logs.n; i > 0; i--)
 	{
-		const NvmLogName *name = &logs.name[i - 1];
-		const NvmLogFileHeader *h = read_header(log_path(name), name);
+		const NvmLogName *name = &logs.file[i - 1].name;
+		const NvmLogFileHeader *h = read_header(log_path(&logs.file[i - 1]), name);
 
 		if (h == NULL)
 			break;
@@ -299,12 +323,16 @@ nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
 {
 	LogNames	logs = {0};
 
-	list_logs(checkpoint->generation, checkpoint->file, &logs);
+	/* the file may be gone, if it had nothing and the log went on elsewhere */
+	list_logs(checkpoint->generation, PG_UINT32_MAX, &logs);
 	for (uint32 i = 0; i < logs.n; i++)
 	{
-		const NvmLogName *name = &logs.name[i];
+		const NvmLogName *name = &logs.file[i].name;
 		NvmLogPosition limit;
-		char	   *path = log_path(name);
+		char	   *path = log_path(&logs.file[i]);
+
+		if (name->generation == checkpoint->generation && name->number > checkpoint->file)
+			break;
 
 		if (name->generation == checkpoint->generation && name->number == checkpoint->file)
 		{
@@ -320,7 +348,7 @@ nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
 							(unsigned long long) checkpoint->number)));
 		remove_sides_in(path, name, limit, retired);
 		NVM_FAILPOINT("ckpt-remove-log");
-		nvm_log_recycle(path);
+		nvm_log_recycle(logs.file[i].directory, path);
 		retired->nlogs++;
 		nvm_vlog_pause();
 	}
@@ -359,9 +387,9 @@ is_unfinished(const char *text, const NvmVlog *vlog)
 }
 
 static void
-remove_left(const char *name)
+remove_left(int directory, const char *name)
 {
-	char	   *path = path_in(name);
+	char	   *path = path_in(directory, name);
 
 	if (unlink(path) != 0 && errno != ENOENT)
 		ereport(LOG,
@@ -380,9 +408,9 @@ nvm_vlog_retire_sides(const NvmVlog *vlog)
 	uint32		nsides = 0;
 	NvmLogName *side = MemoryContextAllocHuge(CurrentMemoryContext,
 											  (vlog->shared->nfiles + 1) * sizeof(NvmLogName));
-	DIR		   *dir = AllocateDir(nvm_log_directory());
+	NvmLogScan	scan;
 	NvmLogName	name;
-	struct dirent *de;
+	const char *entry;
 
 	for (int i = vlog->shared->nblock_files; i < vlog->shared->nfiles; i++)
 	{
@@ -390,21 +418,20 @@ nvm_vlog_retire_sides(const NvmVlog *vlog)
 			side[nsides++] = vlog->file[i].name;
 	}
 	qsort(side, nsides, sizeof(NvmLogName), compare_sides);
-	while (dir != NULL && (de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	nvm_log_scan_begin(&scan, LOG);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
-		if (is_unfinished(de->d_name, vlog))
+		if (is_unfinished(entry, vlog))
 		{
-			remove_left(de->d_name);
+			remove_left(scan.directory, entry);
 			continue;
 		}
-		if (!nvm_log_parse_name(de->d_name, &name) || name.number != 0 ||
+		if (!nvm_log_parse_name(entry, &name) || name.number != 0 ||
 			name.pool != nvm_log_pool_of(vlog->uuid) || name.generation >= vlog->shared->generation ||
 			bsearch(&name, side, nsides, sizeof(NvmLogName), compare_sides) != NULL)
 			continue;
 		NVM_FAILPOINT("rebuild-remove-side");
-		remove_left(de->d_name);
+		remove_left(scan.directory, entry);
 	}
-	if (dir != NULL)
-		FreeDir(dir);
 	pfree(side);
 }

@@ -57,6 +57,7 @@ typedef struct StorageList
 static NvmVlogWalk *current = NULL;
 static MemoryContext walk_context;	/* of what lives as long as the walk */
 static int	data_fd = -1;
+static int	data_directory;
 static uint64 data_length;
 static uint32 data_crc;
 static bool data_amid_row;		/* it ends with pieces whose row comes next */
@@ -69,8 +70,9 @@ data_failed(const char *what)
 	char		path[MAXPGPATH];
 	int			save_errno = errno;
 
-	nvm_vlog_rows_path(path, current->number, current->nfiles + 1);
+	nvm_vlog_rows_path(path, data_directory, current->number, current->nfiles + 1);
 	errno = save_errno;
+	nvm_log_directory_failed(data_directory, what, path);
 	ereport(ERROR,
 			(errcode_for_file_access(),
 			 errmsg("could not %s file \"%s\": %m", what, path)));
@@ -99,6 +101,37 @@ data_write(const char *data, Size length, uint64 offset)
 	}
 }
 
+/*
+ * Make the file in the next directory that takes it, if it has room for a whole one.
+ */
+static void
+data_create(void)
+{
+	char		path[MAXPGPATH];
+	uint32		turn = (uint32) current->number + current->nfiles;
+	uint32		tried = 0;
+	int			next = nvm_log_deal_file(turn, 0, (uint64) nvm_checkpoint_file_size * 1024 * 1024);
+
+	for (;;)
+	{
+		int			save_errno;
+
+		data_directory = next;
+		tried |= (uint32) 1 << next;
+		nvm_vlog_rows_path(path, data_directory, current->number, current->nfiles + 1);
+		data_fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+		if (data_fd >= 0)
+			break;
+		save_errno = errno;
+		next = nvm_log_deal_file(turn, tried, 0);
+		errno = save_errno;
+		if (next < 0)
+			data_failed("create");
+		nvm_log_directory_failed(data_directory, "create", path);
+	}
+	current->directories |= (uint32) 1 << data_directory;
+}
+
 static void
 data_begin(void)
 {
@@ -107,12 +140,8 @@ data_begin(void)
 		NvmLogFileHeader header;
 		char		page[NVM_LOG_PAGE];
 	}			first;
-	char		path[MAXPGPATH];
 
-	nvm_vlog_rows_path(path, current->number, current->nfiles + 1);
-	data_fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
-	if (data_fd < 0)
-		data_failed("create");
+	data_create();
 	memset(&first, 0, sizeof(first));
 	nvm_log_fill_side_header(&first.header);
 	data_write(first.page, sizeof(first.page), 0);

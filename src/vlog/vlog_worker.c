@@ -151,7 +151,8 @@ bytes_of_files(const NvmVlog *vlog)
 
 		if (vlog->file[i].checkpoint != 0)
 			bytes += vlog->file[i].side.length;
-		else if (stat(psprintf("%s/%s", nvm_log_directory(), nvm_vlog_file_name(&vlog->file[i])), &st) == 0)
+		else if (stat(psprintf("%s/%s", nvm_log_directory(vlog->file[i].directory),
+							   nvm_vlog_file_name(&vlog->file[i])), &st) == 0)
 			bytes += (uint64) st.st_size;
 	}
 	return bytes;
@@ -168,9 +169,9 @@ tell_begin(const NvmVlog *vlog)
 					(unsigned long long) vlog->checkpoint->number,
 					(unsigned long long) vlog->checkpoint->begin) :
 			 errmsg("nvm: rebuilding tables in memory from the log"),
-			 errdetail("%d files with %llu bytes in directory \"%s\", generations %u to %u.",
+			 errdetail("%d files with %llu bytes in %s, generations %u to %u.",
 					   vlog->shared->nfiles, (unsigned long long) bytes_of_files(vlog),
-					   nvm_log_directory(), vlog->file[0].name.generation,
+					   nvm_log_where(), vlog->file[0].name.generation,
 					   vlog->shared->generation)));
 }
 
@@ -188,8 +189,8 @@ tell_end(const NvmVlog *vlog, instr_time start)
 			(errmsg("nvm: rebuilt %llu rows of %llu tables from the log in %.3f s",
 					(unsigned long long) pg_atomic_read_u64(&vlog->shared->nrows),
 					(unsigned long long) pg_atomic_read_u64(&nvm_log_progress()->tables), seconds),
-			 errdetail("Read %llu bytes of records from %d files in directory \"%s\", %.0f MB/s with %d workers; %llu rows are longer than the room at their place.",
-					   (unsigned long long) bytes, vlog->shared->nfiles, nvm_log_directory(),
+			 errdetail("Read %llu bytes of records from %d files in %s, %.0f MB/s with %d workers; %llu rows are longer than the room at their place.",
+					   (unsigned long long) bytes, vlog->shared->nfiles, nvm_log_where(),
 					   bytes / 1000000.0 / Max(seconds, 0.001), nvm_vlog_workers(vlog),
 					   (unsigned long long) pg_atomic_read_u64(&vlog->shared->nmoved))));
 }
@@ -213,24 +214,22 @@ restore_locks(NvmVlog *vlog)
 static int
 wanted_processes(void)
 {
-	struct dirent *de;
+	NvmLogScan	scan;
+	const char *name;
 	uint64		bytes = 0;
-	DIR		   *dir;
 	int			n = nvm_recovery_workers;
 
 	if (n > 0)
 		return n;
 	n = (int) sysconf(_SC_NPROCESSORS_ONLN);
-	dir = AllocateDir(nvm_log_directory());
-	while (dir != NULL && (de = ReadDirExtended(dir, nvm_log_directory(), LOG)) != NULL)
+	nvm_log_scan_begin(&scan, LOG);
+	while ((name = nvm_log_scan_next(&scan)) != NULL)
 	{
 		struct stat st;
 
-		if (stat(psprintf("%s/%s", nvm_log_directory(), de->d_name), &st) == 0)
+		if (stat(psprintf("%s/%s", nvm_log_directory(scan.directory), name), &st) == 0)
 			bytes += (uint64) st.st_size;
 	}
-	if (dir != NULL)
-		FreeDir(dir);
 	n = (int) Min((uint64) Max(n, 1), 1 + bytes / BYTES_PER_PROCESS);
 	return Min(n, NVM_VLOG_MAX_PROCESSES);
 }
@@ -390,7 +389,7 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	nvm_log_set_rebuild_state(NVM_LOG_FAILED, reason);
 	ereport(LOG,
 			(errmsg("nvm: tables in memory could not be rebuilt from the log: %s", reason),
-			 errdetail("The log is in directory \"%s\".", nvm_log_directory()),
+			 errdetail("The log is in %s.", nvm_log_where()),
 			 errhint("Put back what is missing or damaged there, or remove the cause, and restart the server. Until then each access to these tables is an error.")));
 	return true;
 }

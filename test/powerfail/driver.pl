@@ -33,7 +33,7 @@ my @workloads = (
 	'ddl'        => [qw(ddl move ddl-abort copy-database bt-build bt-concurrent-build)],
 	'growth'     => [qw(grow)],
 	(map { $_ => [ NvmCrashKinds::of($_) ] } qw(built-in online-ddl notify)),
-	(map { $_ => [ NvmCrashLog::of($_) ] } qw(log log-readers log-start)),
+	(map { $_ => [ NvmCrashLog::of($_) ] } qw(log log-readers log-start log-dirs)),
 	'recovery'   => [qw(after-crash recovery old-marks uncounted in-doubt-lost in-doubt-committed bt-after-crash bt-half-split
 		  bt-empty-leaves bt-leaves bt-none bt-relaxed bt-recovery)],);
 
@@ -63,7 +63,7 @@ my %workload = @workloads;
 my @order    = grep { !ref } @workloads;
 my %names    = (NvmCrash::failpoint_names(), 'wal-write' => 'PostgreSQL', 'wal-written' => 'PostgreSQL');
 my %scenario = map { $_->{name} => $_ } (NvmCrashScenarios::all(), NvmCrashScenarios::more(), NvmCrashBtree::all(),
-	NvmCrashKinds::all(), NvmCrashLog::all());
+	NvmCrashKinds::all(), NvmCrashLog::all(), NvmCrashLog::dirs());
 my %workload_of;
 foreach my $w (@order)
 {
@@ -91,13 +91,20 @@ done_testing();
 
 # ---------------------------------------------------------------- the proof
 
-# Those about the log have a base of their own, with tables in memory.  A base is made
-# before there are jobs, which are processes.
+# Those about the log have a base of their own, with tables in memory; so have those of
+# a log in two directories.  A base is made before there are jobs, which are processes.
 sub is_of_log { return $workload_of{ $_[0] } =~ /^log/ ? 1 : 0; }
+
+sub kind_of_base
+{
+	my ($s) = @_;
+	return $workload_of{$s} eq 'log-dirs' ? 'dirs' : is_of_log($s) ? 'log' : 'pool';
+}
 
 sub base_of
 {
 	my ($s) = @_;
+	return $base{dirs} //= NvmCrashLog::base('powerdirs', directories => 2) if kind_of_base($s) eq 'dirs';
 	return $base{log} //= NvmCrashLog::base('powerlog') if is_of_log($s);
 	return $base{pool} //= NvmCrashBtree::base('power', NvmCrashKinds::schema());
 }
@@ -174,12 +181,12 @@ sub discover
 		{ %$_, setting => { %{ $_->{setting} // {} }, 'nvm.simulate_settle' => 'off' } }
 	} map { $scenario{$_} } @list;
 	my $reached = {};
-	foreach my $log (0, 1)
+	foreach my $kind (qw(pool log dirs))
 	{
-		my @these = grep { is_of_log($_->{name}) == $log } @scenarios or next;
+		my @these = grep { kind_of_base($_->{name}) eq $kind } @scenarios or next;
 		my $found = NvmCrashScenarios::discover(base_of($these[0]{name}),
 			simulate  => 1,
-			log       => $log,
+			log       => $kind ne 'pool',
 			scenarios => \@these,
 			ran       => sub { my ($rig, $s) = @_; $journal->save_counts($rig, $s->{name}) if $journal; });
 		$reached = { %$reached, %$found };

@@ -4,15 +4,16 @@
  *	  Preloaded library (LD_PRELOAD): the disk of the log, as a loss of power
  *	  leaves it.
  *
- * What a server writes to files of the log ($NVM_DISK_LOG, its directory) is on
- * the medium when a sync of the file has come back; a name is, when a sync of the
- * directory has.  Directory $NVM_DISK_DIR, on the same file system, keeps apart
- * what is there:
+ * What a server writes to files of the log ($NVM_DISK_LOG, its directories, with colons
+ * between them) is on the medium when a sync of the file has come back; a name is, when
+ * a sync of its directory has.  Directory $NVM_DISK_DIR, on the same file system, keeps
+ * apart what is there:
  *
  *	F<inode>	the file, by another link: contents as the kernel has them
  *	I<inode>	what of it is on the medium for certain
  *	J<inode>	ranges that were written since: pairs of offset and length
- *	ops			what was done to the directory, a line each:
+ *	ops			what was done to the first directory, a line each; ops1 and so on
+ *				are those of the others:
  *				create INODE NAME, rename INODE OLD NEW, unlink INODE NAME, and
  *				sync, behind which all of that is certain
  *
@@ -32,6 +33,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,9 @@ typedef struct Range
 enum
 {
 	OTHER, FILE_OF_LOG, DIRECTORY
-};
+};								/* DIRECTORY + its number in the list */
+
+#define MOST_DIRECTORIES	8
 
 /* what each descriptor of this process is: a fork inherits it */
 static unsigned char kind_of[MOST_FDS];
@@ -99,22 +103,54 @@ disk(void)
 		} \
 	} while (0)
 
-static int
-ends_with(const char *name, const char *end)
+/*
+ * The directories of the log; the last one is NULL.
+ */
+static char **
+log_directories(void)
 {
-	size_t		n = strlen(name);
-	size_t		m = strlen(end);
+	static char *directories[MOST_DIRECTORIES + 1];
+	int			n = 0;
 
-	return n >= m && strcmp(name + n - m, end) == 0;
+	if (directories[0] != NULL)
+		return directories;
+	check(getenv("NVM_DISK_LOG") != NULL);
+	for (char *list = strdup(getenv("NVM_DISK_LOG")), *d = strtok(list, ":"); d != NULL;
+		 d = strtok(NULL, ":"))
+	{
+		check(n < MOST_DIRECTORIES);
+		directories[n++] = d;
+	}
+	return directories;
 }
 
 /*
- * Any file of the log's directory: its name is a setting's default.
+ * In which directory of the log does a file lie, by its path?  All have a parent of their
+ * own names; -1: in none.
  */
+static int
+directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (disk() == NULL || slash == NULL || strstr(path, "pg_nvm_log") == NULL)
+		return -1;
+	for (int i = 0; log_directories()[i] != NULL; i++)
+	{
+		const char *name = strrchr(log_directories()[i], '/') + 1;
+		size_t		n = strlen(name);
+
+		if ((size_t) (slash - path) >= n && memcmp(slash - n, name, n) == 0 &&
+			(slash - n == path || slash[-(ptrdiff_t) n - 1] == '/'))
+			return i;
+	}
+	return -1;
+}
+
 static int
 is_log_name(const char *path)
 {
-	return disk() != NULL && strstr(path, "pg_nvm_log/") != NULL;
+	return directory_of(path) >= 0;
 }
 
 static const char *
@@ -141,10 +177,10 @@ beside(char *path, char which, uint64_t inode)
 }
 
 /*
- * Note what is done to the directory.
+ * Note what is done to a directory.
  */
 static void
-note(const char *format,...)
+note(int directory, const char *format,...)
 {
 	char		path[PATH_MAX];
 	char		line[1024];
@@ -155,7 +191,10 @@ note(const char *format,...)
 	va_start(args, format);
 	n = vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
-	snprintf(path, sizeof(path), "%s/ops", disk());
+	if (directory == 0)
+		snprintf(path, sizeof(path), "%s/ops", disk());
+	else
+		snprintf(path, sizeof(path), "%s/ops%d", disk(), directory);
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	check(fd >= 0 && n < (int) sizeof(line) && write(fd, line, n) == n);
 	close(fd);
@@ -221,8 +260,8 @@ write_back(int j, const struct stat *st)
 static void
 opened(int fd, const char *path, int is_new)
 {
-	static struct stat log_dir;
 	struct stat st;
+	struct stat log_dir;
 	char		link_path[PATH_MAX];
 
 	if (fd < 0 || fd >= MOST_FDS)
@@ -237,15 +276,17 @@ opened(int fd, const char *path, int is_new)
 			return;
 		check(fstat(fd, &st) == 0);
 		check(link(path, beside(link_path, 'F', st.st_ino)) == 0);
-		note("create %llu %s\n", (unsigned long long) st.st_ino, base_name(path));
+		note(directory_of(path), "create %llu %s\n", (unsigned long long) st.st_ino, base_name(path));
 		return;
 	}
-	if (!ends_with(path, "pg_nvm_log"))
+	if (strncmp(base_name(path), "pg_nvm_log", 10) != 0 || fstat(fd, &st) != 0)
 		return;
-	if (log_dir.st_ino == 0)
-		check(getenv("NVM_DISK_LOG") != NULL && stat(getenv("NVM_DISK_LOG"), &log_dir) == 0);
-	if (fstat(fd, &st) == 0 && st.st_ino == log_dir.st_ino && st.st_dev == log_dir.st_dev)
-		kind_of[fd] = DIRECTORY;
+	for (int i = 0; log_directories()[i] != NULL; i++)
+	{
+		if (stat(log_directories()[i], &log_dir) == 0 && st.st_ino == log_dir.st_ino &&
+			st.st_dev == log_dir.st_dev)
+			kind_of[fd] = DIRECTORY + i;
+	}
 }
 
 static int
@@ -302,7 +343,7 @@ rename(const char *from, const char *to)
 
 	REAL(RenameFunction, "rename");
 	if ((is_log_name(from) || is_log_name(to)) && stat(from, &st) == 0)
-		note("rename %llu %s %s\n", (unsigned long long) st.st_ino, base_name(from), base_name(to));
+		note(directory_of(from), "rename %llu %s %s\n", (unsigned long long) st.st_ino, base_name(from), base_name(to));
 	return function(from, to);
 }
 
@@ -313,7 +354,7 @@ unlink(const char *path)
 
 	REAL(UnlinkFunction, "unlink");
 	if (is_log_name(path) && stat(path, &st) == 0)
-		note("unlink %llu %s\n", (unsigned long long) st.st_ino, base_name(path));
+		note(directory_of(path), "unlink %llu %s\n", (unsigned long long) st.st_ino, base_name(path));
 	return function(path);
 }
 
@@ -379,11 +420,13 @@ do_sync(FdFunction function, int fd)
 
 	if (kind(fd) == OTHER)
 		return function(fd);
-	if (kind(fd) == DIRECTORY)
+	if (kind(fd) >= DIRECTORY)
 	{
+		int			directory = kind(fd) - DIRECTORY;
+
 		result = function(fd);
 		if (result == 0)
-			note("sync\n");
+			note(directory, "sync\n");
 		return result;
 	}
 	j = journal(fd, LOCK_EX, &st);

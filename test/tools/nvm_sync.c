@@ -44,11 +44,14 @@
  *
  * Each fdatasync() that succeeds appends a byte to the file "log-calls".
  *
- * Directory pg_nvm_log and all files in it, those of checkpoints and of large transactions
+ * Directories pg_nvm_log* and all files in them, those of checkpoints and of large transactions
  * too, for the soak (NvmSoakLog.pm):
  *
  *	log-full	write() and pwrite() fail with ENOSPC, statvfs() finds no room
  *	log-broken	write(), pwrite(), fdatasync() and fsync() fail with EIO
+ *
+ * or those alone that match what the file has, if it is not empty: a pattern, as of
+ * fnmatch(), for the path; for t/log/14_directories.pl.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -57,6 +60,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -264,6 +268,23 @@ posix_fadvise(int fd, off_t offset, off_t len, int advice)
 }
 
 /*
+ * Is there such a file, and is it about this path?
+ */
+static int
+is_meant(const char *name, const char *target)
+{
+	char		pattern[PATH_MAX] = "";
+	int			fd = open(name_of(0, name), O_RDONLY);
+	ssize_t		n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, pattern, sizeof(pattern) - 1);
+	close(fd);
+	return n <= 0 || fnmatch(pattern, target, 0) == 0;
+}
+
+/*
  * Does the device of the log fail this call?  With errno set.
  */
 static int
@@ -287,8 +308,10 @@ device_fails(int fd, int is_write)
 	target[len < 0 ? 0 : len] = '\0';
 	if (strstr(target, "/pg_nvm_log") == NULL)
 		return 0;
+	full = full && is_meant("log-full", target);
+	broken = broken && is_meant("log-broken", target);
 	errno = full ? ENOSPC : EIO;
-	return 1;
+	return full || broken;
 }
 
 static int
@@ -345,7 +368,7 @@ statvfs(const char *file, struct statvfs *fs)
 		real = (int (*) (const char *, struct statvfs *)) dlsym(RTLD_NEXT, "statvfs");
 	result = real(file, fs);
 	dir = getenv("NVM_SYNC_DIR");
-	if (dir != NULL && strstr(file, "pg_nvm_log") != NULL && exists("log-full"))
+	if (dir != NULL && strstr(file, "pg_nvm_log") != NULL && is_meant("log-full", file))
 		fs->f_bavail = 0;
 	return result;
 }

@@ -7,6 +7,8 @@
 # transaction wholly or not at all, and the same in memory, in the pool and in heap.
 # NvmLogModel.pm, which reads the files for itself, must come to the same rows.
 #
+# Scenarios dirs-... have a log in two directories, each of which loses its own.
+#
 # Long form: each scenario at each place, here one at each place; 10 moments, here 3.
 
 use strict;
@@ -32,7 +34,8 @@ note("seed $NvmCrash::seed");
 my %all      = NvmCrash::failpoint_names();
 my %names    = map { $_ => $all{$_} } grep { NvmCrashLog::is_log($_) } keys %all;
 my $base     = NvmCrashLog::base('log');
-my %scenario = map { $_->{name} => $_ } NvmCrashLog::all();
+my $base2    = NvmCrashLog::base('log2', directories => 2);
+my %scenario = map { $_->{name} => $_ } NvmCrashLog::all(), NvmCrashLog::dirs();
 # places that no scenario comes to
 my %unreachable = (
 	'log-directory-made' => 'the base has the directory',
@@ -40,6 +43,24 @@ my %unreachable = (
 	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',
 	'rebuild-late'       => 'a matter of log/14_reserve: memory is not short here',);
+
+# What a second directory has a part in: where a file, or a name, is made in one of them.  The
+# short form has those that the list begins with.
+my @dirs = (
+	map({ [ 'dirs-full-file', $_, 1 ] } qw(log-file-made log-file-noted)),
+	map({ [ 'dirs-larger', $_->[0], $_->[1] ] } [ 'log-side-sync', 2 ], [ 'log-synced', 3 ]),
+	[ 'dirs-start-side', 'rebuild-remove-side', 1 ],
+	[ 'dirs-checkpoint', 'ckpt-rename', 2 ],
+	[ 'dirs-checkpoint-files', 'ckpt-removed', 2 ],
+	[ 'dirs-starts', 'log-generation-begun', 3 ],
+	[ 'dirs-clients', 'any-moment', 1 ],
+	map({ [ 'dirs-full-file', $_, 1 ] } qw(log-file-make log-file-rename log-capture log-synced)),
+	map({ my $n = $_; map { [ 'dirs-larger', $_, $n ] } qw(log-side-sync log-wait-commit) } 1 .. 3),
+	map({ [ 'dirs-start', $_, 1 ] } qw(log-file-made log-generation-begun log-generation-noted)),
+	map({ [ 'dirs-checkpoint', $_, 1 ] } qw(ckpt-data-sync ckpt-sync ckpt-renamed ckpt-removed)),
+	map({ [ 'dirs-checkpoint-files', $_, 1 ] } qw(ckpt-remove-log ckpt-renamed)),
+	map({ [ 'dirs-starts', $_, 4 ] } qw(log-file-made log-generation-noted)),
+	map({ [ 'dirs-clients', 'any-moment', $_ ] } 2 .. 10));
 my @work;
 
 if ($only)
@@ -58,6 +79,7 @@ else
 	  ([ 'reader', 'log-wait-commit' ], [ 'reader-late', 'log-captured' ], [ 'larger', 'log-synced' ]);
 	push @work, map { [ 'log-clients', 'any-moment', $_ ] } 1 .. $moments;
 	push @work, map { [ 'starts', $_, 3 ] } qw(log-file-made log-generation-begun log-generation-noted);
+	push @work, @dirs[ 0 .. ($long ? $#dirs : 8) ];
 }
 
 NvmCrash::run_jobs(map { my $w = $_;
@@ -71,10 +93,11 @@ sub lose_power
 {
 	my ($s, $name, $nth) = @_;
 	my $salt = NvmCrash::random("power/$s/$name/$nth", 1_000_000);
+	my $on = $s =~ /^dirs-/ ? $base2 : $base;
 
-	return cut_off($name, $nth, $salt) if $s eq 'starts';
-	my ($rig, @problems) = $name eq 'any-moment' ? at_any_moment($s, $nth)
-	  : NvmCrashScenarios::run_until_crash(sub { NvmCrashLog::new_rig($base) },
+	return cut_off($on, $name, $nth, $salt) if $s =~ /starts$/;
+	my ($rig, @problems) = $name eq 'any-moment' ? at_any_moment($on, $s, $nth)
+	  : NvmCrashScenarios::run_until_crash(sub { NvmCrashLog::new_rig($on) },
 		$scenario{$s}, $name, 'power', $nth, power => $salt);
 
 	return @problems if @problems;
@@ -85,8 +108,8 @@ sub lose_power
 # Power fails when the clients have worked for a while, wherever they are.
 sub at_any_moment
 {
-	my ($s, $nth) = @_;
-	my $rig = NvmCrashLog::new_rig($base);
+	my ($on, $s, $nth) = @_;
+	my $rig = NvmCrashLog::new_rig($on);
 
 	$rig->start('nvm.log_compression' => 'on') or return ($rig, 'test: no start: ' . $rig->log_since_start);
 	my @sessions = map { $rig->session(%$_) } $scenario{$s}{sessions}->('');
@@ -98,8 +121,8 @@ sub at_any_moment
 # Power fails in the same place of several starts, one after the other.
 sub cut_off
 {
-	my ($name, $times, $salt) = @_;
-	my $rig = NvmCrashLog::new_rig($base);
+	my ($on, $name, $times, $salt) = @_;
+	my $rig = NvmCrashLog::new_rig($on);
 
 	$rig->start or return 'test: no start: ' . $rig->log_since_start;
 	my @problems = $rig->run_sessions({ sql => NvmCrashLog::more() });
