@@ -110,7 +110,16 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION nvm.reset_pool(bool) IS
 'give up a pool that is lost, and the rows of all nvm tables: the next start of the server makes a new one';
 
+CREATE FUNCTION nvm.reset_log(force bool DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_reset_log'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.reset_log(bool) IS
+'give up a log that is lost, and the rows of all tables in memory: the next start of the server begins a new one; other tables keep their rows';
+
 REVOKE ALL ON FUNCTION nvm.drop_orphans() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.reset_log(bool) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.reset_pool(bool) FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------

@@ -91,9 +91,11 @@ our %elsewhere = (
 	'log-directory-made' => 'log/09_access_method',
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
-	'memory-grown-reserve' => 'log/14_reserve',
+	'memory-grown-reserve' => 'log/17_reserve',
 	'resolve-log'       => 'log/05_prepared',
 	'pool-count-volatile' => 'log/10_foreign_entries',
+	(map { $_ => 'log/16_reset_log' } qw(log-reset-move log-reset-moved log-reset-reclaim log-reset-reclaimed
+		log-reset-forgotten)),
 	'reset-request'     => 'pool/04_reset_pool',
 	'reset-requested'   => 'pool/04_reset_pool',
 	'reset-moved'       => 'pool/04_reset_pool',

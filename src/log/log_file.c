@@ -164,7 +164,12 @@ nvm_log_file_sync(void)
 {
 	if (!open_current())
 		return false;
-	return pg_fdatasync(my_fd) == 0 || current_failed("sync");
+	if (pg_fdatasync(my_fd) != 0)
+		return current_failed("sync");
+	if (!nvm_log_is_removed(my_fd))
+		return true;
+	nvm_log_file_has_gone();
+	return false;
 }
 
 /*
@@ -378,6 +383,7 @@ use_file(int fd, int directory, uint32 number)
 	nvm_log_memory->offset = NVM_LOG_PAGE;
 	my_file = ++nvm_log_memory->files_made;
 	nvm_log_memory->file_is_bad = false;
+	nvm_log_watch_file(fd);
 }
 
 /* ---- the first file of a generation ---- */

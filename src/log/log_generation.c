@@ -36,11 +36,15 @@ typedef struct Found
 	int			directory;		/* of the file */
 } Found;
 
+#define GIVE_UP_HINT \
+	"To give up the rows of all tables in memory, and of no others, call nvm.reset_log() and restart the server."
 #define DIRECTORY_HINT \
-	"Check nvm.log_directories. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server."
+	"Check nvm.log_directories. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. " \
+	GIVE_UP_HINT
 
 #define DIRECTORIES_HINT \
-	"Put the directory back, or create it if it is new. Take it out of nvm.log_directories if nothing of the log was in it: a file that is missing then is named. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server."
+	"Put the directory back, or create it if it is new. Take it out of nvm.log_directories if nothing of the log was in it: a file that is missing then is named. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. " \
+	GIVE_UP_HINT
 
 /* why a generation cannot begin */
 static struct
@@ -169,7 +173,7 @@ find_end(Found *found, const char *base, uint64 size, const char *path)
 		return true;
 	return refuse(ERRCODE_DATA_CORRUPTED,
 				  psprintf("log file \"%s\" is damaged: %s", path, damage),
-				  "Restore the file. To give up the rows of all nvm tables and start with an empty pool, call nvm.reset_pool() and restart the server.");
+				  "Restore the file. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. " GIVE_UP_HINT);
 }
 
 static bool
@@ -213,7 +217,7 @@ found_fits(const Found *found, uint32 known)
 		return refuse(ERRCODE_DATA_CORRUPTED,
 					  psprintf("the log in %s is of generation %u, but the pool knows of %u",
 							   nvm_log_where(), found->generation, known),
-					  "The pool is older than its log. Restore the pool, the data directory and the log together.");
+					  "The pool is older than its log. Restore the pool, the data directory and the log together. " GIVE_UP_HINT);
 	return true;
 }
 
@@ -254,17 +258,18 @@ make_directory(const char *path)
 	return fsync_fname_ext(parent[0] == '\0' ? "." : parent, true, false, LOG) == 0;
 }
 
-static bool
-make_directories(void)
+/*
+ * See log_impl.h.
+ */
+const char *
+nvm_log_make_directories(void)
 {
 	for (int i = 0; i < nvm_log_ndirectories(); i++)
 	{
 		if (!make_directory(nvm_log_directory(i)))
-			return refuse(ERRCODE_IO_ERROR,
-						  psprintf("could not create log directory \"%s\": %m", nvm_log_directory(i)),
-						  "Check nvm.log_directories.");
+			return nvm_log_directory(i);
 	}
-	return true;
+	return NULL;
 }
 
 /*
@@ -280,20 +285,24 @@ first_directory(const Found *found, uint32 known)
 }
 
 /*
- * Begin the generation behind the last one of which there are files, durably.  False
- * with `problem`, and nothing begun.
+ * Find where the log ends.  False with `problem`.
  */
 static bool
-begin_generation(Found *found)
+find_last(Found *found, uint32 known)
 {
-	uint32		known = nvm_pool_log_generation();
-	const char *where;
-
-	if ((known == 0 && !make_directories()) || !find_files(found, known))
+	if (!find_files(found, known))
 		return false;
 	found->synced = found->end = NVM_LOG_FIRST;
-	if ((found->generation > 0 && !read_last_file(found)) || !found_fits(found, known))
-		return false;
+	return (found->generation == 0 || read_last_file(found)) && found_fits(found, known);
+}
+
+/*
+ * Begin the generation behind `known`, durably.  False with `problem`, and nothing begun.
+ */
+static bool
+begin_behind(const Found *found, uint32 known)
+{
+	const char *where;
 
 	set_up(found, known);
 	if (nvm_log_first_file(first_directory(found, known)))
@@ -317,16 +326,43 @@ bool
 nvm_log_begin_generation(void)
 {
 	Found		found;
+	uint32		known = nvm_pool_log_generation();
+	NvmResetRequest request = nvm_reset_requested();
+	bool		lost = !find_last(&found, known);
+	bool		give_up = request == NVM_RESET_ROWS || (lost && request == NVM_RESET_LOG);
 
-	if (!begin_generation(&found))
+	if (give_up)
+	{
+		if (!nvm_log_give_up(&known))
+			return false;
+		memset(&found, 0, sizeof(found));
+		found.synced = found.end = NVM_LOG_FIRST;
+	}
+	if ((lost && !give_up) || !begin_behind(&found, known))
 	{
 		nvm_pool_refuse(problem.code, problem.msg, problem.hint);
+		NvmPool->log_is_lost = lost && !give_up;
 		return false;
 	}
-	nvm_log_memory->rebuild = found.generation > 0 ? NVM_LOG_TO_REBUILD : NVM_LOG_WHOLE;
+	if (!nvm_log_settle_reset(give_up, give_up))
+		return false;
+	nvm_log_memory->rebuild = NVM_LOG_TO_REBUILD;
 	pg_write_barrier();
 	pg_atomic_write_u32(&nvm_log_memory->begun, 1);
 	return true;
+}
+
+static bool
+begin_anew(void)
+{
+	Found		found;
+	const char *path = nvm_log_make_directories();
+
+	if (path != NULL)
+		return refuse(ERRCODE_IO_ERROR,
+					  psprintf("could not create log directory \"%s\": %m", path),
+					  "Check nvm.log_directories.");
+	return find_last(&found, 0) && begin_behind(&found, 0);
 }
 
 /*
@@ -336,9 +372,7 @@ nvm_log_begin_generation(void)
 void
 nvm_log_begin_first(void)
 {
-	Found		found;
-
-	if (!begin_generation(&found))
+	if (!begin_anew())
 		ereport(ERROR,
 				(errcode(problem.code),
 				 errmsg("the log of tables in memory cannot begin"),

@@ -157,6 +157,11 @@ typedef struct NvmLogShared
 	int			broken_errno;
 	char		broken_what[MAXPGPATH + 64];
 
+	/* the file that is written; write lock */
+	uint64		file_device;
+	uint64		file_inode;
+	pg_atomic_uint64 lost_before;	/* a file that ended here has vanished */
+
 	char		rebuild_problem[512];
 	pg_atomic_uint32 recovery_pid;	/* of the worker that rebuilds; 0: none */
 	NvmLogProgress progress;
@@ -284,6 +289,27 @@ extern bool nvm_log_begin_generation(void);
 /* the first one; ERROR.  Caller holds the write lock. */
 extern void nvm_log_begin_first(void);
 
+/*
+ * Durably make the directories that are not there: the pool's header is going to say that
+ * they are.  Returns the first one for which that fails, with errno set, or NULL.
+ */
+extern const char *nvm_log_make_directories(void);
+
+/* ---- log_reset.c: nvm.reset_log() ---- */
+
+/*
+ * Move all files of the log away, and give up what they would bring back.  *generation:
+ * that of the pool's header on entry; the highest one that there are files of on return,
+ * if that is higher.  False after refusing the pool.
+ */
+extern bool nvm_log_give_up(uint32 *generation);
+
+/*
+ * The log goes on.  What was asked for is over, unless it was to give up rows and they are
+ * still there.  False after refusing the pool.
+ */
+extern bool nvm_log_settle_reset(bool rows_are_gone, bool log_is_new);
+
 /* ---- log_kept.c: memory that a start has found in a file ---- */
 
 extern bool nvm_log_file_is_damaged;
@@ -317,6 +343,16 @@ extern int	nvm_log_deal(int after, uint32 tried);
 extern void nvm_log_directory_works(int which);
 extern bool nvm_log_is_look_due(int which);
 extern bool nvm_log_sync_directory(int which);
+/* ---- log_watch.c ---- */
+
+extern void nvm_log_watch_file(int fd);
+extern bool nvm_log_is_removed(int fd);
+
+/* caller holds the write lock */
+extern void nvm_log_file_has_gone(void);
+
+/* look for the file that is written, every second; takes the write lock */
+extern void nvm_log_watch(void);
 
 /* ---- log_file.c ---- */
 

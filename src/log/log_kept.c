@@ -24,7 +24,7 @@
 #include "verify/nvm_verify_log.h"
 
 #define KEPT_HINT \
-	"Tables in memory are there, and are kept for the next start. Check nvm.log_directories, and put the files of the log back."
+	"Tables in memory are there, and are kept for the next start. Check nvm.log_directories, and put the files of the log back. If they are lost, call nvm.reset_log() and restart the server: the log begins anew, and nothing else is lost."
 
 /* the last file cannot be read up to its end; the memory has what it had */
 bool		nvm_log_file_is_damaged = false;
@@ -173,6 +173,21 @@ refuse_short_file(const char *path, NvmLogPosition end, NvmLogPosition persisten
 }
 
 /*
+ * The last file is not there, and nvm.reset_log() has asked for going on: as with a file
+ * that is damaged.
+ */
+static void
+go_on_without(const char *path)
+{
+	nvm_log_file_is_damaged = true;
+	ereport(WARNING,
+			(errcode_for_file_access(),
+			 errmsg("could not read log file \"%s\": %m", path),
+			 errdetail("Tables in memory are there, and have everything. The log goes on without this file, as nvm.reset_log() asked. If their memory is lost before the next checkpoint, the log cannot bring them back."),
+			 errhint("Call nvm.checkpoint(): with a new checkpoint the files are not needed any more.")));
+}
+
+/*
  * Does the last file end where memory can have left it?  It may have a block more than
  * memory calls persistent, whose records are in the ring.  *problem: why not.  False
  * after refusing the pool.
@@ -191,16 +206,26 @@ check_file(NvmLogMemory *m, const NvmPoolHeader *h, const char **problem)
 
 	nvm_log_set_directories();
 	damage = nvm_log_ndirectories() > 1 ? nvm_log_directories_problem() : NULL;
-	if (damage != NULL)
+	if (damage != NULL && nvm_reset_requested() != NVM_RESET_LOG)
 	{
+		NvmPool->log_is_lost = true;
 		nvm_pool_refuse(ERRCODE_IO_ERROR, damage, KEPT_HINT);
 		return false;
 	}
 	snprintf(name, sizeof(name), NVM_LOG_NAME, nvm_log_pool_of(h->uuid), h->log_generation, h->log_file);
 	nvm_log_path_in(path, Max(nvm_log_find(name), 0), name);
 	base = nvm_log_read_whole(path, &size);
+	if (base == NULL && nvm_reset_requested() == NVM_RESET_LOG)
+	{
+		if (m->rebuild == NVM_LOG_WHOLE)
+			go_on_without(path);
+		else
+			*problem = "not all rows are back, and the log is given up";
+		return true;
+	}
 	if (base == NULL)
 	{
+		NvmPool->log_is_lost = true;
 		nvm_pool_refuse(ERRCODE_IO_ERROR,
 						psprintf("could not read log file \"%s\": %m", path), KEPT_HINT);
 		return false;
@@ -236,7 +261,9 @@ nvm_log_check_kept(const char *companion, const NvmPoolHeader *h, const char **p
 			*problem = "the log has begun since";
 		return true;
 	}
-	if (m->generation != h->log_generation)
+	if (nvm_reset_requested() == NVM_RESET_ROWS)
+		*problem = "nvm.reset_log() gives it up";
+	else if (m->generation != h->log_generation)
 		*problem = psprintf("it is of generation %u of the log, and the NVM pool knows of %u",
 							m->generation, h->log_generation);
 	else if (h->log_file < m->file || h->log_file > Max(m->tried, m->file))

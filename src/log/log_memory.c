@@ -126,6 +126,7 @@ shared_init(void)
 	pg_atomic_init_u64(&NvmLog->round_began, 0);
 	pg_atomic_init_u64(&NvmLog->next_try, 0);
 	pg_atomic_init_u32(&NvmLog->broken, 0);
+	pg_atomic_init_u64(&NvmLog->lost_before, 0);
 	pg_atomic_init_u64(&NvmLog->records, 0);
 	pg_atomic_init_u64(&NvmLog->rounds, 0);
 	pg_atomic_init_u64(&NvmLog->bytes, 0);
@@ -164,6 +165,18 @@ find_current_file(void)
 }
 
 /*
+ * A log that is lost goes on in a new file; its directory may be lost, too.
+ */
+static bool
+find_place(void)
+{
+	if (!nvm_log_file_is_damaged || nvm_log_make_directories() == NULL)
+		return true;
+	NvmLog->broken_errno = errno;
+	return false;
+}
+
+/*
  * The memory is as the last process left it.  A death may have left what is decided
  * and not synced.  It must be synced before anybody reads the region: what the
  * start finds decided counts as frozen.
@@ -183,9 +196,10 @@ go_on(void)
 	nvm_log_memory->file_is_bad = true;
 	find_current_file();
 	nvm_log_reserve_asked();
-	if ((nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest()) &&
+	if (find_place() &&
+		(nvm_log_inserted() == nvm_log_persistent() || nvm_log_write_rest()) &&
 		leave_damaged_file())
-		return true;
+		return nvm_log_settle_reset(false, nvm_log_file_is_damaged);
 	where = nvm_log_where();
 	errno = NvmLog->broken_errno;
 	nvm_pool_refuse(ERRCODE_IO_ERROR, psprintf("could not write the log in %s: %m", where),

@@ -217,6 +217,7 @@ nvm_log_write_some(void)
 		return;
 	sync_some();
 	nvm_log_look_at_directories();
+	nvm_log_watch();
 	if (nvm_log_memory->offset > NVM_LOG_FILE_SIZE / 4)
 		nvm_log_make_spare();
 }
@@ -328,8 +329,9 @@ nvm_log_write_round(NvmLogPosition wanted, bool has_locks)
 	if (!LWLockConditionalAcquire(NvmLog->write_lock, LW_EXCLUSIVE) &&
 		!wait_for_round(wanted, has_locks))
 		return nvm_log_persistent() >= wanted || pg_atomic_read_u32(&NvmLog->broken) == 0;
-	done = nvm_log_persistent() >= wanted;
-	if (!done && !is_too_early())
+	/* a log that is broken may have nothing to write: is it, still? */
+	if ((nvm_log_persistent() < wanted || pg_atomic_read_u32(&NvmLog->broken) != 0) &&
+		!is_too_early())
 	{
 		if (!has_locks)
 		{
@@ -337,8 +339,9 @@ nvm_log_write_round(NvmLogPosition wanted, bool has_locks)
 			pg_atomic_write_u64(&NvmLog->round_began, (uint64) GetCurrentTimestamp());
 			nvm_log_gather();
 		}
-		done = write_timed();
+		(void) write_timed();
 	}
+	done = nvm_log_persistent() >= wanted;
 	LWLockRelease(NvmLog->write_lock);
 	ConditionVariableBroadcast(&NvmLog->written);
 	return done;

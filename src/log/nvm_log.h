@@ -207,6 +207,12 @@ extern const char *nvm_log_rebuild_problem(void);
  */
 extern uint32 nvm_log_generation(void);
 
+/*
+ * A file of the log that ended here has vanished, so a checkpoint is due that begins here
+ * or later; 0: none, or no new file could be made.
+ */
+extern NvmLogPosition nvm_log_lost_before(void);
+
 /* ---- log_directory.c: nvm.log_directories ---- */
 
 #define NVM_LOG_MAX_DIRECTORIES	32
@@ -251,6 +257,14 @@ extern bool nvm_log_has_room(int which, uint64 bytes);
  * directory is out.  Does not change errno.
  */
 extern void nvm_log_directory_failed(int which, const char *step, const char *path);
+
+/*
+ * Ask for a new log at the next start, and for giving up what the old one would bring
+ * back.  Durable at once, whatever becomes of the transaction.  Without force it is an
+ * ERROR if the log is not lost.  Returns whether the rows are given up in any case:
+ * not if the log is found at that start.
+ */
+extern bool nvm_log_request_reset(bool force);
 
 /* ---- log_capture.c: the record of the current transaction ---- */
 

@@ -60,6 +60,7 @@ typedef struct NvmPoolShared
 	bool		was_bypassed;	/* the server is known to have run without it
 								 * since */
 	bool		was_standby;	/* why it is refused */
+	bool		log_is_lost;	/* likewise, and nvm.reset_log() answers that */
 	bool		medium_is_volatile;
 	uint8		uuid[16];		/* of the open pool */
 	uint64		open_usec;		/* what opening took: map, validate, scan */
@@ -117,8 +118,35 @@ extern void nvm_pool_refuse(int sqlerrcode, const char *msg, const char *hint);
 extern void nvm_pool_request_reset(bool force);
 
 /*
+ * What a session has asked the next start for.  A later request takes the place of
+ * one before it.
+ */
+typedef enum NvmResetRequest
+{
+	NVM_RESET_NONE,
+	NVM_RESET_LOST,				/* a new pool, if this one cannot be opened */
+	NVM_RESET_FORCE,			/* a new pool */
+	NVM_RESET_LOG,				/* to do without the log, if it is lost */
+	NVM_RESET_ROWS				/* to give up what the log brings back */
+} NvmResetRequest;
+
+/*
+ * Leave a request, durably; in a session.  And in the postmaster: what it is, and that
+ * it is over, which is false, with a line in the log, if that cannot be noted.
+ */
+extern void nvm_reset_request(NvmResetRequest request);
+extern NvmResetRequest nvm_reset_requested(void);
+extern bool nvm_reset_forget(void);
+
+/*
+ * Free all storages that the log brings back.  Each access to their tables says from now
+ * on that the rows are lost.  Returns how many tables there were.  In the postmaster.
+ */
+extern uint32 nvm_dir_reclaim_logged(void);
+
+/*
  * In the postmaster, after all layers have looked at the pool.  Carries out or
- * forgets a request, and notes whether the server runs without its pool.  True
+ * forgets a request for a new pool, and notes whether the server runs without its pool.  True
  * if there is a new pool, which the layers have not seen.
  */
 extern bool nvm_pool_settle_reset(void);

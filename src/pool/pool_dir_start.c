@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
 #include "verify/nvm_verify.h"
 
@@ -213,4 +214,24 @@ nvm_dir_reset_after_start(NvmDirReset reset)
 		else
 			empty_after_start(id, what == NVM_DIR_RESET_EMPTY);
 	}
+}
+
+/*
+ * See nvm_pool.h.  Repeats itself if interrupted.
+ */
+uint32
+nvm_dir_reclaim_logged(void)
+{
+	uint32		ntables = 0;
+
+	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
+	{
+		if (nvm_relstates[id].dir != id || (nvm_dir_entry(id)->flags & NVM_DIR_LOGGED) == 0)
+			continue;
+		if (nvm_dir_entry(id)->kind == NVM_DIR_KIND_TABLE)
+			ntables++;
+		NVM_FAILPOINT("log-reset-reclaim");
+		nvm_dir_reclaim(id);
+	}
+	return ntables;
 }

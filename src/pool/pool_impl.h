@@ -106,18 +106,10 @@ extern bool nvm_incarnation_raise(NvmPoolHeader *h, const NvmIncarnationRecord *
 								  const ControlFileData *control);
 
 /* pool_reset.c */
-typedef enum NvmResetRequest
-{
-	NVM_RESET_NONE,
-	NVM_RESET_LOST,				/* if the pool cannot be opened */
-	NVM_RESET_FORCE
-} NvmResetRequest;
 
 /* a pool was given up by this start, in the postmaster */
 extern bool nvm_reset_was_done;
 
-extern NvmResetRequest nvm_reset_requested(void);
-extern bool nvm_reset_forget(void);
 extern bool nvm_reset_before_open(void);
 extern bool nvm_reset_after_refusal(void);
 

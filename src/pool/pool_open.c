@@ -600,7 +600,9 @@ nvm_pool_settle_reset(void)
 
 	if (NvmPool->status == NVM_POOL_OPEN)
 	{
-		if (nvm_reset_requested() != NVM_RESET_NONE && nvm_reset_forget())
+		NvmResetRequest request = nvm_reset_requested();
+
+		if ((request == NVM_RESET_LOST || request == NVM_RESET_FORCE) && nvm_reset_forget())
 			ereport(LOG,
 					(errmsg("the request to give up NVM pool \"%s\" was dropped, because it could be opened",
 							nvm_pool_path)));

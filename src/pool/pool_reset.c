@@ -11,6 +11,8 @@
  *	  the pool all the same; if it can be opened now (somebody has mounted the
  *	  device), the request is dropped.
  *	- "force": the pool is to be given up whatever its state.
+ *	- "log", "rows": not about the pool, but about the log of tables in memory
+ *	  (log/log_reset.c).
  *
  * Nothing is deleted: the file gets another name beside it.  The steps, each
  * durable before the next, and what a crash after it leads to:
@@ -52,7 +54,9 @@
 static const char *const reset_words[] = {
 	[NVM_RESET_NONE] = "",
 	[NVM_RESET_LOST] = "lost",
-	[NVM_RESET_FORCE] = "force"
+	[NVM_RESET_FORCE] = "force",
+	[NVM_RESET_LOG] = "log",
+	[NVM_RESET_ROWS] = "rows"
 };
 
 bool		nvm_reset_was_done = false;
@@ -70,8 +74,8 @@ reset_answers(int sqlerrcode)
 }
 
 /*
- * The request in the data directory, if there is one.  Removes a request that
- * was copied.
+ * See nvm_pool.h: the request in the data directory, if there is one.  Removes a
+ * request that was copied.
  */
 NvmResetRequest
 nvm_reset_requested(void)
@@ -98,12 +102,12 @@ nvm_reset_requested(void)
 			(noted_birth != birth && noted_birth != 0 && birth != 0))
 		{
 			ereport(LOG,
-					(errmsg("the request in file \"%s\" to give up the NVM pool was dropped, because it was copied with the data directory",
+					(errmsg("the request in file \"%s\" to give up the NVM pool, or the log, was dropped, because it was copied with the data directory",
 							NVM_RESET_FILE)));
 			(void) nvm_reset_forget();
 			return NVM_RESET_NONE;
 		}
-		for (int i = NVM_RESET_LOST; i <= NVM_RESET_FORCE; i++)
+		for (int i = NVM_RESET_LOST; i <= NVM_RESET_ROWS; i++)
 		{
 			if (strcmp(word, reset_words[i]) == 0)
 				return i;
@@ -111,7 +115,7 @@ nvm_reset_requested(void)
 	}
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("file \"%s\" is not a request to make a new NVM pool, and is ignored",
+			 errmsg("file \"%s\" is not a request to give up the NVM pool or the log, and is ignored",
 					NVM_RESET_FILE)));
 	return NVM_RESET_NONE;
 }
@@ -122,14 +126,6 @@ nvm_reset_requested(void)
 void
 nvm_pool_request_reset(bool force)
 {
-	const char *temp = NVM_RESET_FILE ".new";
-	char text[	96];
-	uint64		device;
-	uint64		inode;
-	uint64		birth;
-	uint64		size;
-	int			fd;
-
 	if (NvmPool == NULL)
 		nvm_pool_require_slow();
 	if (!force && NvmPool->status == NVM_POOL_OPEN)
@@ -144,6 +140,22 @@ nvm_pool_request_reset(bool force)
 				 errdetail("At server start: %s.", NvmPool->refusal),
 				 errhint("%s To lose the rows of all nvm tables of all databases, call nvm.reset_pool(force => true).",
 						 NvmPool->refusal_hint)));
+	nvm_reset_request(force ? NVM_RESET_FORCE : NVM_RESET_LOST);
+}
+
+/*
+ * See nvm_pool.h.
+ */
+void
+nvm_reset_request(NvmResetRequest request)
+{
+	const char *temp = NVM_RESET_FILE ".new";
+	char text[	96];
+	uint64		device;
+	uint64		inode;
+	uint64		birth;
+	uint64		size;
+	int			fd;
 
 	fd = OpenTransientFile(temp, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
 	if (fd < 0)
@@ -152,7 +164,7 @@ nvm_pool_request_reset(bool force)
 				 errmsg("could not create file \"%s\": %m", temp)));
 	nvm_file_identity(fd, &device, &inode, &birth, &size);
 	snprintf(text, sizeof(text), NVM_RESET_FORMAT,
-			 reset_words[force ? NVM_RESET_FORCE : NVM_RESET_LOST],
+			 reset_words[request],
 			 (unsigned long long) inode, (unsigned long long) birth);
 	errno = ENOSPC;
 	if (write(fd, text, strlen(text)) != (ssize_t) strlen(text))
@@ -169,7 +181,7 @@ nvm_pool_request_reset(bool force)
 }
 
 /*
- * The request is not, or no longer, wanted.  In the postmaster.
+ * See nvm_pool.h: the request is not, or no longer, wanted.
  */
 bool
 nvm_reset_forget(void)

@@ -313,15 +313,11 @@ is_damaged(const NvmLogCheckpoint **checkpoint)
 }
 
 /*
- * What an earlier run, or life of the worker, has left usable.
+ * See vlog_impl.h.  NULL: none.
  */
-static void
-note_usable(void)
+void
+nvm_vlog_note_usable(const NvmLogCheckpoint *checkpoint)
 {
-	const NvmLogCheckpoint *checkpoint;
-
-	rows_are_known = !is_damaged(&checkpoint);
-
 	SpinLockAcquire(&Shared->mutex);
 	memset(&Shared->usable, 0, sizeof(Shared->usable));
 	if (checkpoint != NULL)
@@ -338,6 +334,18 @@ note_usable(void)
 		Shared->usable.files = checkpoint->nfiles;
 	}
 	SpinLockRelease(&Shared->mutex);
+}
+
+/*
+ * What an earlier run, or life of the worker, has left usable.
+ */
+static void
+note_what_is_usable(void)
+{
+	const NvmLogCheckpoint *checkpoint;
+
+	rows_are_known = !is_damaged(&checkpoint);
+	nvm_vlog_note_usable(checkpoint);
 }
 
 /* ---- the steps of a checkpoint ---- */
@@ -493,6 +501,7 @@ is_due(TimestampTz not_before, TimestampTz idle_since, uint64 *request)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	NvmLogPosition from;
+	NvmLogPosition begin;
 	uint64		volume;
 	bool		asked;
 
@@ -500,12 +509,18 @@ is_due(TimestampTz not_before, TimestampTz idle_since, uint64 *request)
 	*request = Shared->requested;
 	asked = *request > Max(Shared->served, Shared->failed);
 	from = Max(Shared->usable.decided, NVM_LOG_FIRST);
+	begin = Shared->usable.begin;
 	volume = Max(Shared->volume, from);
 	idle_since = Max(idle_since, Shared->usable.finished);
 	SpinLockRelease(&Shared->mutex);
 	if (asked)
 		return true;
-	if (now < not_before || nvm_log_inserted() <= from)
+	if (now < not_before)
+		return false;
+	/* a file of the log has vanished: see log/README.md */
+	if (nvm_log_lost_before() > begin)
+		return true;
+	if (nvm_log_inserted() <= from)
 		return false;
 	return nvm_log_volume() - volume >= (uint64) checkpoint_log_size * 1024 * 1024 ||
 		(checkpoint_interval > 0 &&
@@ -574,7 +589,7 @@ nvm_checkpointer_main(Datum main_arg)
 		if (!known)
 		{
 			MemoryContextSwitchTo(TopMemoryContext);
-			note_usable();
+			note_what_is_usable();
 			known = true;
 		}
 		if (is_due(not_before, since, &request) && !checkpoint_or_fail(request))

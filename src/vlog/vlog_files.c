@@ -516,6 +516,7 @@ share_checkpoint(NvmVlog *vlog)
 	const NvmLogCheckpoint *checkpoint = nvm_vlog_read_checkpoint();
 	Size		size;
 
+	nvm_vlog_note_usable(checkpoint);
 	if (checkpoint == NULL)
 		return;
 	size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);

@@ -285,6 +285,18 @@ limit_of(const LogNames *logs, uint32 i)
 }
 
 /*
+ * Is there no file between these two?  One may have been removed under the server.  How
+ * many a generation has had is not known here.
+ */
+static bool
+comes_next(const NvmLogName *name, const NvmLogName *after)
+{
+	return after->number > 1 ?
+		name->generation == after->generation && name->number == after->number - 1 :
+		name->generation == after->generation - 1;
+}
+
+/*
  * See vlog_impl.h.  The question of a prepared transaction may be of an earlier
  * generation.  Each file begins where the ones before it end, or are cut.
  */
@@ -299,7 +311,9 @@ nvm_vlog_find_begin(NvmLogBegin *begin)
 		const NvmLogName *name = &logs.file[i - 1].name;
 		const NvmLogFileHeader *h = read_header(log_path(&logs.file[i - 1]), name);
 
-		if (h == NULL)
+		if (h == NULL ||
+			(i < logs.n ? !comes_next(name, name + 1) :
+			 name->generation != begin->generation || name->number != begin->file))
 			break;
 		if (h->first <= begin->begin)
 		{

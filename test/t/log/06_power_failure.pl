@@ -42,7 +42,8 @@ my %unreachable = (
 	'log-decision-found'  => 'region/07_memory_file_edges: the start of a memory that was kept',
 	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',
-	'rebuild-late'       => 'a matter of log/14_reserve: memory is not short here',);
+	(map { ("log-reset-$_" => 'log/16_reset_log') } qw(move moved reclaim reclaimed forgotten)),
+	'rebuild-late'       => 'a matter of log/17_reserve: memory is not short here',);
 
 # What a second directory has a part in: where a file, or a name, is made in one of them.  The
 # short form has those that the list begins with.

@@ -348,6 +348,7 @@ is(sql('SELECT count(*) FROM nvm.checkpoints'), 1, 'the next one is usable');
 
 sql('CALL fill(400, 200)', 'SELECT nvm.checkpoint()', 'CALL fill(400, 200)');
 my $good = content(@tables);
+my $number = usable();
 my ($rows_file) = files('*.rows');
 my ($checkpoint_file) = files('*.checkpoint');
 my ($log_file) = files('*.log');
@@ -376,16 +377,16 @@ foreach my $harm (sort keys %harm)
 	$node->start;
 	$node->fails_with('SELECT count(*) FROM t', $harm{$harm}, $harm);
 	is(sql('SELECT count(*) > 0 FROM h'), 't', 'other tables are there');
+	is(usable(), $file eq $checkpoint_file ? '' : $number, 'the view shows the checkpoint, if it can be read');
 	$node->stop;
 	rename("$dir/saved", "$dir/$file") or die $!;
 	$node->start;
 	is(content(@tables), $good, 'with the file put back all is there');
+	is(usable(), $number, 'and the view shows the checkpoint at once');
 }
 
 # ---------------------------------------------------------------- when, and who may
 
-$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM nvm.checkpoints WHERE state = 'usable'") or die;
-my $number = usable();
 sql('UPDATE t SET v = 0 WHERE id = 5903');
 conf(checkpoint_interval => '2s');
 $node->poll_query_until('postgres', "SELECT max(number) > $number FROM nvm.checkpoints WHERE state = 'usable'") or die;
