@@ -48,7 +48,9 @@ did_commit(uint64 fxid)
 }
 
 /*
- * What has become of the transaction of an ASK record without OUTCOME?
+ * What has become of the transaction of an ASK record without OUTCOME?  One that was
+ * prepared when the server started counts as prepared, whatever it is now: there may be
+ * snapshots that do not see it.
  *
  * An xid from first_xid on is not one of an earlier life of the region as far as
  * PostgreSQL's recovery knows: its commit record was lost, if there was one.  By now
@@ -66,7 +68,8 @@ ask(uint64 fxid)
 	/* or TransactionIdIsInProgress does not know what is old */
 	(void) GetTransactionSnapshot();
 	if (!TransactionIdIsInProgress((TransactionId) fxid))
-		verdict = did_commit(fxid) ? NVM_VLOG_COMMITTED : NVM_VLOG_ABORTED;
+		verdict = !did_commit(fxid) ? NVM_VLOG_ABORTED :
+			nvm_rebuild_was_prepared(fxid) ? NVM_VLOG_PREPARED : NVM_VLOG_COMMITTED;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 	return verdict;
@@ -81,9 +84,22 @@ take_over(NvmVlogAsk *a)
 {
 	a->by.stamp = nvm_rebuild_prepared_stamp(a->xid, a->position);
 	a->by.xid = (TransactionId) a->xid;
-	ereport(LOG,
-			(errmsg("nvm: what prepared transaction %llu has changed in tables in memory is not decided yet",
-					(unsigned long long) a->xid)));
+	a->verdict = NVM_VLOG_PREPARED;
+	if (a->outcome == 0)
+		ereport(LOG,
+				(errmsg("nvm: what prepared transaction %llu has changed in tables in memory is not decided yet",
+						(unsigned long long) a->xid)));
+}
+
+/*
+ * An attempt before this one has taken it over, and it has committed since.  A snapshot
+ * that is older than that must not see its rows: they are placed as its own once more.
+ */
+static bool
+has_ended_since(const NvmVlog *vlog, const NvmVlogAsk *a)
+{
+	return a->verdict == NVM_VLOG_COMMITTED && a->outcome >= vlog->shared->limit &&
+		nvm_rebuild_was_prepared(a->xid);
 }
 
 /*
@@ -100,6 +116,8 @@ nvm_vlog_decide(NvmVlog *vlog)
 	{
 		NvmVlogAsk *a = &ask_record[i];
 
+		if (has_ended_since(vlog, a))
+			take_over(a);
 		if (a->verdict != NVM_VLOG_UNKNOWN)
 			continue;
 		a->verdict = ask(a->xid);

@@ -66,7 +66,8 @@ typedef enum NvmVlogVerdict
 	NVM_VLOG_UNKNOWN,			/* pg_xact has to be asked */
 	NVM_VLOG_COMMITTED,
 	NVM_VLOG_ABORTED,
-	NVM_VLOG_PREPARED			/* not decided yet */
+	NVM_VLOG_PREPARED			/* not decided yet, or in this life: a slot
+								 * stands for it */
 } NvmVlogVerdict;
 
 /* an ASK record */
@@ -74,6 +75,7 @@ typedef struct NvmVlogAsk
 {
 	uint64		xid;
 	NvmLogPosition position;	/* where it begins */
+	NvmLogPosition outcome;		/* where its OUTCOME begins, or 0 */
 	NvmVlogVerdict verdict;
 	NvmRebuildBy by;			/* if it is prepared */
 } NvmVlogAsk;
@@ -230,7 +232,6 @@ typedef struct NvmVlogShared
 	uint64		ntasks;
 	uint64		done;
 	bool		stop;
-	bool		lacks_shared;	/* shared memory was short */
 	bool		failed;			/* the first problem of any but the first
 								 * process: */
 	int			sqlerrcode;
@@ -257,6 +258,8 @@ typedef struct NvmVlog
 	uint64	   *mapped;			/* its bytes */
 	int			nbases;
 	bool		fresh;			/* no rows have been placed yet */
+	bool		allocating;		/* shared memory; an ERROR means that there is
+								 * none, whatever its code */
 } NvmVlog;
 
 /* ---- vlog_share.c: processes, shared memory, steps ---- */
@@ -299,8 +302,6 @@ extern bool nvm_vlog_is_stopped(void);
 /* wait a moment, for another process to do a task */
 extern void nvm_vlog_wait(NvmVlog *vlog);
 
-/* has a process had no shared memory? */
-extern bool nvm_vlog_lacks_shared_memory(const NvmVlog *vlog);
 
 /* processes at work, with this one */
 extern int	nvm_vlog_workers(const NvmVlog *vlog);

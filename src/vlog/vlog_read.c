@@ -264,6 +264,7 @@ nvm_vlog_gather_asks(NvmVlog *vlog)
 		open = openasks_lookup(asks, event[i].xid);
 		if (open == NULL || open->ask < 0)
 			continue;
+		ask[open->ask].outcome = event[i].position;
 		ask[open->ask].verdict = event[i].committed ? NVM_VLOG_COMMITTED : NVM_VLOG_ABORTED;
 		open->ask = -1;
 	}

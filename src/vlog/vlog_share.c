@@ -55,12 +55,6 @@ static struct
 	NvmVlog    *vlog;
 }			others;
 
-/*
- * An ERROR while this is set is one of shared memory, whatever it says: that may lie in files
- * of a file system that is full.
- */
-static bool taking_shared = false;
-
 /* ---- memory ---- */
 
 NvmVlogMemory
@@ -71,14 +65,15 @@ nvm_vlog_alloc(NvmVlog *vlog, Size size)
 	if (vlog->area == NULL)
 		return (NvmVlogMemory) (uintptr_t)
 			MemoryContextAllocExtended(vlog->context, Max(size, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	taking_shared = true;
+	vlog->allocating = true;
+	NVM_FAILPOINT("rebuild-memory");
 	p = dsa_allocate_extended(vlog->area, Max(size, 1), DSA_ALLOC_HUGE | DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM);
+	vlog->allocating = false;
 	if (!DsaPointerIsValid(p))
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory"),
 				 errdetail("There is no shared memory for %zu bytes.", size)));
-	taking_shared = false;
 	return p;
 }
 
@@ -182,12 +177,11 @@ nvm_vlog_share_begin(NvmVlog *vlog, int nothers)
 
 	others.n = 0;
 	others.vlog = vlog;
-	taking_shared = false;
 	if (nothers > 0)
 	{
-		taking_shared = true;
+		vlog->allocating = true;
 		vlog->area = dsa_create(LWTRANCHE_PARALLEL_QUERY_DSA);
-		taking_shared = false;
+		vlog->allocating = false;
 		dsa_pin_mapping(vlog->area);
 	}
 	memory = nvm_vlog_alloc(vlog, sizeof(NvmVlogShared));
@@ -444,15 +438,6 @@ nvm_vlog_wait(NvmVlog *vlog)
 	nvm_vlog_pause();
 }
 
-/*
- * See vlog_impl.h.
- */
-bool
-nvm_vlog_lacks_shared_memory(const NvmVlog *vlog)
-{
-	return taking_shared || (vlog->shared != NULL && vlog->shared->lacks_shared);
-}
-
 int
 nvm_vlog_workers(const NvmVlog *vlog)
 {
@@ -493,8 +478,7 @@ tell_error(NvmVlog *vlog)
 	if (!shared->failed)
 	{
 		shared->failed = true;
-		shared->sqlerrcode = error->sqlerrcode;
-		shared->lacks_shared = taking_shared;
+		shared->sqlerrcode = vlog->allocating ? ERRCODE_OUT_OF_MEMORY : error->sqlerrcode;
 		strlcpy(shared->message, error->message != NULL ? error->message : "unknown error",
 				sizeof(shared->message));
 		strlcpy(shared->detail, error->detail != NULL ? error->detail : "", sizeof(shared->detail));

@@ -331,14 +331,15 @@ form_reason(const ErrorData *error, char *reason)
 }
 
 /*
- * Shared memory that there is not is not a reason to fail: a process alone needs none.  Its
- * error may be that of a full file system.  One of the log's own disk is another matter.
+ * Shared memory that there is not is not a reason to fail: a process alone needs none.
+ * Where dynamic_shared_memory_type is mmap, a full device has any code.  One of the log's
+ * own disk is another matter.
  */
 static bool
 is_lack_of_memory(const NvmVlog *vlog, int sqlerrcode)
 {
-	return sqlerrcode == ERRCODE_OUT_OF_MEMORY || sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES ||
-		nvm_vlog_lacks_shared_memory(vlog);
+	return vlog->allocating || sqlerrcode == ERRCODE_OUT_OF_MEMORY ||
+		sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES;
 }
 
 /*

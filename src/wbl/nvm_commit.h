@@ -17,6 +17,7 @@
 
 /* the stamp, in a region, of a new transaction of this process with xid fxid */
 extern NvmStamp nvm_slot_next_stamp(NvmRegionId region, uint64 fxid);
+extern NvmStamp nvm_slot_new_stamp(NvmRegionId region);
 
 /* add what this process has flushed to the sums of its slot */
 extern void nvm_slot_note_work(void);

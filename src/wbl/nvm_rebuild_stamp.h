@@ -24,10 +24,16 @@ extern NvmStamp nvm_rebuild_stamp(void);
 /*
  * The stamp of what transaction fxid has changed, which was prepared before the start:
  * of a slot of the region that is the transaction's, as if it had been prepared there.
- * Settling says its outcome, also in the log.  The same one in the next attempt.
- * position: where its ASK record begins.  May ERROR, likewise.
+ * Settling says its outcome, also in the log.  The same one in the next attempt, unless
+ * the transaction has ended.  position: where its ASK record begins.  May ERROR, likewise.
  */
 extern NvmStamp nvm_rebuild_prepared_stamp(uint64 fxid, NvmLogPosition position);
+
+/*
+ * Has the start found this transaction prepared?  It may have ended since, and snapshots
+ * that do not see it may be left.
+ */
+extern bool nvm_rebuild_was_prepared(uint64 fxid);
 
 /*
  * All that has it is there for everybody, or nothing has it; cannot fail.  The

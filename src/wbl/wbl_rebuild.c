@@ -26,12 +26,29 @@
 #include "wbl/wbl_impl.h"
 
 /*
- * See nvm_rebuild_stamp.h.
+ * See nvm_rebuild_stamp.h.  Of a slot that nobody has had: nvm_rebuild_decide freezes all its
+ * counters, and a prepared transaction may have ended in any other one.
  */
 NvmStamp
 nvm_rebuild_stamp(void)
 {
-	return nvm_slot_next_stamp(NVM_REGION_VOLATILE, 0);
+	return nvm_slot_new_stamp(NVM_REGION_VOLATILE);
+}
+
+/*
+ * See nvm_rebuild_stamp.h.  Each of them has a slot of the pool, which says so for as long as
+ * sessions of this run may have a snapshot of the time before its end.
+ */
+bool
+nvm_rebuild_was_prepared(uint64 fxid)
+{
+	NvmForEachUsedSlot(slot)
+	{
+		if (nvm_slots[slot].restored_counter != 0 &&
+			nvm_slots[slot].restored_xid == (TransactionId) fxid)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -98,11 +115,9 @@ nvm_rebuild_prepared_stamp(uint64 fxid, NvmLogPosition position)
  *
  * frozen[] advances at once, although the horizon has not passed.  It means that
  * every snapshot sees what has such a stamp, or that it is in a gap.  The rows were
- * committed in an earlier run, so every snapshot of this one sees them.  Counters
- * of this slot below the stamp's are of rebuilds that were cut short, and in the
- * gap: nobody else may have a stamp of the region before tables open.  And frozen[]
- * may not pass what is not persistent in the log (log/README.md): these rows come
- * from there.
+ * committed in an earlier run, so every snapshot of this one sees them.  The slot has
+ * no counter below the stamp's.  And frozen[] may not pass what is not persistent in
+ * the log (log/README.md): these rows come from there.
  */
 void
 nvm_rebuild_decide(NvmStamp stamp)

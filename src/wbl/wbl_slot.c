@@ -368,6 +368,15 @@ nvm_slot_take_new(NvmRegionId region)
 	LWLockRelease(NvmWbl->wbl_lock);
 }
 
+static void
+register_exit(void)
+{
+	if (exit_registered)
+		return;
+	on_shmem_exit(nvm_slot_exit, (Datum) 0);
+	exit_registered = true;
+}
+
 /*
  * Become the owner of a slot of a region.  Low numbers first, so that few are ever
  * used.
@@ -379,11 +388,7 @@ nvm_slot_acquire(NvmRegionId region)
 	uint32		end = first + pg_atomic_read_u32(&NvmWbl->slots_used[region]);
 	bool		taken = false;
 
-	if (!exit_registered)
-	{
-		on_shmem_exit(nvm_slot_exit, (Datum) 0);
-		exit_registered = true;
-	}
+	register_exit();
 	for (uint32 slot = first; slot < end && !taken; slot++)
 		taken = nvm_slot_try_take(slot);
 	if (!taken)
@@ -417,6 +422,19 @@ nvm_slot_next_stamp(NvmRegionId region, uint64 fxid)
 	pg_atomic_write_u64(&state->xid, fxid);
 	pg_atomic_write_u64(&state->running, my_counter[region]);
 	return NVM_STAMP_MAKE(my_slot[region], my_counter[region]);
+}
+
+/*
+ * A stamp of a slot that was never used.
+ */
+NvmStamp
+nvm_slot_new_stamp(NvmRegionId region)
+{
+	register_exit();
+	if (my_slot[region] >= 0)
+		nvm_slot_release(region);
+	nvm_slot_take_new(region);
+	return nvm_slot_next_stamp(region, 0);
 }
 
 /*

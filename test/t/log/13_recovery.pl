@@ -6,9 +6,11 @@
 #     or gets an error that names it; VACUUM passes over it; DROP, TRUNCATE and CREATE do not wait
 #  2. the rebuild is ended in the middle: a process dies, the worker or one that helps is
 #     terminated, power is lost.  What was written to open tables is there, and so is the rest
-#  3. tables of prepared transactions open last, with their row locks
+#  3. tables of prepared transactions open last, with their row locks; a snapshot that is older than
+#     the end of one does not see what it has changed
 #  4. a death, a loss of power, and an error at each step
-#  5. damage that any process finds is told; too few worker processes do no harm
+#  5. damage that any process finds is told; too few worker processes do no harm, nor a lack of
+#     shared memory, in any process and whatever the error says
 #
 # Long form: each end with more rounds.
 
@@ -233,6 +235,44 @@ sql("COMMIT PREPARED 'changes'");
 sql("ROLLBACK PREPARED 'locks'");
 is(sql('SELECT v FROM late WHERE id = 3'), '1000', 'prepared: committed');
 
+# One that has ended before its rows are placed: an older snapshot does not see it, which
+# has seen other tables without it.
+sql('UPDATE h SET id = 0');
+foreach my $at (qw(read choose), 'a second attempt', 'place')
+{
+	my $place = 'rebuild-' . ($at =~ /attempt/ ? 'choose' : $at);
+	my $number = sql('SELECT max(id) + 1 FROM h');
+	sql("BEGIN; UPDATE late SET v = v + 1 WHERE id < 4; DELETE FROM late WHERE id = 10; INSERT INTO late VALUES (1000, 1); UPDATE h SET id = $number; PREPARE TRANSACTION 'ends'");
+	$before = content('late');
+	my $after = sql('BEGIN; SELECT count(*), sum(v) FROM late; COMMIT');
+	$node->crash;
+	failpoint("$place:stop:1");
+	$node->start;
+	my @at;
+	wait_until("$at: it stops", sub { (@at = $node->log_since_start =~ /failpoint $place hit, pid (\d+)/g) > 0 });
+	NvmTest::wait_stopped($_) foreach @at;
+	failpoint('');
+	my $old = $node->session;
+	$old->sql('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(id) FROM h');
+	sql("COMMIT PREPARED 'ends'");
+	wait_until("$at: it is settled", sub { sql('SELECT count(*) FROM pg_prepared_xacts') eq '0' });
+	kill('TERM', worker()) if $at =~ /attempt/;
+	wait_until("$at: whole", sub {
+		NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint $place hit, pid (\d+)/g;
+		sql('SELECT state FROM nvm.log_recovery') eq 'whole' });
+	is($old->sql('SELECT max(id) FROM h'), $number - 1, "$at: a snapshot is older than the end of a transaction");
+	is($old->sql('SELECT count(*), sum(v) FROM late'), $after, "$at: it does not see what that has changed");
+	is($old->sql('SET enable_seqscan = off; SELECT count(*) FROM late WHERE id IN (10, 1000)'), 1, "$at: nor by an index");
+	is(sql('SELECT count(*) FROM late WHERE id IN (10, 1000)', 'SET enable_seqscan = off; SELECT max(id) FROM late'), "1\n1000", "$at: others do");
+	$old->sql('COMMIT');
+	$old->drop;
+	isnt(content('late'), $before, "$at: committed");
+	$before = content('late');
+	lose();
+	is(content('late'), $before, "$at: so it is after a loss");
+	sql('DELETE FROM late WHERE id = 1000', 'INSERT INTO late VALUES (10, 0)');
+}
+
 # ---------------------------------------------------------------- 4. at each step
 
 $before = content(@tables);
@@ -304,6 +344,15 @@ foreach my $like (qw(*.rows *.side *-00000001.log))
 	close $fh;
 	$node->start;
 	is(content(@tables), $before, 'mended, all is there');
+}
+foreach my $hit (1, 3, 20, 100)
+{
+	$node->stop;
+	failpoint("rebuild-memory:error:$hit");
+	$node->start;
+	is(content(@tables), $before, "no shared memory at hit $hit");
+	like($node->log_since_start, qr/tables in memory are rebuilt by one process, because shared memory.*MB\/s with 1 workers/s, "one process does without at hit $hit");
+	failpoint('');
 }
 foreach my $n (1, 40)
 {
