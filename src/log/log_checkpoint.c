@@ -11,9 +11,11 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log/log_impl.h"
+#include "pmem/nvm_pmem.h"
 
 /*
  * Of all transactions whose ASK record has no OUTCOME, the first one's place counts.
@@ -58,6 +60,29 @@ nvm_log_fill_side_header(NvmLogFileHeader *header)
 }
 
 /*
+ * Has it all of its size?  If a crash has left it cut, and not removed, it is no spare file.
+ */
+static bool
+is_complete(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_size == (off_t) NVM_LOG_FILE_SIZE;
+}
+
+/*
+ * Cut the file before its name goes: processes that wrote it may have it open for long.
+ */
+static bool
+cut_and_remove(const char *path)
+{
+	if (truncate(path, 0) != 0)
+		return false;
+	NVM_FAILPOINT("ckpt-cut-log");
+	return unlink(path) == 0;
+}
+
+/*
  * See nvm_log.h.  The keeper may make a spare file meanwhile: then one replaces the
  * other.  A name that a crash brings back is that of a file before all that are
  * needed, whatever it has by then.
@@ -69,10 +94,10 @@ nvm_log_recycle(int directory, const char *path)
 	char		spare[MAXPGPATH];
 
 	nvm_log_spare_path(spare, directory);
-	if (pg_atomic_read_u32(ready) == 0 && !nvm_log_is_out(directory) && rename(path, spare) == 0)
+	if (pg_atomic_read_u32(ready) == 0 && !nvm_log_is_out(directory) && is_complete(path) &&
+		rename(path, spare) == 0)
 		pg_atomic_write_u32(ready, 1);
-	/* processes that wrote it may have it open for long */
-	else if (truncate(path, 0) != 0 || unlink(path) != 0)
+	else if (!cut_and_remove(path))
 	{
 		if (errno == ENOENT)
 			return;

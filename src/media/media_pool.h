@@ -147,6 +147,11 @@ typedef struct NvmPoolHeader
 #define NVM_SEVERED_BACKUP		2	/* it was restored from a base backup */
 #define NVM_SEVERED_OLDER		3	/* it was an older copy */
 
+/* NvmIncarnationRecord.bypassed: the server has run without the pool since */
+#define NVM_BYPASSED_POOL		1	/* what the pool has in doubt ... */
+#define NVM_BYPASSED_LOG		2	/* ... what the log has in doubt cannot be
+									 * decided */
+
 typedef struct NvmIncarnationRecord
 {
 	uint64_t	magic;
@@ -158,8 +163,7 @@ typedef struct NvmIncarnationRecord
 	uint32_t	incarnation;	/* of the last complete open */
 	uint32_t	next_incarnation;
 	uint16_t	severed;		/* NVM_SEVERED_* */
-	uint8_t		bypassed;		/* 1: the server has run without the pool
-								 * since */
+	uint8_t		bypassed;		/* NVM_BYPASSED_* */
 	uint8_t		armed;			/* 1: in this incarnation the witness was
 								 * there */
 	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0 */

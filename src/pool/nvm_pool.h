@@ -59,6 +59,8 @@ typedef struct NvmPoolShared
 									 * failed, and no later one tells */
 	bool		was_bypassed;	/* the server is known to have run without it
 								 * since */
+	bool		log_was_bypassed;	/* the same, behind a crash after which
+									 * the log has not asked pg_xact */
 	bool		was_standby;	/* why it is refused */
 	bool		log_is_lost;	/* likewise, and nvm.reset_log() answers that */
 	bool		medium_is_volatile;
@@ -156,6 +158,12 @@ extern bool nvm_pool_settle_reset(void);
  * line in the log, if that cannot be written.
  */
 extern bool nvm_incarnation_note_bypass(bool on);
+
+/*
+ * The log of the volatile region has nothing in doubt any more: take back what says that
+ * this could not be decided.  By one process, when the pool is resolved.
+ */
+extern bool nvm_incarnation_log_is_decided(void);
 
 /* sizes of the pool's region in units; lock-free, approximate */
 extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);

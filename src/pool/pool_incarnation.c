@@ -253,14 +253,10 @@ nvm_incarnation_sever(NvmIncarnationRecord *rec, uint32 why)
 }
 
 /*
- * Durably note, or take back, that the server runs without its pool.  While
- * the note is there, transactions in doubt in the pool cannot be decided.
- * Where no pool is known, or none is accepted any more, there is nothing to
- * note.  A failure is logged.  At a start that is all: pg_control still tells,
- * as long as the server stops cleanly.
+ * Set, or clear, a flag of NvmIncarnationRecord.bypassed, durably.  A failure is logged.
  */
-bool
-nvm_incarnation_note_bypass(bool on)
+static bool
+note_bypassed(uint8 flag, bool on)
 {
 	NvmIncarnationRecord rec;
 	int			fd = open(NVM_INCARNATION_FILE, O_RDWR | O_CLOEXEC);
@@ -270,10 +266,10 @@ nvm_incarnation_note_bypass(bool on)
 		return false;
 	ok = record_load(fd, &rec);
 	if (ok && rec.severed == NVM_SEVERED_NOT &&
-		(rec.bypassed != 0) != on)
+		((rec.bypassed & flag) != 0) != on)
 	{
 		NVM_FAILPOINT("bypass-note");
-		rec.bypassed = on ? 1 : 0;
+		rec.bypassed ^= flag;
 
 		/*
 		 * make the last record durable first: only then is the one to be
@@ -288,6 +284,28 @@ nvm_incarnation_note_bypass(bool on)
 	}
 	close(fd);
 	return ok;
+}
+
+/*
+ * Durably note, or take back, that the server runs without its pool.  While
+ * the note is there, transactions in doubt in the pool cannot be decided.
+ * Where no pool is known, or none is accepted any more, there is nothing to
+ * note.  A failure is logged.  At a start that is all: pg_control still tells,
+ * as long as the server stops cleanly.
+ */
+bool
+nvm_incarnation_note_bypass(bool on)
+{
+	return note_bypassed(NVM_BYPASSED_POOL, on);
+}
+
+/*
+ * See nvm_pool.h.
+ */
+bool
+nvm_incarnation_log_is_decided(void)
+{
+	return !NvmPool->log_was_bypassed || note_bypassed(NVM_BYPASSED_LOG, false);
 }
 
 /*

@@ -404,6 +404,21 @@ validate(PoolOpening *o)
 }
 
 /*
+ * Has a server run without the pool behind a crash?  It may have handed out again xids
+ * about which the log of the volatile region is going to ask.  A pool that was closed
+ * cleanly knows of no crash: PostgreSQL has all xids from before.
+ */
+static bool
+log_was_bypassed(const PoolOpening *o)
+{
+	if (NvmPool->was_clean || o->header.log_generation == 0)
+		return false;
+	if ((o->rec.bypassed & NVM_BYPASSED_POOL) != 0)
+		return true;
+	return NvmPool->data_clean && nvm_witness_asked(&o->control) != NVM_WITNESS_NO_RECOVERY;
+}
+
+/*
  * Find out how the pool and the server were stopped, and whether the server was
  * run without the pool since then.  The record in `o` takes note of that.
  */
@@ -418,12 +433,15 @@ find_how_it_stopped(PoolOpening *o)
 	if (!NvmPool->was_clean && !NvmPool->data_clean && o->rec.armed != 0 &&
 		o->rec.incarnation == o->header.incarnation && nvm_witness_was_emptied())
 	{
-		o->rec.bypassed = 1;
+		o->rec.bypassed |= NVM_BYPASSED_POOL;
 		ereport(LOG,
 				(errmsg("the server recovered from a crash without NVM pool \"%s\" since the pool was last used",
 						nvm_pool_path)));
 	}
-	NvmPool->was_bypassed = o->ran_without || o->rec.bypassed != 0;
+	NvmPool->was_bypassed = o->ran_without || (o->rec.bypassed & NVM_BYPASSED_POOL) != 0;
+	if (log_was_bypassed(o))
+		o->rec.bypassed |= NVM_BYPASSED_LOG;
+	NvmPool->log_was_bypassed = (o->rec.bypassed & NVM_BYPASSED_LOG) != 0;
 	if (o->ran_without)
 		ereport(LOG,
 				(errmsg("the server was used without NVM pool \"%s\" since the pool was closed",

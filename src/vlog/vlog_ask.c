@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "compat/nvm_compat.h"
 #include "log/nvm_log.h"
+#include "pool/nvm_pool.h"
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
@@ -48,6 +49,24 @@ did_commit(uint64 fxid)
 }
 
 /*
+ * Behind a crash a server without us may have handed this xid out again, to somebody who
+ * has committed, or is prepared.  That it was not committed is true of both.
+ */
+static void
+require_no_bypass(uint64 fxid, NvmVlogVerdict verdict)
+{
+	if (!NvmPool->log_was_bypassed)
+		return;
+	if (verdict == NVM_VLOG_COMMITTED ||
+		(verdict == NVM_VLOG_PREPARED && !nvm_rebuild_knows_prepared(fxid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("transaction %llu of the log was in doubt when the server was run without the NVM pool",
+						(unsigned long long) fxid),
+				 errdetail("Whether it committed cannot be told any more.")));
+}
+
+/*
  * What has become of the transaction of an ASK record without OUTCOME?  One that was
  * prepared when the server started counts as prepared, whatever it is now: there may be
  * snapshots that do not see it.
@@ -72,6 +91,7 @@ ask(uint64 fxid)
 			nvm_rebuild_was_prepared(fxid) ? NVM_VLOG_PREPARED : NVM_VLOG_COMMITTED;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
+	require_no_bypass(fxid, verdict);
 	return verdict;
 }
 

@@ -292,6 +292,7 @@ rebuild(NvmVlog *vlog, int nothers)
 	nvm_vlog_run_step(vlog, NVM_VLOG_CHOOSE, NVM_VLOG_PARTITIONS);
 	if (written)
 		nvm_log_wait_for(nvm_log_inserted());
+	(void) nvm_incarnation_log_is_decided();
 	ntasks = nvm_vlog_list_tables(vlog);
 	nvm_region_claim(NVM_REBUILT_ROWS, nvm_vlog_closed_units(vlog));
 	nvm_index_claim_room();
@@ -446,6 +447,21 @@ rebuild_or_fail(void)
 }
 
 /*
+ * The region was kept, and so was what its slots have in doubt: resolving has asked.
+ */
+static void
+outcomes_are_known(void)
+{
+	if (!NvmPool->log_was_bypassed)
+		return;
+	StartTransactionCommand();
+	nvm_wbl_resolve();
+	CommitTransactionCommand();
+	nvm_log_wait_for(nvm_log_inserted());
+	(void) nvm_incarnation_log_is_decided();
+}
+
+/*
  * Entry point of the worker.
  */
 void
@@ -461,6 +477,8 @@ nvm_vlog_main(Datum main_arg)
 	state = nvm_log_rebuild_state();
 	if (state == NVM_LOG_TO_REBUILD || state == NVM_LOG_REBUILDING)
 		rebuild_or_fail();
+	else if (state == NVM_LOG_WHOLE)
+		outcomes_are_known();
 	do
 	{
 		start_checkpointer();

@@ -22,6 +22,11 @@
 extern NvmStamp nvm_rebuild_stamp(void);
 
 /*
+ * Is it fxid that the pool knows to be prepared, and not somebody who has the same xid?
+ */
+extern bool nvm_rebuild_knows_prepared(uint64 fxid);
+
+/*
  * The stamp of what transaction fxid has changed, which was prepared before the start:
  * of a slot of the region that is the transaction's, as if it had been prepared there.
  * Settling says its outcome, also in the log.  The same one in the next attempt, unless

@@ -78,6 +78,27 @@ find_prepared_stamp(uint64 fxid, NvmLogPosition position)
 }
 
 /*
+ * See nvm_rebuild_stamp.h.  Each prepared transaction that has written nvm data has a
+ * slot of the pool.
+ */
+bool
+nvm_rebuild_knows_prepared(uint64 fxid)
+{
+	bool		found = false;
+
+	LWLockAcquire(NvmWbl->wbl_lock, LW_SHARED);
+	NvmForEachUsedSlot(slot)
+	{
+		if (nvm_slot_is_fenced(slot) &&
+			NVM_WORD_STATE(nvm_slot_load_word(slot)) == NVM_SLOT_TWOPHASE &&
+			pg_atomic_read_u64(&nvm_slots[slot].xid) == fxid)
+			found = true;
+	}
+	LWLockRelease(NvmWbl->wbl_lock);
+	return found;
+}
+
+/*
  * See nvm_rebuild_stamp.h.
  *
  * The transaction may end at any moment, and be settled once the slot is its own.  Then

@@ -276,6 +276,25 @@ foreach my $failpoint (qw(ckpt-begin ckpt-data-write ckpt-walk ckpt-data-sync ck
 }
 same_after_loss('after all these', @tables);
 
+# an old file that was cut, and not yet removed: no spare file is made of it
+sql('SELECT nvm.checkpoint()', 'CALL fill(400, 200)', 'CALL fill(400, 200)');
+my $uncut = content(@tables);
+my $asker = $node->session;
+$node->set_conf('nvm.failpoint' => "'ckpt-cut-log:crash:1'");
+$node->reload;
+usleep(1_200_000);
+$asker->send('SELECT nvm.checkpoint()');
+$node->wait_crashed;
+$asker->drop;
+$node->set_conf('nvm.failpoint' => "''");
+is(scalar(grep { -z "$dir/$_" } files('*.log')), 1, 'a crash at ckpt-cut-log leaves a file that is cut');
+$node->start;
+is(content(@tables), $uncut, 'which nobody misses');
+sql('UPDATE t SET v = v + 1 WHERE id % 19 = 0', 'SELECT nvm.checkpoint()');
+is(join(' ', grep { -s "$dir/$_" != 16 * 1024 * 1024 } files('*.log'), files('*.spare')), '', 'and the next checkpoint removes');
+sql('CALL fill(400, 200)');
+same_after_loss('a log that goes on', @tables);
+
 # a file that was being made when the server died; its name never comes again
 sql('SELECT nvm.checkpoint()');
 $node->set_conf('nvm.failpoint' => "'log-file-rename:crash'");

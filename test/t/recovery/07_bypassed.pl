@@ -4,10 +4,13 @@
 # library or without the pool, which hands the transaction's id out again: the
 # pool is refused, at that start and at each later one, whatever ends the server
 # in between.  If nothing was in doubt, or nobody ran in between, it is not.
+# The same for a commit that the log of tables in memory has in doubt: these do not
+# come back, and the pool is open.
 
 use strict;
 use warnings;
 
+use File::Path qw(rmtree);
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -247,6 +250,160 @@ accepted('nothing in doubt');
 crash_in_doubt();
 $node->start;
 accepted('in doubt afterwards');
+$node->stop;
+
+# ---- the log of tables in memory
+
+$node = NvmTest->start_new('log', conf => <<CONF);
+nvm.memory_limit = 128MB
+autovacuum = off
+bgwriter_lru_maxpages = 0
+checkpoint_timeout = 1h
+max_prepared_transactions = 5
+max_worker_processes = 8
+restart_after_crash = on
+wal_writer_delay = 10s
+CONF
+$node->safe_psql('postgres', 'CREATE TABLE n (what text) USING nvm_vlog; CREATE TABLE h (what text, id xid8)');
+$pool = $node->pool_dir;
+my $saved = PostgreSQL::Test::Utils::tempdir();
+
+# a cold copy, since nothing brings this server back once it is in doubt
+sub copy
+{
+	my ($from, $to) = @_;
+	rmtree($to);
+	PostgreSQL::Test::Utils::system_or_bail('cp', '-a', $from, $to);
+	return;
+}
+
+sub save { $node->stop; copy($node->data_dir, "$saved/data"); copy($pool, "$saved/pool"); $node->start; return; }
+
+sub put_back
+{
+	$node->crash if defined $node->{_pid};
+	copy("$saved/data", $node->data_dir);
+	copy("$saved/pool", $pool);
+	$node->start;
+	return;
+}
+
+sub not_rebuilt
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->fails_with('SELECT what FROM n', qr/not available.*transaction $xid of the log was in doubt when the server was run without/s,
+		"$name: tables in memory do not come back");
+	is($node->safe_psql('postgres', 'SELECT status FROM nvm.pool'), 'open', "$name: the pool is open");
+	return;
+}
+
+# how the server runs without us, and ends
+foreach my $how ('library stop', 'library crash', 'pool stop', 'pool crash')
+{
+	my ($without, $end) = split / /, $how;
+	my $name = "the log, without the $without, $end";
+
+	$how eq 'library stop' ? save() : put_back();
+	$xid = crash_in_doubt();
+	$without eq 'library' ? library(0) : unmount();
+	$node->start;
+	reuse($xid, $name);
+	$node->$end;
+	$without eq 'library' ? library(1) : mount();
+	$node->start;
+	not_rebuilt($name);
+	$node->safe_psql('postgres', "CREATE TABLE p USING nvm AS SELECT 'p' AS what");
+	backend_dies();
+	not_rebuilt("$name, death of a backend");
+	$node->crash;
+	$node->start;
+	not_rebuilt("$name, and a crash");
+	is($node->safe_psql('postgres', 'SELECT what FROM p'), 'p', "$name: the pool's tables are there");
+	$node->restart;
+	not_rebuilt("$name, and a clean restart");
+}
+
+my $memory = NvmTest::pool_base() . '/memory';
+
+# prepared ones: somebody else with the same id, and the transaction itself
+put_back();
+$xid = crash_in_doubt();
+library(0);
+$node->start;
+reuse($xid - 1, 'the log, another one is prepared');
+$node->safe_psql('postgres', "BEGIN; INSERT INTO h VALUES ('later', NULL); PREPARE TRANSACTION 'later'");
+is($node->safe_psql('postgres', 'SELECT transaction FROM pg_prepared_xacts'), $xid, 'the log, another one is prepared: with the id');
+$node->stop;
+library(1);
+$node->start;
+not_rebuilt('the log, another one is prepared');
+
+put_back();
+fresh();
+$node->safe_psql('postgres', "BEGIN; INSERT INTO n VALUES ('prepared'); INSERT INTO h VALUES ('prepared'); PREPARE TRANSACTION 'p'");
+$node->crash;
+library(0);
+$node->start;
+$node->safe_psql('postgres', "INSERT INTO h VALUES ('later', NULL)");
+$node->stop;
+library(1);
+$node->start;
+accepted('the log, a prepared one');
+$node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+$node->restart;
+is($node->safe_psql('postgres', 'SELECT string_agg(what, $$ $$ ORDER BY what) FROM n'), 'base prepared', 'the log, a prepared one: it commits');
+
+# nobody has had the id, or nothing was in doubt; and what is in doubt later can be decided
+foreach my $what ('the id is not used', 'nothing in doubt', 'the memory is kept')
+{
+	my $name = "the log, $what";
+
+	put_back();
+	if ($what eq 'the memory is kept')
+	{
+		mkdir $memory, 0700 or die $!;
+		$node->set_conf('nvm.memory_directory' => "'$memory'");
+		$node->restart;
+	}
+	if ($what ne 'the id is not used')
+	{
+		fresh();
+		# who waits for the log has waited for the OUTCOME before, too
+		$node->safe_psql('postgres', "UPDATE n SET what = 'base'");
+		$node->crash;
+	}
+	else { $xid = crash_in_doubt(); }
+	library(0);
+	$node->start;
+	$node->safe_psql('postgres', "INSERT INTO h VALUES ('later', NULL)") if $what ne 'the id is not used';
+	$node->stop;
+	library(1);
+	if ($what eq 'nothing in doubt')
+	{
+		$node->set_conf('nvm.failpoint' => "'bypass-note:crash'");
+		$node->start(fail_ok => 1) ? $node->wait_crashed : $node->_forget_postmaster;
+		$node->set_conf('nvm.failpoint' => "''");
+	}
+	$node->start;
+	accepted($name);
+	if ($what eq 'the memory is kept')
+	{
+		like($node->log_since_start, qr/tables in memory are there/, "$name: it is");
+		# the one that starts it has taken the note back before
+		$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nvm checkpointer'") or die;
+	}
+	# this one commits, and its OUTCOME is lost
+	fresh();
+	$node->stop_wal_writers;
+	my $session = $node->session("BEGIN; INSERT INTO n VALUES ('kept'); INSERT INTO h VALUES ('kept')");
+	$session->hold('commit-before-decision', 'COMMIT');
+	$node->crash;
+	$session->drop;
+	unlink("$memory/pg_nvm_memory");
+	$node->start;
+	is($node->safe_psql('postgres', 'SELECT string_agg(what, $$ $$ ORDER BY what) FROM n'), 'base kept', "$name: pg_xact is believed afterwards");
+}
 $node->stop;
 
 done_testing();
