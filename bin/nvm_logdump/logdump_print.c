@@ -292,7 +292,10 @@ print_end(const LogFile *file, const NvmLogCursor *cursor, NvmLogNext end, const
 	else
 		printf("generation %u begins\n", after->header.generation);
 
-	/* files that a checkpoint makes superfluous go in any order, as a crash leaves it */
+	/*
+	 * files that a checkpoint makes superfluous go in any order, as a crash
+	 * leaves it
+	 */
 	if (problem != NULL && cursor->limit != 0 && cursor->limit <= log_needed_from(file))
 		printf("  up to position " UINT64_FORMAT " something is missing, but the checkpoint has it\n",
 			   cursor->limit);

@@ -343,6 +343,7 @@ extern int	nvm_log_deal(int after, uint32 tried);
 extern void nvm_log_directory_works(int which);
 extern bool nvm_log_is_look_due(int which);
 extern bool nvm_log_sync_directory(int which);
+
 /* ---- log_watch.c ---- */
 
 extern void nvm_log_watch_file(int fd);
