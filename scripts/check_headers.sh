@@ -3,26 +3,29 @@
 # the other major versions that are supported: what src/compat is for.
 #
 # Headers of version NN are taken from the first of: $PGNN_INCLUDE, the
-# pg_config named by $PGNN_CONFIG, /usr/lib/postgresql/NN/bin/pg_config,
-# ${XDG_CACHE_HOME:-$HOME/.cache}/pg_nvm/headers/NN.  A version without headers
-# is skipped with a notice.  Prints "ok", "FAILED" or "skipped" a version.
+# pg_config named by $PGNN_CONFIG, /usr/lib/postgresql/NN/bin/pg_config, the server
+# that build_server.sh has built, ${XDG_CACHE_HOME:-$HOME/.cache}/pg_nvm/headers/NN.
+# A version without headers is skipped with a notice.  Prints "ok", "FAILED" or
+# "skipped" a version.
 set -u
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 1)
+cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pg_nvm
 failed=0
 
 find_headers() {		# find_headers VERSION
 	local v=$1 include_var=PG$1_INCLUDE config_var=PG$1_CONFIG config dir
 	dir=${!include_var:-}
 	if [ -z "$dir" ]; then
-		for config in "${!config_var:-}" "/usr/lib/postgresql/$v/bin/pg_config"; do
+		for config in "${!config_var:-}" "/usr/lib/postgresql/$v/bin/pg_config" \
+			"$cache/server-$v/bin/pg_config"; do
 			if [ -n "$config" ] && [ -x "$config" ]; then
 				dir=$("$config" --includedir-server)
 				break
 			fi
 		done
 	fi
-	[ -n "$dir" ] || dir=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pg_nvm/headers/$v
+	[ -n "$dir" ] || dir=$cache/headers/$v
 	[ -f "$dir/postgres.h" ] && echo "$dir"
 }
 

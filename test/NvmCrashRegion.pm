@@ -161,16 +161,28 @@ sub die_at
 =item NvmCrashRegion::kill_at(BASE, SCENARIOS, AND_THEN, [SCENARIO, NAME, HIT], ...)
 
 As die_at, but all processes die, and the memory is a file (nvm.memory_directory).  The next
-start must find it, and so must the one after more work and a clean stop.
+start must find it, and so must the one after more work and a clean stop.  Each scenario begins
+when the memory is whole: if all die while it is being rebuilt from the log, the next start finds
+it, and goes on with the log.
 
 =back
 
 =cut
 
+my $whole = <<SQL;
+DO \$\$BEGIN
+	FOR i IN 1 .. 6000 LOOP
+		EXIT WHEN (SELECT state = 'whole' FROM nvm.log_recovery);
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	ASSERT (SELECT state = 'whole' FROM nvm.log_recovery), 'tables in memory are not rebuilt';
+END\$\$;
+SQL
+
 sub kill_at
 {
 	my ($base, $scenarios, $and_then, @ways) = @_;
-	my %scenario = map { $_->{name} => $_ } @$scenarios;
+	my %scenario = map { $_->{name} => { %$_, before => $whole . ($_->{before} // '') } } @$scenarios;
 
 	NvmCrash::run_jobs(map { my ($s, $name, $nth) = @$_; {
 				name => "$s, SIGKILL at hit $nth of $name (NVM_CRASH_SEED=$NvmCrash::seed NVM_CRASH_ONLY=$s/$name/$nth)",
@@ -184,9 +196,10 @@ sub kill_at
 						$rig->start or return "after $stop: no start: " . $rig->log_since_start;
 						push @problems, "after $stop: the memory is not believed"
 						  unless $rig->log_since_start =~ /nvm: tables in memory are there: /;
+						push @problems, map { "after $stop: $_" } verify_whole($rig, collect => 1);
+						# a worker would have said so by now
 						push @problems, "after $stop: the log is read"
 						  if $rig->log_since_start =~ /rebuilding tables in memory from the log/;
-						push @problems, map { "after $stop: $_" } verify_whole($rig, collect => 1);
 						push @problems, $and_then->($rig) if $and_then;
 						push @problems, map { "after $stop, more work: $_" } $rig->write_on($stop eq 'SIGKILL' ? 80 : 81),
 						  verify_whole($rig, collect => 1);
