@@ -26,7 +26,9 @@
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -60,8 +62,26 @@ analyzes(VacuumStmt *stmt)
 	return !stmt->is_vacuumcmd || has_option(stmt, "analyze");
 }
 
+/*
+ * A rebuild that has failed leaves open what it had opened, and what is made later.  Of
+ * temporary tables nobody asks.
+ */
 static bool
-is_vlog_table(Oid relid)
+is_open(Form_pg_class form)
+{
+	NvmStorageKey key = {MyDatabaseId, form->reltablespace, form->relfilenode};
+	uint32		dir = 0;
+
+	if (form->relpersistence != RELPERSISTENCE_TEMP)
+		dir = nvm_dir_lookup(&key);
+	return dir != 0 && nvm_storage_is_open(dir);
+}
+
+/*
+ * An nvm_vlog table that is not available?
+ */
+static bool
+is_closed_table(Oid relid)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class form;
@@ -71,7 +91,7 @@ is_vlog_table(Oid relid)
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	result = (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW) &&
-		nvm_access_method_is_vlog(form->relam);
+		nvm_access_method_is_vlog(form->relam) && !is_open(form);
 	ReleaseSysCache(tuple);
 	return result;
 }
@@ -80,17 +100,17 @@ is_vlog_table(Oid relid)
  * Would the command fail at this table?  ANALYZE of a table reads its children, too.
  */
 static bool
-comes_to_vlog_table(VacuumStmt *stmt, Oid relid)
+comes_to_closed_table(VacuumStmt *stmt, Oid relid)
 {
 	ListCell   *lc;
 
-	if (is_vlog_table(relid))
+	if (is_closed_table(relid))
 		return true;
 	if (!analyzes(stmt) || !has_subclass(relid))
 		return false;
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
-		if (is_vlog_table(lfirst_oid(lc)))
+		if (is_closed_table(lfirst_oid(lc)))
 			return true;
 	}
 	return false;
@@ -123,7 +143,7 @@ tables_of_database(void)
 
 /*
  * The tables that the command named, with the partitions of those that are
- * partitioned, where one is of nvm_vlog.
+ * partitioned, where one is not available.
  */
 static List *
 tables_named(VacuumStmt *stmt)
@@ -137,7 +157,7 @@ tables_named(VacuumStmt *stmt)
 		VacuumRelation *named = lfirst_node(VacuumRelation, lc);
 		Oid			relid = named->oid;
 		List	   *members = NIL;
-		bool		vlog = false;
+		bool		closed = false;
 
 		if (named->relation != NULL)
 			relid = RangeVarGetRelid(named->relation, NoLock, true);
@@ -146,8 +166,8 @@ tables_named(VacuumStmt *stmt)
 			(named->relation == NULL || named->relation->inh))
 			members = find_all_inheritors(relid, NoLock, NULL);
 		foreach(lc2, members)
-			vlog |= is_vlog_table(lfirst_oid(lc2));
-		if (!vlog)
+			closed |= is_closed_table(lfirst_oid(lc2));
+		if (!closed)
 		{
 			result = lappend(result, named);
 			continue;
@@ -186,7 +206,7 @@ nvm_ddl_vacuum_available(PlannedStmt *pstmt, bool top_level)
 
 		if (!OidIsValid(relid))
 			relid = RangeVarGetRelid(table->relation, NoLock, true);
-		if (OidIsValid(relid) && comes_to_vlog_table(stmt, relid))
+		if (OidIsValid(relid) && comes_to_closed_table(stmt, relid))
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("skipping %s of \"%s\" --- tables in memory are not available",

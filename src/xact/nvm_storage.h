@@ -48,12 +48,13 @@ extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutin
 extern void nvm_storage_require_rows(uint32 dir, const char *name);
 extern void nvm_storage_require_region(uint32 flags);
 
-/* would that wait? */
+/* would that wait?  would it do neither that nor fail? */
 extern bool nvm_storage_is_being_rebuilt(uint32 dir);
+extern bool nvm_storage_is_open(uint32 dir);
 
 /*
- * Why no process comes to a storage of the volatile region, for a DETAIL; NULL if any
- * does, at once or when the rows have been brought back.
+ * Why no process comes to a storage of the volatile region that is not open, for a DETAIL;
+ * NULL if any does, at once or when the rows have been brought back.
  */
 extern const char *nvm_storage_why_unavailable(void);
 

@@ -179,6 +179,21 @@ nvm_storage_is_being_rebuilt(uint32 dir)
 /*
  * See nvm_storage.h.
  */
+bool
+nvm_storage_is_open(uint32 dir)
+{
+	const NvmDirEntry *entry = nvm_dir_entry(dir);
+
+	if ((entry->flags & NVM_DIR_VOLATILE) == 0)
+		return true;
+	return nvm_regions[NVM_REGION_VOLATILE].max_chunks > 0 &&
+		((entry->flags & NVM_DIR_LOGGED) == 0 || nvm_log_is_on) &&
+		nvm_log_is_open(dir, entry->creation_id);
+}
+
+/*
+ * See nvm_storage.h.
+ */
 void
 nvm_storage_require_region(uint32 flags)
 {
