@@ -93,6 +93,7 @@ our %elsewhere = (
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	'memory-grown-reserve' => 'log/17_reserve',
 	'resolve-log'       => 'log/05_prepared',
+	'ckpt-remove-orphan' => 'log/07_checkpoint',
 	'pool-count-volatile' => 'log/10_foreign_entries',
 	(map { $_ => 'log/16_reset_log' } qw(log-reset-move log-reset-moved log-reset-reclaim log-reset-reclaimed
 		log-reset-forgotten)),

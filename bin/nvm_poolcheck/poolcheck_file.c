@@ -89,6 +89,27 @@ pool_file_open(PoolFile *file, const char *dir, const char *name)
 }
 
 /*
+ * May a loss of power in the middle of a clean close have left this copy?  The other one,
+ * which is whole, is from that close.  So this one has words of the same, and of what the
+ * header was before, which differed in these fields alone.
+ */
+static bool
+is_left_by_close(const NvmPoolHeader *copy, const NvmPoolHeader *whole)
+{
+	NvmPoolHeader h = *copy;
+
+	if (!whole->clean || copy->clean > 1 || copy->wal_position > whole->wal_position ||
+		(copy->sequence != whole->sequence + 1 && copy->sequence != whole->sequence - 1))
+		return false;
+	h.sequence = whole->sequence;
+	h.clean = whole->clean;
+	h.wal_position = whole->wal_position;
+	h.xid_promise = whole->xid_promise;
+	h.crc = whole->crc;
+	return memcmp(&h, whole, sizeof(h)) == 0;
+}
+
+/*
  * Read both copies and take the better one.
  */
 bool
@@ -113,7 +134,8 @@ pool_file_header(PoolFile *file, NvmPoolHeader *header)
 
 		snprintf(place, sizeof(place), "header, copy %d", i);
 		/* a crash may have come while one of them was being written */
-		if (file->problem[i] != NULL && best >= 0 && !file->copy[best].clean)
+		if (file->problem[i] != NULL && best >= 0 &&
+			(!file->copy[best].clean || is_left_by_close(&file->copy[i], &file->copy[best])))
 			will_be_repaired(place, "%s", file->problem[i]);
 		else if (file->problem[i] != NULL)
 			found(place, "%s", file->problem[i]);

@@ -495,15 +495,7 @@ vacuum_finish(NvmVacuum *vac, const NvmVacuumStart *start,
 static bool
 is_being_rebuilt(Relation rel)
 {
-	NvmLocator	locator = NvmRelLocator(rel);
-	NvmStorageKey key;
-	uint32		dir;
-
-	if (nvm_log_is_whole())
-		return false;
-	nvm_storage_key(rel, &locator, &key);
-	dir = nvm_dir_lookup(&key);
-	if (dir == 0 || !nvm_storage_is_being_rebuilt(dir))
+	if (!nvm_table_is_being_rebuilt(rel))
 		return false;
 	ereport(NvmIsAutovacuum() ? DEBUG1 : WARNING,
 			(errmsg("skipping vacuum of \"%s\" --- it is being rebuilt from the log",

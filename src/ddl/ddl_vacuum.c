@@ -10,6 +10,9 @@
  * WARNING, as PostgreSQL does with tables that it cannot lock.  Autovacuum
  * works on one table after the other, and goes on after an ERROR.
  *
+ * A table that is being rebuilt is passed over alone.  VACUUM finds that itself
+ * (am/vacuum.c); ANALYZE would wait, so it is taken out of the list here.
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -26,6 +29,7 @@
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "pool/nvm_pool.h"
@@ -64,24 +68,24 @@ analyzes(VacuumStmt *stmt)
 
 /*
  * A rebuild that has failed leaves open what it had opened, and what is made later.  Of
- * temporary tables nobody asks.
+ * what has no entry of its own, temporary tables for one, `otherwise` is true.
  */
 static bool
-is_open(Form_pg_class form)
+is_open(Form_pg_class form, bool otherwise)
 {
 	NvmStorageKey key = {MyDatabaseId, form->reltablespace, form->relfilenode};
 	uint32		dir = 0;
 
 	if (form->relpersistence != RELPERSISTENCE_TEMP)
 		dir = nvm_dir_lookup(&key);
-	return dir != 0 && nvm_storage_is_open(dir);
+	return dir != 0 ? nvm_storage_is_open(dir) : otherwise;
 }
 
 /*
- * An nvm_vlog table that is not available?
+ * An nvm_vlog table that is not available, while they are rebuilt, or where they cannot be?
  */
 static bool
-is_closed_table(Oid relid)
+is_closed_table(Oid relid, bool rebuilding)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class form;
@@ -91,29 +95,43 @@ is_closed_table(Oid relid)
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	result = (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW) &&
-		nvm_access_method_is_vlog(form->relam) && !is_open(form);
+		nvm_access_method_is_vlog(form->relam) && !is_open(form, rebuilding);
 	ReleaseSysCache(tuple);
 	return result;
 }
 
 /*
- * Would the command fail at this table?  ANALYZE of a table reads its children, too.
+ * Would the command fail, or wait, at this table?  ANALYZE of a table reads its children,
+ * too.
  */
 static bool
-comes_to_closed_table(VacuumStmt *stmt, Oid relid)
+comes_to_closed_table(VacuumStmt *stmt, Oid relid, bool rebuilding)
 {
 	ListCell   *lc;
 
-	if (is_closed_table(relid))
+	if (is_closed_table(relid, rebuilding))
 		return true;
 	if (!analyzes(stmt) || !has_subclass(relid))
 		return false;
 	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
 	{
-		if (is_closed_table(lfirst_oid(lc)))
+		if (is_closed_table(lfirst_oid(lc), rebuilding))
 			return true;
 	}
 	return false;
+}
+
+static void
+warn_of_skipped(const char *command, Oid relid, const char *reason)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 reason != NULL ?
+			 errmsg("skipping %s of \"%s\" --- tables in memory are not available",
+					command, get_rel_name(relid)) :
+			 errmsg("skipping %s of \"%s\" --- it is being rebuilt from the log",
+					command, get_rel_name(relid)),
+			 reason != NULL ? errdetail_internal("%s", reason) : 0));
 }
 
 /*
@@ -146,7 +164,7 @@ tables_of_database(void)
  * partitioned, where one is not available.
  */
 static List *
-tables_named(VacuumStmt *stmt)
+tables_named(VacuumStmt *stmt, bool rebuilding)
 {
 	List	   *result = NIL;
 	ListCell   *lc;
@@ -166,7 +184,7 @@ tables_named(VacuumStmt *stmt)
 			(named->relation == NULL || named->relation->inh))
 			members = find_all_inheritors(relid, NoLock, NULL);
 		foreach(lc2, members)
-			closed |= is_closed_table(lfirst_oid(lc2));
+			closed |= is_closed_table(lfirst_oid(lc2), rebuilding);
 		if (!closed)
 		{
 			result = lappend(result, named);
@@ -195,10 +213,10 @@ nvm_ddl_vacuum_available(PlannedStmt *pstmt, bool top_level)
 	if (!IsA(stmt, VacuumStmt) || has_option(stmt, "only_database_stats"))
 		return pstmt;
 	reason = nvm_storage_why_unavailable();
-	if (reason == NULL)
+	if (reason == NULL && (nvm_log_is_whole() || !analyzes(stmt)))
 		return pstmt;
 	command = stmt->is_vacuumcmd ? "vacuum" : "analyze";
-	tables = stmt->rels == NIL ? tables_of_database() : tables_named(stmt);
+	tables = stmt->rels == NIL ? tables_of_database() : tables_named(stmt, reason == NULL);
 	foreach(lc, tables)
 	{
 		VacuumRelation *table = lfirst_node(VacuumRelation, lc);
@@ -206,12 +224,8 @@ nvm_ddl_vacuum_available(PlannedStmt *pstmt, bool top_level)
 
 		if (!OidIsValid(relid))
 			relid = RangeVarGetRelid(table->relation, NoLock, true);
-		if (OidIsValid(relid) && comes_to_closed_table(stmt, relid))
-			ereport(WARNING,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("skipping %s of \"%s\" --- tables in memory are not available",
-							command, get_rel_name(relid)),
-					 errdetail_internal("%s", reason)));
+		if (OidIsValid(relid) && comes_to_closed_table(stmt, relid, reason == NULL))
+			warn_of_skipped(command, relid, reason);
 		else
 			kept = lappend(kept, table);
 	}

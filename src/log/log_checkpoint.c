@@ -60,6 +60,23 @@ nvm_log_fill_side_header(NvmLogFileHeader *header)
 }
 
 /*
+ * See nvm_log.h.  No transaction was under way at the start.  Numbers that are drawn since
+ * then are higher, in this generation; what was prepared has its record before it.
+ */
+bool
+nvm_log_side_is_old(uint32 generation, uint64 number)
+{
+	return generation < nvm_log_memory->generation ||
+		(generation == nvm_log_memory->generation && number <= NvmLog->start_number);
+}
+
+NvmLogPosition
+nvm_log_start_position(void)
+{
+	return NvmLog->start_inserted;
+}
+
+/*
  * Has it all of its size?  If a crash has left it cut, and not removed, it is no spare file.
  */
 static bool

@@ -162,6 +162,10 @@ typedef struct NvmLogShared
 	uint64		file_inode;
 	pg_atomic_uint64 lost_before;	/* a file that ended here has vanished */
 
+	/* what there was at the start; constant */
+	NvmLogPosition start_inserted;
+	uint64		start_number;
+
 	char		rebuild_problem[512];
 	pg_atomic_uint32 recovery_pid;	/* of the worker that rebuilds; 0: none */
 	NvmLogProgress progress;

@@ -273,6 +273,8 @@ nvm_log_shmem_init(void)
 		nvm_log_is_on = false;
 		return;
 	}
+	NvmLog->start_inserted = nvm_log_inserted();
+	NvmLog->start_number = pg_atomic_read_u64(&nvm_log_memory->number);
 	on_shmem_exit(sync_at_exit, Int32GetDatum(MyProcPid));
 }
 

@@ -13,9 +13,11 @@
  */
 #include "postgres.h"
 
+#include "compat/nvm_compat_vacuum.h"
 #include "log/log_impl.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
+#include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
@@ -166,7 +168,8 @@ pause_for_rebuild(TimestampTz since, long *pause, const char *name)
 	if (state == NVM_LOG_TO_REBUILD &&
 		TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
 		rebuild_has_not_begun();
-	if (!nvm_wait_for_recovery)
+	/* autovacuum comes back, and has other tables to analyze meanwhile */
+	if (!nvm_wait_for_recovery || NvmIsAutovacuum())
 		is_being_rebuilt(name);
 	CHECK_FOR_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

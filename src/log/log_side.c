@@ -11,7 +11,7 @@
  * The file is on the medium, and so is its name, before there is a record that
  * could be placed.  So whoever finds the record finds the file.  If the
  * transaction aborts, the file goes.  If the process dies, a file may stay that
- * no record names; the next rebuild of the region removes it.
+ * no record names; the next rebuild of the region removes it, or a checkpoint.
  *
  * A process writes one side file at a time.  What is known of it is in this
  * file's variables, since an abort has to find it.

@@ -208,6 +208,13 @@ extern const char *nvm_log_rebuild_problem(void);
 extern uint32 nvm_log_generation(void);
 
 /*
+ * Is that the side file of a transaction that had its end before the server's start?
+ * Then nothing names it if a checkpoint begins at nvm_log_start_position() or behind.
+ */
+extern bool nvm_log_side_is_old(uint32 generation, uint64 number);
+extern NvmLogPosition nvm_log_start_position(void);
+
+/*
  * A file of the log that ended here has vanished, so a checkpoint is due that begins here
  * or later; 0: none, or no new file could be made.
  */

@@ -27,6 +27,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -371,11 +372,27 @@ crash_stop_children(pid_t parent)
 }
 
 /*
+ * One process alone ends the server.  Two that hit a failpoint at once would stop the
+ * postmaster and each other, and nobody would be left to kill them.
+ */
+static void
+crash_claim(void)
+{
+	int			fd = open("postmaster.pid", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return;
+	for (;;)
+		pause();
+}
+
+/*
  * Stop every process of the server but this one.
  */
 static void
 crash_stop_all(void)
 {
+	crash_claim();
 	crash_npids = 0;
 	if (IsUnderPostmaster || IsPostmasterEnvironment)
 	{

@@ -59,6 +59,9 @@ extern bool nvm_access_method_is_ours(Oid am);
 /* Is it nvm_vlog, by the same means? */
 extern bool nvm_access_method_is_vlog(Oid am);
 
+/* is rel a table whose rows are yet to come from the log? */
+extern bool nvm_table_is_being_rebuilt(Relation rel);
+
 /*
  * Have it true of access methods with this handler, a function of this library,
  * too.  Names without directory and suffix, which are not copied.  In the

@@ -20,6 +20,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
@@ -145,6 +146,23 @@ bool
 nvm_access_method_is_vlog(Oid am)
 {
 	return access_method_is_ours(am, false);
+}
+
+/*
+ * See nvm_relation.h.
+ */
+bool
+nvm_table_is_being_rebuilt(Relation rel)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey key;
+	uint32		dir;
+
+	if (nvm_log_is_whole())
+		return false;
+	nvm_storage_key(rel, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	return dir != 0 && nvm_storage_is_being_rebuilt(dir);
 }
 
 /*

@@ -428,6 +428,7 @@ make_checkpoint(uint64 request)
 	memset(&retired, 0, sizeof(retired));
 	nvm_vlog_retire_rows(checkpoint->number, &retired);
 	nvm_vlog_retire_log(checkpoint, &retired);
+	nvm_vlog_retire_orphans(checkpoint, &retired);
 	tell_log(checkpoint, &retired);
 	tell_served(request);
 }

@@ -473,6 +473,9 @@ extern void nvm_vlog_find_begin(NvmLogBegin *begin);
  */
 extern void nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired);
 
+/* then: side files that no record names, of before the start */
+extern void nvm_vlog_retire_orphans(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired);
+
 /* side files of lost generations that no record names which was placed */
 extern void nvm_vlog_retire_sides(const NvmVlog *vlog);
 

@@ -172,6 +172,25 @@ read_header(const char *path, const NvmLogName *name)
 }
 
 /*
+ * All of a file of blocks, in memory of the current context.  Zeroes where it cannot be
+ * read, of several directories: what it names stays until the next recovery.
+ */
+static char *
+read_blocks(const char *path, const NvmLogFileHeader *header)
+{
+	char	   *bytes = palloc0(header->size);
+	int			fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+
+	if (fd < 0 || pg_pread(fd, bytes, header->size, 0) != (ssize_t) header->size)
+		ereport(level_of_failure(),
+				(errcode_for_file_access(),
+				 errmsg("could not read log file \"%s\": %m", path)));
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
+	return bytes;
+}
+
+/*
  * The side files that the blocks of a file name, up to `limit`: what lies behind that
  * does not count, and may have been carried over.  A file that is not what its name says
  * has become another one, whose old name a crash has brought back.
@@ -184,19 +203,10 @@ remove_sides_in(const char *path, const NvmLogName *name, NvmLogPosition limit,
 	NvmLogCursor cursor;
 	const NvmLogBlock *block;
 	char	   *bytes;
-	int			fd;
 
 	if (limit <= retired_to || header == NULL || header->size > NVM_LOG_FILE_SIZE)
 		return;
-	bytes = palloc0(header->size);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	/* of several directories: what it names stays until the next recovery */
-	if (fd < 0 || pg_pread(fd, bytes, header->size, 0) != (ssize_t) header->size)
-		ereport(level_of_failure(),
-				(errcode_for_file_access(),
-				 errmsg("could not read log file \"%s\": %m", path)));
-	if (fd >= 0)
-		(void) CloseTransientFile(fd);
+	bytes = read_blocks(path, header);
 	nvm_log_cursor_begin(&cursor, bytes, header->size, NvmPool->uuid, 0);
 	while (nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK && block->position < limit)
 		remove_sides_of(block, limit, retired);
@@ -285,15 +295,41 @@ limit_of(const LogNames *logs, uint32 i)
 }
 
 /*
- * Is there no file between these two?  One may have been removed under the server.  How
- * many a generation has had is not known here.
+ * Do the blocks of a file go up to this position?
  */
 static bool
-comes_next(const NvmLogName *name, const NvmLogName *after)
+leads_to(const char *path, const NvmLogFileHeader *header, NvmLogPosition position)
 {
-	return after->number > 1 ?
-		name->generation == after->generation && name->number == after->number - 1 :
-		name->generation == after->generation - 1;
+	char	   *bytes;
+	NvmLogCursor cursor;
+	const NvmLogBlock *block;
+
+	if (header->size > NVM_LOG_FILE_SIZE)
+		return false;
+	bytes = read_blocks(path, header);
+	nvm_log_cursor_begin(&cursor, bytes, header->size, NvmPool->uuid, 0);
+	while (cursor.position < position && nvm_log_next_block(&cursor, &block) == NVM_LOG_GOT_BLOCK)
+		;
+	pfree(bytes);
+	return cursor.position >= position;
+}
+
+/*
+ * Is there no file between this one and the next, which begins at `first`?  One may have
+ * been removed under the server.  Of several directories a number may belong to a file
+ * that had nothing (log/README.md, "One name, one directory").  How many files a
+ * generation has had is not known here.
+ */
+static bool
+is_followed(const LogFile *file, const NvmLogFileHeader *header, NvmLogPosition first)
+{
+	const NvmLogName *name = &file->name;
+	const NvmLogName *after = &(file + 1)->name;
+
+	if (after->number == 1)
+		return name->generation == after->generation - 1;
+	return name->generation == after->generation &&
+		(name->number == after->number - 1 || leads_to(log_path(file), header, first));
 }
 
 /*
@@ -304,17 +340,20 @@ void
 nvm_vlog_find_begin(NvmLogBegin *begin)
 {
 	LogNames	logs = {0};
+	NvmLogPosition first = 0;	/* of the file behind */
 
 	list_logs(begin->generation, begin->file, &logs);
 	for (uint32 i = logs.n; i > 0; i--)
 	{
-		const NvmLogName *name = &logs.file[i - 1].name;
-		const NvmLogFileHeader *h = read_header(log_path(&logs.file[i - 1]), name);
+		const LogFile *file = &logs.file[i - 1];
+		const NvmLogName *name = &file->name;
+		const NvmLogFileHeader *h = read_header(log_path(file), name);
 
 		if (h == NULL ||
-			(i < logs.n ? !comes_next(name, name + 1) :
+			(i < logs.n ? !is_followed(file, h, first) :
 			 name->generation != begin->generation || name->number != begin->file))
 			break;
+		first = h->first;
 		if (h->first <= begin->begin)
 		{
 			begin->generation = name->generation;
@@ -368,6 +407,35 @@ nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
 	}
 	retired_to = checkpoint->begin;
 	NVM_FAILPOINT("ckpt-removed");
+}
+
+/*
+ * See vlog_impl.h.  One that begins behind the start has seen to all that was named before
+ * it.  What is left was of transactions that have died with their processes.  Once a life
+ * of the worker is enough.
+ */
+void
+nvm_vlog_retire_orphans(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
+{
+	static bool done = false;
+	NvmLogScan	scan;
+	NvmLogName	name;
+	const char *entry;
+
+	if (done || checkpoint->begin < nvm_log_start_position())
+		return;
+	nvm_log_scan_begin(&scan, level_of_failure());
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
+	{
+		if (!nvm_log_parse_name(entry, &name) || name.number != 0 ||
+			name.pool != nvm_log_pool_of(NvmPool->uuid) ||
+			!nvm_log_side_is_old(name.generation, name.transaction))
+			continue;
+		NVM_FAILPOINT("ckpt-remove-orphan");
+		if (remove_file(path_in(scan.directory, entry)))
+			retired->nsides++;
+	}
+	done = true;
 }
 
 /* ---- after a recovery ---- */

@@ -40,6 +40,7 @@ my %scenario = map { $_->{name} => $_ } NvmCrashLog::all(), NvmCrashLog::dirs();
 my %unreachable = (
 	'log-directory-made' => 'the base has the directory',
 	'log-decision-found'  => 'region/07_memory_file_edges: the start of a memory that was kept',
+	'ckpt-remove-orphan' => 'log/07_checkpoint: no process dies alone here',
 	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',
 	(map { ("log-reset-$_" => 'log/16_reset_log') } qw(move moved reclaim reclaimed forgotten)),

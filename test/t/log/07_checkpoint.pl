@@ -363,6 +363,50 @@ usleep(1_200_000);
 sql('SELECT nvm.checkpoint()');
 is(sql('SELECT count(*) FROM nvm.checkpoints'), 1, 'the next one is usable');
 
+# ---------------------------------------------------------------- side files that nobody names
+
+# A process that dies leaves one, and the memory is kept.  The next checkpoint that begins
+# behind the start removes it, and no other.
+sub orphan
+{
+	my $opened = $node->times_opened;
+	my $session = $node->session;
+	my @before = files('*.side');
+
+	$session->stop_at('log-side-sync', 'UPDATE t SET v = v + 1');
+	kill 'KILL', $session->pid;
+	$session->drop;
+	$node->wait_reopened($opened);
+	my %old = map { $_ => 1 } @before;
+	my ($file) = grep { !$old{$_} } files('*.side');
+	ok(defined $file, 'a death leaves a side file');
+	return $file;
+}
+sql('SELECT nvm.checkpoint()');
+is(join(' ', files('*.side')), '', 'no side files');
+my $orphan = orphan();
+sql(q{BEGIN; UPDATE u SET v = v + 1; PREPARE TRANSACTION 'later'});
+is(scalar(my @named = grep { $_ ne $orphan } files('*.side')), 1, 'what is prepared has a side file');
+sql('SELECT nvm.checkpoint()');
+is(join(' ', files('*.side')), $named[0], 'a checkpoint removes the one that nobody names');
+$orphan = orphan();
+sql('SELECT nvm.checkpoint()');
+is(scalar(files('*.side')), 2, 'it stays as long as what was prepared before the start may name it');
+sql(q{COMMIT PREPARED 'later'}, 'SELECT nvm.checkpoint()');
+is(join(' ', files('*.side')), '', 'and no longer');
+same_after_loss('without those', @tables);
+$orphan = orphan();
+conf(failpoint => 'ckpt-remove-orphan:crash');
+$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = \'nvm checkpointer\'') or die;
+usleep(1_200_000);
+$node->psql('postgres', 'SELECT nvm.checkpoint()');
+$node->wait_crashed;
+$node->set_conf('nvm.failpoint' => "''");
+$node->start;
+is(sql('SELECT count(*) > 0 FROM t'), 't', 'a crash before it is removed');
+$node->poll_query_until('postgres', "SELECT state = 'whole' FROM nvm.log_recovery") or die;
+NvmTest::wait_until('the rebuild removes it', sub { !-e "$dir/$orphan" });
+
 # ---------------------------------------------------------------- what is lost or damaged
 
 sql('CALL fill(400, 200)', 'SELECT nvm.checkpoint()', 'CALL fill(400, 200)');

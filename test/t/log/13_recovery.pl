@@ -141,6 +141,12 @@ $node->psql('postgres', "\\set VERBOSITY verbose\nSET nvm.wait_for_recovery = of
 like($err, qr/ERROR:  55006: "big(?:_pkey)?" is being rebuilt from the log\nDETAIL:  \d+ of \d+ bytes are read, \d+ of \d+ tables are there\.\nHINT:  Try again later/, 'who does not want to wait is told');
 $node->psql('postgres', 'VACUUM big; VACUUM small', stderr => \$err);
 like($err, qr/^(?:psql:<stdin>:1: )?WARNING:  skipping vacuum of "big" --- it is being rebuilt from the log\n?$/, 'VACUUM passes over it alone');
+foreach my $command ('ANALYZE', 'VACUUM (ANALYZE)')
+{
+	my $word = lc((split / /, $command)[0]);
+	$node->psql('postgres', "$command small, big", stderr => \$err);
+	like($err, qr/^(?:psql:<stdin>:1: )?WARNING:  skipping $word of "big" --- it is being rebuilt from the log\n?$/, "so does $command");
+}
 my $waiter = $node->session;
 $waiter->send('SELECT count(*), sum(v) FROM big WHERE id % 2 = 0');
 usleep(300_000);
@@ -165,6 +171,21 @@ lose();
 is(content(@tables, qw(emptied made)), $before, 'and so it is after another loss');
 $waiter->drop;
 push @tables, qw(emptied made);
+
+# autovacuum does not wait either
+
+sql('ALTER TABLE big SET (autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0)', 'UPDATE big SET v = v WHERE id < 100');
+$now = content(@tables);
+$node->stop;
+$node->set_conf(autovacuum => 'on', autovacuum_naptime => '1s');
+start_stopped();
+wait_until('an automatic ANALYZE', sub { $node->log_since_start =~ /ERROR:  "big" is being rebuilt from the log\n(?:.*\n)*?.*CONTEXT:  automatic (?:vacuum|analyze) of table "postgres\.public\.big"/ });
+wait_until('it ends', sub { sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'}) eq '0' });
+let_go('autovacuum');
+wait_until('it comes back', sub { sql(q{SELECT count(*) FROM pg_stat_user_tables WHERE relname = 'big' AND n_mod_since_analyze = 0 AND autoanalyze_count > 0}) eq '1' });
+is(content(@tables), $now, 'an automatic ANALYZE comes back');
+$node->set_conf(autovacuum => 'off');
+$node->reload;
 
 # ---------------------------------------------------------------- 2. ended in the middle
 
