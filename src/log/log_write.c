@@ -201,9 +201,11 @@ sync_some(void)
  * See nvm_log.h.
  */
 void
-nvm_log_write_while_rebuilding(void)
+nvm_log_write_instead(void)
 {
-	if (nvm_log_is_on && nvm_log_has_begun() && nvm_log_rebuild_state() == NVM_LOG_REBUILDING)
+	if (nvm_log_is_on && nvm_log_has_begun() &&
+		(nvm_log_rebuild_state() == NVM_LOG_REBUILDING ||
+		 pg_atomic_read_u32(&NvmLog->recovery_pid) == 0))
 		sync_some();
 }
 

@@ -378,8 +378,8 @@ extern void nvm_log_place_outcome(uint32 slot, bool committed);
 /* ---- log_write.c: sync what nobody waits for ---- */
 extern void nvm_log_write_some(void);
 
-/* the same, by the keeper, while the recovery worker has no time for it */
-extern void nvm_log_write_while_rebuilding(void);
+/* the same, by the keeper, while the recovery worker has no time for it, or is not there */
+extern void nvm_log_write_instead(void);
 
 /* the position up to which places are drawn, and up to which all is synced */
 extern NvmLogPosition nvm_log_inserted(void);

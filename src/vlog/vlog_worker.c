@@ -47,6 +47,22 @@
 int			nvm_recovery_workers = 0;
 
 /*
+ * Say so once in the life of a process.
+ */
+static void
+tell_no_worker(const char *name)
+{
+	static bool told = false;
+
+	if (!told)
+		ereport(LOG,
+				(errmsg("nvm: worker \"%s\" cannot be started", name),
+				 errdetail("All of max_worker_processes are in use. Without it there are no checkpoints of tables in memory, and tables that were lost are not rebuilt."),
+				 errhint("Increase max_worker_processes and restart the server.")));
+	told = true;
+}
+
+/*
  * Start a worker, unless the one that *handle says is there.
  */
 static void
@@ -65,7 +81,11 @@ start_worker(const char *name, const char *function, BackgroundWorkerHandle **ha
 	}
 	nvm_worker_describe(&worker, name, function, BGW_NEVER_RESTART);
 	context = MemoryContextSwitchTo(TopMemoryContext);
-	(void) RegisterDynamicBackgroundWorker(&worker, handle);
+	if (!RegisterDynamicBackgroundWorker(&worker, handle))
+	{
+		*handle = NULL;
+		tell_no_worker(name);
+	}
 	MemoryContextSwitchTo(context);
 }
 

@@ -188,7 +188,7 @@ nvm_keeper_main(Datum main_arg)
 		warn_of_ignored_standbys();
 		nvm_twophase_settle();
 		nvm_log_watch_recovery();
-		nvm_log_write_while_rebuilding();
+		nvm_log_write_instead();
 		nvm_wbl_advance_frozen();
 		silent = nvm_horizon_wants_xid() ? silent + 1 : 0;
 		if (silent >= SILENT_ROUNDS)

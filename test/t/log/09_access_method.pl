@@ -4,7 +4,7 @@
 # does not use it has no log.  The first table begins it, without any setting, whatever dies
 # meanwhile.  nvm.memory_limit is an error, and 0 means no such tables.  A log that is lost or
 # damaged is named, other tables are served or the pool says why not, and all is there when it
-# is put back.
+# is put back.  Without a process for the worker the log is synced all the same.
 
 use strict;
 use warnings;
@@ -296,5 +296,21 @@ $node->start;
 is(sql('SELECT state FROM nvm.log_recovery WHERE state = \'whole\' OR pg_sleep(1) IS NULL'), 'whole', 'rows of a table that is gone are passed over')
   if $node->poll_query_until('postgres', q{SELECT state = 'whole' FROM nvm.log_recovery});
 $node->check_clean('the end');
+$node->stop;
+
+# ---- no process is free for the worker
+
+# three of our own, and PostgreSQL's logical replication launcher
+$node = NvmTest->start_new('no_worker', conf => "autovacuum = off\nmax_worker_processes = 4\n",
+	sql => "$first; INSERT INTO v VALUES (1, 'waits')");
+sql("SET synchronous_commit = off; INSERT INTO v VALUES (2, 'does not wait')");
+ok($node->poll_query_until('postgres', 'SELECT inserted = persistent FROM nvm.log'), 'no worker: what nobody waits for is synced');
+is(worker(), 0, 'no worker: there is none');
+my @told = $node->log_since_start =~ /LOG:  (nvm: worker "nvm log recovery" cannot be started)/g;
+is(scalar(@told), 1, 'no worker: the server log says so, once');
+$node->crash;
+$node->set_conf(max_worker_processes => 8);
+$node->start;
+is(sql('SELECT count(*) FROM v'), 2, 'no worker: all is there once there is one');
 $node->stop;
 done_testing();
