@@ -89,6 +89,8 @@ our %elsewhere = (
 	'orphan-candidates' => 'ddl/12_orphans',
 	'orphan-ended'      => 'ddl/12_orphans',
 	'log-directory-made' => 'log/09_access_method',
+	# a directory fails, or is full
+	(map { $_ => 'log/14_directories' } qw(log-file-left log-first-elsewhere ckpt-remove-other)),
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	'memory-grown-reserve' => 'log/17_reserve',

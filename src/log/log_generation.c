@@ -242,20 +242,26 @@ set_up(const Found *found, uint32 known)
 	nvm_log_memory->rebuild_limit = found->end;
 }
 
+static bool
+sync_parent(const char *path)
+{
+	char		parent[MAXPGPATH];
+
+	strlcpy(parent, path, sizeof(parent));
+	get_parent_directory(parent);
+	return fsync_fname_ext(parent[0] == '\0' ? "." : parent, true, false, LOG) == 0;
+}
+
 /*
  * Make a directory, durably: the pool's header is going to say that it is there.
  */
 static bool
 make_directory(const char *path)
 {
-	char		parent[MAXPGPATH];
-
 	if (mkdir(path, S_IRWXU) != 0)
 		return errno == EEXIST;
 	NVM_FAILPOINT("log-directory-made");
-	strlcpy(parent, path, sizeof(parent));
-	get_parent_directory(parent);
-	return fsync_fname_ext(parent[0] == '\0' ? "." : parent, true, false, LOG) == 0;
+	return sync_parent(path);
 }
 
 /*
@@ -270,6 +276,23 @@ nvm_log_make_directories(void)
 			return nvm_log_directory(i);
 	}
 	return NULL;
+}
+
+/*
+ * Somebody may just have made one that is new in the list.
+ */
+static bool
+sync_names(void)
+{
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+	{
+		if (nvm_log_ndirectories() > 1 && !sync_parent(nvm_log_directory(i)))
+			return refuse(ERRCODE_IO_ERROR,
+						  psprintf("could not sync the name of log directory \"%s\": %m",
+								   nvm_log_directory(i)),
+						  DIRECTORIES_HINT);
+	}
+	return true;
 }
 
 /*
@@ -290,7 +313,7 @@ first_directory(const Found *found, uint32 known)
 static bool
 find_last(Found *found, uint32 known)
 {
-	if (!find_files(found, known))
+	if (!find_files(found, known) || !sync_names())
 		return false;
 	found->synced = found->end = NVM_LOG_FIRST;
 	return (found->generation == 0 || read_last_file(found)) && found_fits(found, known);

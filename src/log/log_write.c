@@ -94,15 +94,19 @@ make_block(const Round *round, uint32 length)
 	return size;
 }
 
+/*
+ * is_first: of the file, which was made with success, and so its directory works.
+ */
 static void
-count_round(NvmLogPosition position)
+count_round(NvmLogPosition position, bool is_first)
 {
 	NvmLogDirectory *d = &NvmLog->directory[nvm_log_memory->directory];
 
 	pg_atomic_fetch_add_u64(&NvmLog->rounds, 1);
 	pg_atomic_fetch_add_u64(&d->rounds, 1);
 	pg_atomic_write_u64(&d->position, position);
-	nvm_log_directory_works(nvm_log_memory->directory);
+	if (is_first)
+		nvm_log_directory_works(nvm_log_memory->directory);
 }
 
 /*
@@ -111,6 +115,8 @@ count_round(NvmLogPosition position)
 static bool
 end_round(const Round *round)
 {
+	bool		is_first = nvm_log_memory->first == nvm_log_persistent();
+
 	if (round->position == nvm_log_persistent())
 		return true;
 	NVM_FAILPOINT("log-sync");
@@ -121,7 +127,7 @@ end_round(const Round *round)
 	nvm_log_memory->offset = round->offset;
 	pg_write_barrier();
 	pg_atomic_write_u64(&nvm_log_memory->persistent, round->position);
-	count_round(round->position);
+	count_round(round->position, is_first);
 	return true;
 }
 

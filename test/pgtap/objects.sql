@@ -19,7 +19,7 @@ SELECT results_eq(
 SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
@@ -40,7 +40,7 @@ SELECT is_empty(
 
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
-	'index_rebuilds', 'memory', 'log', 'log_recovery', 'checkpoints']);
+	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
@@ -59,6 +59,8 @@ SELECT columns_are('nvm', 'stat_wbl', ARRAY['commits', 'mixed_commits', 'aborts'
 SELECT columns_are('nvm', 'log', ARRAY['state', 'reason', 'directory', 'generation', 'inserted', 'persistent', 'files',
 	'file_bytes', 'records', 'bytes', 'syncs', 'waits', 'wait_us']);
 SELECT columns_are('nvm', 'memory', ARRAY['size', 'used', 'max_size', 'reserve', 'claimed']);
+SELECT columns_are('nvm', 'log_directories', ARRAY['directory', 'state', 'reason', 'is_current', 'position', 'files', 'file_bytes',
+	'bytes', 'syncs', 'waits', 'wait_us']);
 SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'bytes', 'bytes_total', 'rows', 'tables', 'tables_total', 'workers', 'started', 'finished', 'mb_per_s']);
 SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
 	'files', 'blocks_done', 'blocks_total']);
@@ -67,9 +69,9 @@ SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FRO
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_recovery', 'nvm.checkpoints']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_recovery', 'nvm.checkpoints']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;
@@ -79,7 +81,7 @@ SELECT throws_ok('SELECT * FROM nvm.check_pool()', '42501');
 RESET ROLE;
 SET ROLE nvm_watcher;
 SELECT lives_ok('SELECT * FROM nvm.' || v)
-FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'log', 'log_recovery', 'check_pool()']) v;
+FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'log', 'log_directories', 'log_recovery', 'check_pool()']) v;
 SELECT throws_ok('SELECT * FROM nvm.check(''pg_class'')', '42501');
 RESET ROLE;
 
@@ -109,6 +111,8 @@ SELECT results_eq('SELECT state FROM nvm.log', $$VALUES ('not begun')$$, 'one th
 CREATE TABLE public.in_memory (a int) USING nvm_vlog;
 SELECT results_eq('SELECT state, reason, generation, inserted = persistent, files, file_bytes FROM nvm.log',
 	$$VALUES ('on', NULL::text, 1::bigint, true, 1::bigint, 16777216::bigint)$$, 'the first that is logged does');
+SELECT results_eq('SELECT state, reason, is_current, position > 0, files, file_bytes, syncs > 0 FROM nvm.log_directories',
+	$$VALUES ('on', NULL::text, true, NULL::boolean, 1::bigint, 16777216::bigint, false)$$, 'in one directory');
 SELECT results_eq('SELECT state, reason, rows, started FROM nvm.log_recovery',
 	$$VALUES ('whole', NULL::text, 0::bigint, NULL::timestamptz)$$, 'nothing had to be rebuilt');
 
@@ -134,6 +138,7 @@ SELECT results_eq(
 	  ('nvm.log_compression', 'superuser', NULL, NULL, NULL, 'on'),
 	  ('nvm.log_delay', 'superuser', NULL, '-1', '100000', '-1'),
 	  ('nvm.log_directories', 'postmaster', NULL, NULL, NULL, 'pg_nvm_log'),
+	  ('nvm.log_retry_interval', 'sighup', 's', '1', '3600', '10'),
 	  ('nvm.memory_directory', 'postmaster', NULL, NULL, NULL, ''),
 	  ('nvm.memory_limit', 'postmaster', 'MB', '-1', '16777216', '-1'),
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),

@@ -39,6 +39,7 @@ my %scenario = map { $_->{name} => $_ } NvmCrashLog::all(), NvmCrashLog::dirs();
 # places that no scenario comes to
 my %unreachable = (
 	'log-directory-made' => 'the base has the directory',
+	(map { $_ => 'log/14_directories: a directory fails, or is full' } qw(log-file-left log-first-elsewhere ckpt-remove-other)),
 	'log-decision-found'  => 'region/07_memory_file_edges: the start of a memory that was kept',
 	'ckpt-remove-orphan' => 'log/07_checkpoint: no process dies alone here',
 	'log-decision-stored' => 'region/07_memory_file_edges',

@@ -80,6 +80,8 @@ sub dumps
 	return $said;
 }
 
+my $commit = 'UPDATE t SET v = v + 1 WHERE id = 1';
+
 # ---------------------------------------------------------------- the list
 
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_nvm');
@@ -258,9 +260,23 @@ between('which has a lower number', 'pg_nvm_log_a, pg_nvm_log_b', sub { copy("$d
 sql('SELECT nvm.checkpoint()');
 is(both('*.checkpoint'), '1|0', 'and goes with the next one');
 
+# ... and when the directory of the old one fails, whatever crashes meanwhile
+sql($commit);
+write_in('b');
+fault('log-broken', "*/pg_nvm_log_a*");
+$node->psql('postgres', 'SELECT nvm.checkpoint()');    # which tells that a fails
+$node->set_conf('nvm.failpoint' => "'ckpt-remove-other:crash'");
+$node->reload;
+$node->psql('postgres', 'SELECT nvm.checkpoint()');
+$node->wait_crashed;
+is(both('*.checkpoint'), '1|1', 'a crash leaves two checkpoints');
+mend();
+$node->set_conf('nvm.failpoint' => "''");
+$node->start;
+between('of two checkpoints the newer one counts', 'pg_nvm_log_a, pg_nvm_log_b');
+
 # ---------------------------------------------------------------- a directory fails
 
-my $commit = 'UPDATE t SET v = v + 1 WHERE id = 1';
 sub until_on { return NvmTest::wait_until('both are in again', sub { states() eq 'on on' }); }
 
 sub left_out
@@ -307,6 +323,16 @@ is(states() . ' ' . current(), 'failed on pg_nvm_log_b', 'a is read-only: b is w
 chmod 0700, $a;
 until_on();
 dumps('failures', $a, $b);
+
+# a large transaction whose directory fails gets an error; the next one goes elsewhere
+sql($commit);
+fault('log-broken', '*/pg_nvm_log_a/*.side');
+my @failed = grep { $node->psql('postgres', 'UPDATE t SET v = v + 1', on_error_stop => 1) } 1 .. 2;
+is(scalar @failed, 1, 'a side file cannot be written: one transaction fails');
+like($node->log_since_start, qr/ERROR:  could not write file "pg_nvm_log_a\/\S+\.side": Input\/output error/, 'with an error that names it');
+mend();
+until_on();
+sql('UPDATE t SET v = v + 1') for 1 .. 2;
 
 # both: commits stop, and go on when one is back
 my $committed = $node->session;
