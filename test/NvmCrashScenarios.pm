@@ -93,7 +93,7 @@ our %elsewhere = (
 	(map { $_ => 'log/14_directories' } qw(log-file-left log-first-elsewhere ckpt-remove-other)),
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
-	'memory-grown-reserve' => 'log/17_reserve',
+	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
 	'resolve-log'       => 'log/05_prepared',
 	'ckpt-remove-orphan' => 'log/07_checkpoint',
 	'pool-count-volatile' => 'log/10_foreign_entries',

@@ -144,6 +144,7 @@ sub expects
 	# a reader is told, and goes on
 	return $line =~ /WARNING: .*what the transaction has read may be lost by a crash/
 	  # a fast stop meets a commit that waits for it
+	  || $line =~ /WARNING: .*skipping vacuum of .* --- it is being rebuilt from the log/
 	  || $line =~ /WARNING: .*canceling the wait for the log and terminating connection/
 	  # DROP DATABASE comes between a worker's start and its connection, or a crash has ended it in the midst
 	  || $line =~ /nvm index rebuild worker .*FATAL: .*(?:cannot connect to invalid database "soak_copy"|database \d+ does not exist)/

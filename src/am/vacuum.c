@@ -112,6 +112,9 @@ vacuum_indexes(NvmVacuum *vac)
 	/* what any backend has done to the indexes so far */
 	XLogFlush(NvmWalEnd());
 	NVM_FAILPOINT("vacuum-indexes-flushed");
+	/* workers know of dead rows alone */
+	if (!parallel)
+		nvm_dir_lower_count(vac->state);
 }
 
 /*
@@ -207,7 +210,7 @@ vacuum_clear_suspect(NvmVacuum *vac)
 void
 nvm_vacuum_dead(NvmVacuum *vac)
 {
-	if (vac->ndead == 0 && vac->nsuspect == 0)
+	if (vac->ndead == 0 && vac->nsuspect == 0 && vac->state->had <= vac->nblocks)
 		return;
 	if (!vac->index_vacuuming)
 	{
@@ -230,6 +233,7 @@ static void
 vacuum_last_dead(NvmVacuum *vac)
 {
 	if (vac->may_bypass && vac->nindexes > 0 && vac->nsuspect == 0 &&
+		vac->state->had <= vac->nblocks &&
 		vac->ndead > 0 &&
 		vac->dead_blocks < vac->nblocks * BYPASS_THRESHOLD_BLOCKS &&
 		vac->ndead * (int64) sizeof(ItemPointerData) < BYPASS_THRESHOLD_BYTES)

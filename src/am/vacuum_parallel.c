@@ -98,7 +98,7 @@ nvm_vacuum_indexes_parallel(NvmVacuum *vac)
 	ParallelVacuumState *pvs;
 
 	if (vac->nworkers < 0 || vac->nindexes < 2 || vac->ndead == 0 ||
-		vac->nsuspect > 0 || RelationUsesLocalBuffers(vac->rel))
+		vac->nsuspect > 0 || vac->state->had > 0 || RelationUsesLocalBuffers(vac->rel))
 		return false;
 	if (vac->nworkers == 0 && vac->nindexes <= ALONE_INDEXES && nvm_vacuum_can_map_dead(vac))
 		return false;

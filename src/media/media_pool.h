@@ -236,7 +236,9 @@ typedef struct NvmPlaceRecord
  * half, with a check of that in the high one; 0: nothing is known.  The count
  * is raised when an extent's map word is durable.  It is durably 0 before the
  * first extent is released.  Of a table of the volatile region it says how many
- * extents it has ever had.
+ * extents entries of indexes may lead to, and `uses` up to which block of the
+ * last of these; if it is not there, all of them.  Of an index of that region it
+ * is a hint of how many it has had.
  */
 #define NVM_DIR_KIND_TABLE		1
 #define NVM_DIR_KIND_INDEX		2	/* media_index.h */
@@ -268,7 +270,8 @@ typedef struct NvmDirEntry
 	uint32_t	relation;		/* (i) of an index, as it was made:
 								 * pg_class.oid */
 	uint32_t	uses;			/* of an index: scans, roughly; a hint of
-								 * which one to rebuild first */
+								 * which one to rebuild first.  Of a table of
+								 * the volatile region: see counted */
 	uint64_t	counted;
 	uint8_t		reserved[48];	/* zero, checked */
 } NvmDirEntry;

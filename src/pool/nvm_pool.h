@@ -227,6 +227,9 @@ extern NvmRelState *nvm_relstates;	/* [NVM_MAX_DIRS], sparse */
 struct NvmRelState
 {
 	pg_atomic_uint32 nblocks;	/* blocks handed out; grows under extend_lock */
+	uint32		had;			/* extend_lock; of a table of the volatile
+								 * region: blocks below it that are made ready
+								 * are SUSPECT */
 	uint32		nready;			/* extend_lock; those below it that are not
 								 * handed out yet are ready */
 	uint32		dir;			/* own id; 0 = unused */
@@ -446,6 +449,17 @@ extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
  * free the storage meanwhile.
  */
 extern void nvm_dir_begin_count(NvmRelState *rel);
+
+/*
+ * Up to which block an entry of an index in files may lead; 0 if there is no such index.
+ */
+extern uint32 nvm_dir_blocks_had(uint32 id);
+
+/*
+ * No entry of an index leads behind the last block any more: the next rebuild needs no block
+ * behind it.  Durable on return.  Takes the extend lock.
+ */
+extern void nvm_dir_lower_count(NvmRelState *rel);
 
 /*
  * The index is rebuilt: as many extents as it has are what the next rebuild will need.

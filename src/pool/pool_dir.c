@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/pool_impl.h"
+#include "storage/block.h"
 #include "verify/nvm_verify.h"
 
 /*
@@ -276,6 +277,10 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 
 /* ---- how many extents there are at least ---- */
 
+/* the number of blocks is raised by this part of it and so many more */
+#define RAISE_PART		32
+#define RAISE_LEAST		32
+
 /* flags of storages whose extents a start may find gone */
 #define NOT_COUNTED		(NVM_DIR_TEMP | NVM_DIR_REBUILT | NVM_DIR_VOLATILE)
 
@@ -291,8 +296,8 @@ store_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
  * A table of the volatile region with an index that lies in files counts the extents that it
  * has ever had, from its first such index on (nvm_dir_begin_count).  They are gone after a
  * loss of the region.  But entries of such indexes may lead to blocks in all of them, so
- * the rebuild makes as many.  The count is durable before there is such an entry.  It
- * is not lowered.
+ * no row is put there before VACUUM.  The count is durable before there is such an entry.
+ * VACUUM lowers it.
  */
 static void
 raise_volatile_count(uint32 id, NvmDirEntry *entry, uint32 nextents)
@@ -345,6 +350,72 @@ nvm_dir_claim_units(uint32 id)
 	return units;
 }
 
+/* ---- and how many blocks, of such a table ---- */
+
+static uint64
+units_of_extents(uint32 nextents)
+{
+	uint64		units = 0;
+
+	for (uint32 i = 0; i < nextents; i++)
+		units += nvm_extent_units(i);
+	return units;
+}
+
+static bool
+counts_blocks(const NvmDirEntry *entry)
+{
+	return (entry->flags & NVM_DIR_VOLATILE) != 0 && entry->kind == NVM_DIR_KIND_TABLE &&
+		NVM_DIR_COUNT(entry->counted) > 0;
+}
+
+/*
+ * See nvm_pool.h.  The number of blocks lies in the last extent that is counted.  Where it
+ * does not, it is damaged, or from before there was one: all of these extents count.
+ */
+uint32
+nvm_dir_blocks_had(uint32 id)
+{
+	const NvmDirEntry *entry = nvm_dir_entry(id);
+	uint32		nextents = NVM_DIR_COUNT(entry->counted);
+	uint64		most;
+
+	if (!counts_blocks(entry))
+		return 0;
+	most = Min(units_of_extents(nextents), MaxBlockNumber);
+	if (entry->uses > units_of_extents(nextents - 1) && entry->uses <= most)
+		return entry->uses;
+	return (uint32) most;
+}
+
+static void
+store_blocks(NvmDirEntry *entry, uint32 nblocks)
+{
+	nvm_store32(&entry->uses, nblocks);
+	nvm_flush(&entry->uses, sizeof(entry->uses));
+	nvm_drain("pool-count-blocks");
+}
+
+/*
+ * See pool_impl.h.  The number is durable before a block of these can be used.  It is raised
+ * by some more, since each time may be a sync.  If the extent is not counted yet, the number
+ * does not go with the count until it is: all extents count meanwhile, and this one has
+ * nothing.  Caller holds the extend lock.
+ */
+void
+nvm_dir_raise_blocks(NvmRelState *rel, uint32 nblocks)
+{
+	NvmDirEntry *entry = nvm_dir_entry(rel->dir);
+	uint32		extent;
+	uint32		first;
+
+	if (!counts_blocks(entry) || nblocks <= entry->uses)
+		return;
+	extent = nvm_extent_of_block(nblocks - 1, &first);
+	store_blocks(entry, (uint32) Min((uint64) nblocks + nblocks / RAISE_PART + RAISE_LEAST,
+									 (uint64) first + nvm_extent_units(extent)));
+}
+
 /*
  * See nvm_pool.h.
  */
@@ -358,6 +429,31 @@ nvm_dir_begin_count(NvmRelState *rel)
 	nextents = Max(1, pg_atomic_read_u32(&rel->nextents));
 	if (nextents > NVM_DIR_COUNT(entry->counted))
 		store_volatile_count(rel->dir, entry, nextents);
+	nvm_dir_raise_blocks(rel, Max(rel->nready, pg_atomic_read_u32(&rel->nblocks)));
+	LWLockRelease(nvm_rel_extend_lock(rel));
+}
+
+/*
+ * See nvm_pool.h.  Blocks that are ready may be used without another look at the number.
+ * A crash between the two leaves a number that does not go with the count, or both as they
+ * are now.
+ */
+void
+nvm_dir_lower_count(NvmRelState *rel)
+{
+	NvmDirEntry *entry = nvm_dir_entry(rel->dir);
+
+	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
+	if (counts_blocks(entry) && rel->had > 0)
+	{
+		uint32		nextents = Max(1, pg_atomic_read_u32(&rel->nextents));
+
+		if (nextents < NVM_DIR_COUNT(entry->counted))
+			store_volatile_count(rel->dir, entry, nextents);
+		NVM_FAILPOINT("vacuum-count-lowered");
+		store_blocks(entry, Max(rel->nready, pg_atomic_read_u32(&rel->nblocks)));
+		rel->had = 0;
+	}
 	LWLockRelease(nvm_rel_extend_lock(rel));
 }
 

@@ -151,6 +151,9 @@ extern void nvm_contents_announce(uint64 current, uint64 nonce);
 extern void nvm_contents_bind(const NvmPoolHeader *h);
 extern void nvm_contents_unbind(void);
 
+/* pool_dir.c: blocks are about to be made ready */
+extern void nvm_dir_raise_blocks(NvmRelState *rel, uint32 nblocks);
+
 /* pool_reserve.c */
 extern uint64 nvm_region_used_units(const NvmRegion *region);
 extern void nvm_region_require_room(const NvmRegion *region, uint64 nunits);

@@ -121,6 +121,7 @@ nvm_rel_open(uint32 dir)
 		if (nblocks > 0 && nvm_rel_user(dir)->opened != NULL)
 			nvm_rel_user(dir)->opened(rel, (uint32) nblocks);
 		pg_atomic_write_u32(&rel->nblocks, (uint32) nblocks);
+		rel->had = nvm_dir_blocks_had(dir);
 		pg_write_barrier();
 		pg_atomic_write_u32(&rel->opened, 1);
 	}

@@ -27,6 +27,8 @@
  * headers.  A crash may keep an index entry into one of these blocks and
  * nothing else: then it finds a block of a crashed incarnation.
  *
+ * Where a rebuilt table had a block before it was lost, such an entry may lead, too.
+ *
  * Caller holds the relation's extend lock and the blocks are nobody's yet
  * (this is nvm_storage_extend's callback), or n is 1 and it holds the block's
  * allocation lock.
@@ -41,7 +43,7 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		block->dir = state->dir;
 		block->blkno = blk + i;
 		block->alloc_inc = NvmPool->incarnation;
-		block->flags = 0;
+		block->flags = blk + i < state->had ? NVM_BLOCK_SUSPECT : 0;
 		block->used[0] = (1 << NVM_FIRST_CELL) - 1;
 		block->check = nvm_block_check(block, state->dir, blk + i);
 

@@ -89,13 +89,14 @@ typedef struct NvmRebuildRoom
 } NvmRebuildRoom;
 
 /*
- * In this order.  extend: make blocks `first` to `end` - 1, and those before them that
+ * In this order.  begin.  extend: make blocks `first` to `end` - 1, and those before them that
  * are not there, which others may get ready.  place: the rows of one block, by offset,
  * each once, and each as nvm_rebuild_row_problem takes it; all blocks up to that of the
  * last root are made.  place_late: one that was put off, when all others of the table are
  * placed, and no other process is at it; anywhere in the table, or in a block more.  end: all
  * are placed.  All but end may ERROR (no memory).
  */
+extern void nvm_rebuild_begin(NvmRelState *state);
 extern void nvm_rebuild_extend(NvmRelState *state, uint32 first, uint32 end);
 extern void nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n);
 extern void nvm_rebuild_place_late(NvmRebuild *rebuild, NvmRebuildRoom *room, const NvmLogRow *first);

@@ -99,6 +99,15 @@ make_ready(NvmRelState *state, uint32 first, uint32 end)
 }
 
 /*
+ * See nvm_rebuild.h.
+ */
+void
+nvm_rebuild_begin(NvmRelState *state)
+{
+	state->had = nvm_dir_blocks_had(state->dir);
+}
+
+/*
  * See nvm_rebuild.h.  The blocks get their headers here, so that several processes touch
  * the memory of one table for the first time.  Two that extend it at the same time may
  * go one block too far.  That one may be nobody's to make ready.  If it is somebody's,

@@ -465,21 +465,6 @@ nvm_vlog_place(NvmVlog *vlog, uint64 number)
 
 /* ---- what is to be placed ---- */
 
-/*
- * Blocks that the table has had, as far as an entry of an index that has WAL may
- * lead.
- */
-static uint32
-blocks_had(uint32 dir)
-{
-	uint32		nextents = NVM_DIR_COUNT(nvm_dir_entry(dir)->counted);
-	uint32		nblocks = 0;
-
-	for (uint32 i = 0; i < nextents; i++)
-		nblocks += nvm_extent_units(i);
-	return nblocks;
-}
-
 static int
 compare_runs(const void *a, const void *b)
 {
@@ -659,8 +644,8 @@ nvm_vlog_closed_units(NvmVlog *vlog)
 }
 
 /*
- * See vlog_impl.h.  All blocks that there were come back, with rows or without: they
- * are SUSPECT, which protects from entries of indexes that lead there.  Returns the
+ * See vlog_impl.h.  Blocks up to that of the last root come back.  Those that there were
+ * behind it are made when somebody wants them, and are SUSPECT then (NvmRelState.had).  Returns the
  * number of tasks.
  */
 uint64
@@ -679,8 +664,13 @@ nvm_vlog_list_tables(NvmVlog *vlog)
 	for (uint32 i = 0; i < ntables; i++)
 	{
 		table[i].dir = runs[i].dir;
+		if (hold_table(vlog, table[i].dir))
+		{
+			nvm_rebuild_begin(&nvm_relstates[table[i].dir]);
+			LWLockRelease(NvmWbl->storage_lock);
+		}
 		table[i].nroots = runs[i].nroots;
-		table[i].nblocks = Max(runs[i].nroots_blocks, blocks_had(runs[i].dir));
+		table[i].nblocks = runs[i].nroots_blocks;
 		table[i].nunits = units_of_blocks(Max(table[i].nblocks, runs[i].ncells / CELLS_FILLED)) +
 			runs[i].large_units;
 		pg_atomic_init_u64(&table[i].claim, table[i].nunits);

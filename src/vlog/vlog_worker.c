@@ -30,6 +30,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "vlog/nvm_vlog.h"
@@ -128,6 +129,11 @@ void
 nvm_vlog_pause(void)
 {
 	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
 	if (ShutdownRequestPending)
 		nvm_worker_end();
 	if (nvm_vlog_is_stopped())

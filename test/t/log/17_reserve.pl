@@ -12,7 +12,8 @@
 #  4. while a table is being rebuilt, sessions leave it its room
 #  5. a limit that is too low even so: the error says which one is not, tables that fitted are
 #     open, and nothing is lost
-#  6. a full disk of the log during a rebuild is told as such
+#  6. a table with an index in files does not grow by starts, and gives back what it had
+#  7. a full disk of the log during a rebuild is told as such
 
 use strict;
 use warnings;
@@ -236,9 +237,67 @@ is(sql('SELECT count(*), sum(v) FROM small'), '100|600', 'and what was written s
 indexes_ready("with $enough MB");
 $node->check_clean('a higher limit');
 
-# ---------------------------------------------------------------- 6. the disk of the log
+# ---------------------------------------------------------------- 6. many starts
 
+# A table with an index in files keeps the numbers of its blocks.  They need memory when a row
+# comes before VACUUM has been there, and no longer.
 sql('TRUNCATE filler', 'DROP TABLE s', 'SELECT nvm.checkpoint()');
+sql('CREATE TABLE often (id int, v text) USING nvm_vlog', 'CREATE INDEX ON often USING btree (id)',
+	q{INSERT INTO often SELECT i, repeat('o', 50 + i % 100) FROM generate_series(1, 60000) i});
+sub bytes { return sql(q{SELECT bytes FROM nvm.relations WHERE relation = 'often'::regclass}); }
+
+sub often_agrees
+{
+	my $all = content('often');
+
+	is(sql('SET enable_seqscan = off', 'SET enable_bitmapscan = off', 'SELECT count(*), coalesce(sum(id), 0) FROM often WHERE id > 0'),
+		sql('SELECT count(*), coalesce(sum(id), 0) FROM often'), "$_[0]: the index leads to what the table has");
+	lose();
+	return is(content('often'), $all, "$_[0]: and all is there");
+}
+
+sub lose
+{
+	$node->crash;
+	$node->start;
+	return;
+}
+
+my @bytes;
+foreach my $n (1 .. 5)
+{
+	# rows of which nothing is left but entries, too
+	sql('BEGIN', "INSERT INTO often SELECT i, 'a' FROM generate_series(900001, 901000) i", 'ROLLBACK');
+	sql("INSERT INTO often SELECT i, 'n' FROM generate_series(100000 + $n * 10, 100005 + $n * 10) i");
+	sql('VACUUM often') if $n > 1;
+	often_agrees("start $n");
+	push @bytes, bytes();
+}
+is($bytes[4], $bytes[1], "it does not grow by starts: @bytes");
+
+foreach my $at (qw(vacuum-count-lowered pool-count-blocks))
+{
+	lose();
+	sql("INSERT INTO often SELECT i, 'before' FROM generate_series(200001, 200300) i");
+	$node->psql('postgres', "SET nvm.failpoint = '$at:crash:1'; VACUUM often");
+	$node->wait_crashed;
+	$node->start;
+	sql("INSERT INTO often SELECT i, 'after' FROM generate_series(300001, 300300) i");
+	often_agrees($at);
+}
+sql('DELETE FROM often WHERE id > 100', 'VACUUM often');
+lose();
+is(sql('SELECT count(*) FROM often'), 100, 'few rows are left');
+cmp_ok(bytes(), '<', $bytes[1] / 10, 'blocks behind them need no memory');
+sql('VACUUM often');
+cmp_ok(bytes(), '<', $bytes[1] / 10, 'VACUUM gives the numbers back');
+sql("INSERT INTO often SELECT i, 'second' FROM generate_series(500001, 500200) i");
+often_agrees('rows behind VACUUM');
+cmp_ok(bytes(), '<', $bytes[1] / 10, 'and rows that come then need no more');
+$node->check_clean('many starts');
+
+# ---------------------------------------------------------------- 7. the disk of the log
+
 # a transaction that pg_xact decides, and of which the log does not know the end
 $before = content('t');
 $node->psql('postgres', "SET nvm.failpoint = 'commit-before-decision:crash:1'; BEGIN; INSERT INTO h VALUES (2); UPDATE small SET v = 7; COMMIT");
