@@ -159,7 +159,7 @@ extern uint64 nvm_region_used_units(const NvmRegion *region);
 extern void nvm_region_require_room(const NvmRegion *region, uint64 nunits);
 extern void nvm_region_note_taken(NvmRegion *region, uint64 nunits);
 extern uint64 nvm_region_may_have_chunks(const NvmRegion *region);
-extern void nvm_region_is_full(const NvmRegion *region, uint64 nunits) pg_attribute_noreturn();
+extern void nvm_region_is_full(const NvmRegion *region, uint64 nunits) __attribute__((noreturn));
 
 /* pool_backing.c: what the volatile region lies in */
 typedef enum NvmBackingResult
