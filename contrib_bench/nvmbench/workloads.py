@@ -130,6 +130,25 @@ UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
 """)]
 
 
+class Insert(PgbenchWorkload):
+    """Random keys, so that no two runs insert the same one."""
+    name = "insert"
+    title = "single-row INSERT into a table with a primary key"
+    procedure = """
+        INSERT INTO bench_rows VALUES (9e15 * random(), v_aid, repeat('x', 40));"""
+
+    def setup(self, server, options):
+        server.query(server.sql("CREATE TABLE bench_rows (id bigint PRIMARY KEY, v int, f text)"))
+        super().setup(server, options)
+
+    def arguments(self, server, options):
+        return ["-s", str(options.scale), "-f", script(server, "insert", """
+\\set id random(1, 9000000000000000)
+\\set aid random(1, 100000 * :scale)
+INSERT INTO bench_rows VALUES (:id, :aid, repeat('x', 40));
+""")]
+
+
 class Select(PgbenchWorkload):
     name = "select"
     title = "point SELECT by primary key"
@@ -236,7 +255,7 @@ class Ycsb(Workload):
 
 
 ALL = [
-    Tpcb(), Update(), Select(), Scan(),
+    Tpcb(), Update(), Insert(), Select(), Scan(),
     Ycsb("a", 50, "YCSB A: half reads, half updates, Zipfian keys"),
     Ycsb("b", 95, "YCSB B: 95 % reads, 5 % updates, Zipfian keys"),
     Ycsb("c", 100, "YCSB C: reads, Zipfian keys"),
