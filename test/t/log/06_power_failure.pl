@@ -45,7 +45,6 @@ my %unreachable = (
 	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',
 	(map { ("log-reset-$_" => 'log/16_reset_log') } qw(move moved reclaim reclaimed forgotten)),
-	'rebuild-memory'     => 'a matter of log/13_recovery: one process needs none',
 	'rebuild-late'       => 'a matter of log/17_reserve: memory is not short here',);
 
 # What a second directory has a part in: where a file, or a name, is made in one of them.  The
