@@ -51,7 +51,9 @@ nvm_region_request(int megabytes)
 				 errmsg("the volatile region can be requested by shared_preload_libraries only")));
 	volatile_limit = Min((uint64) megabytes * 1024 * 1024 / NVM_CHUNK_SIZE * NVM_CHUNK_SIZE,
 						 NVM_REGION_BYTES);
-	volatile_size = Min(volatile_limit + nvm_region_reserve_bytes(volatile_limit), NVM_REGION_BYTES);
+	/* a server without the region has no reserve, either */
+	volatile_size = volatile_limit == 0 ? 0 :
+		Min(volatile_limit + nvm_region_reserve_bytes(volatile_limit), NVM_REGION_BYTES);
 	volatile_max = volatile_size;
 }
 

@@ -51,8 +51,13 @@ sub lose { $node->crash; $node->start; return; }
 sub fault { my ($name, $pattern) = @_; append_to_file("$faults/$name", $pattern); return; }
 sub mend { unlink glob "$faults/*"; return; }
 
-# so many records of about 40 kB; enough for so many files
-sub fill { my ($n) = @_; sql('SET synchronous_commit = off', "CALL fill($n)"); return; }
+# so many records of about 40 kB, of which the last one waits for all; enough for so many files
+sub fill
+{
+	my ($n) = @_;
+	sql('SET synchronous_commit = off', "CALL fill($n)", 'SET synchronous_commit = on', 'CALL fill(1)');
+	return;
+}
 sub fill_files { my ($n) = @_; fill(520 * $n); return; }
 
 sub content { return sql('SELECT count(*), sum(v), md5(string_agg(t::text, \',\' ORDER BY id)) FROM t'); }

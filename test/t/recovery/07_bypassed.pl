@@ -69,6 +69,20 @@ sub reuse
 	return;
 }
 
+# Others commit until it is the next one.
+sub use_up_to
+{
+	my ($xid, $name) = @_;
+	my $next = 'SELECT pg_snapshot_xmax(pg_current_snapshot())';
+
+	for (my $i = 0; $i < 100 && $node->safe_psql('postgres', $next) < $xid; $i++)
+	{
+		$node->safe_psql('postgres', "INSERT INTO h VALUES ('later', pg_current_xact_id())");
+	}
+	is($node->safe_psql('postgres', $next), $xid, "$name: the id is the next one");
+	return;
+}
+
 sub refused
 {
 	my ($name) = @_;
@@ -331,7 +345,7 @@ put_back();
 $xid = crash_in_doubt();
 library(0);
 $node->start;
-reuse($xid - 1, 'the log, another one is prepared');
+use_up_to($xid, 'the log, another one is prepared');
 $node->safe_psql('postgres', "BEGIN; INSERT INTO h VALUES ('later', NULL); PREPARE TRANSACTION 'later'");
 is($node->safe_psql('postgres', 'SELECT transaction FROM pg_prepared_xacts'), $xid, 'the log, another one is prepared: with the id');
 $node->stop;
