@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,14 +38,16 @@ nvm_log_watch_file(int fd)
 }
 
 /*
- * Has the file that this process has open lost its last name?
+ * Has the file that this process has open lost its last name?  Asked with each sync, so not
+ * by fstat: that looks at the file's times, and since Linux 6.13 the next write then changes
+ * its inode, and the next sync has that to write, too.
  */
 bool
 nvm_log_is_removed(int fd)
 {
-	struct stat st;
+	struct statx st;
 
-	return fstat(fd, &st) == 0 && st.st_nlink == 0;
+	return statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &st) == 0 && st.stx_nlink == 0;
 }
 
 /*
