@@ -194,6 +194,16 @@ sub disk_dir
 
 =pod
 
+=item NvmTest::is_tmpfs(DIRECTORY)
+
+Whether it lies on tmpfs.
+
+=cut
+
+sub is_tmpfs { my ($dir) = @_; return (split ' ', (qx(df -PT $dir))[-1])[1] eq 'tmpfs'; }
+
+=pod
+
 =item NvmTest::private_kb(PID), NvmTest::open_files(PID)
 
 What a process has: memory of its own in kB, open file descriptors.  Of
@@ -297,11 +307,11 @@ CONF
 
 =pod
 
-=item NvmTest->start_new(NAME, conf => TEXT, sql => TEXT, extension => 0, ...)
+=item NvmTest->start_new(NAME, conf => TEXT, sql => TEXT, extension => 0, env => {...}, ...)
 
 A new server that runs.  init gets the other parameters, conf is appended to
 postgresql.conf.  The extension is created in database postgres, and the same session
-runs sql then; extension => 0: neither.
+runs sql then; extension => 0: neither.  env: what this start has in its environment.
 
 =cut
 
@@ -311,11 +321,15 @@ sub start_new
 	my $conf      = delete $params{conf};
 	my $sql       = delete $params{sql} // '';
 	my $extension = delete $params{extension} // 1;
+	my $env       = delete $params{env} // {};
 	my $node      = $class->new($name);
 
 	$node->init(%params);
 	$node->append_conf('postgresql.conf', $conf) if defined $conf;
-	$node->start;
+	{
+		local @ENV{ keys %$env } = values %$env;
+		$node->start;
+	}
 	$node->safe_psql('postgres', "CREATE EXTENSION pg_nvm;\n$sql") if $extension;
 	return $node;
 }
@@ -338,6 +352,22 @@ sub set_conf
 		  unless slurp_file($self->data_dir . '/postgresql.conf') =~ /^$name\W/m;
 		$self->adjust_conf('postgresql.conf', $name, $settings{$name}, 0);
 	}
+	return;
+}
+
+=pod
+
+=item $node->set_failpoint(TEXT)
+
+nvm.failpoint, of a server that runs at once.
+
+=cut
+
+sub set_failpoint
+{
+	my ($self, $text) = @_;
+	$self->set_conf('nvm.failpoint' => "'$text'");
+	$self->reload if defined $self->{_pid};
 	return;
 }
 
@@ -410,6 +440,32 @@ sub _fork_postmaster
 	close $writer;
 	waitpid($child, 0);
 	return scalar <$reader> // die 'fork failed';
+}
+
+=pod
+
+=item $node->stop_and_start
+
+A restart, in two steps, so that log_since_start has the new server's log alone.
+
+=item $node->dies_at_start(FAILPOINT, NAME)
+
+A test: all processes of a start die at the failpoint, which the next start does not have.
+
+=cut
+
+sub stop_and_start { my ($self) = @_; $self->stop; $self->start; return; }
+
+sub dies_at_start
+{
+	my ($self, $place, $name) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->set_failpoint("$place:crash");
+	my $died = ok(!$self->start(fail_ok => 1), $name);
+	$self->_forget_postmaster;
+	$self->set_failpoint('');
+	return $died;
 }
 
 sub log_since_start

@@ -13,24 +13,18 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename;
 use NvmLog;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $tools = dirname(abs_path($0)) . '/../../tools';
-my $dir   = PostgreSQL::Test::Utils::tempdir();
-my $usec  = 20_000;
+my $dir  = PostgreSQL::Test::Utils::tempdir();
+my $usec = 20_000;
 
-my $node = NvmTest->new('waiting');
-$node->init;
 # nobody but those who wait is to write the log
-$node->append_conf('postgresql.conf', <<CONF);
-shared_preload_libraries = 'pg_nvm,$tools/nvm_dram'
-nvm_dram.size = 192MB
+my $node = NvmMemory::start_dram('waiting', sync_dir => $dir, env => { NVM_SYNC_USEC => $usec }, conf => <<CONF, sql => <<SQL);
 nvm_dram.log = on
 fsync = on
 autovacuum = off
@@ -38,16 +32,6 @@ max_connections = 60
 wal_writer_delay = 10s
 nvm.horizon_naptime = 50ms
 CONF
-{
-	local $ENV{LD_PRELOAD}    = "$tools/nvm_sync.so";
-	local $ENV{NVM_SYNC_DIR}  = $dir;
-	local $ENV{NVM_SYNC_USEC} = $usec;
-	$node->start;
-}
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
-CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$tools/nvm_dram' LANGUAGE C STRICT;
-CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
 CREATE TABLE t (id int PRIMARY KEY, v int) USING nvm_dram;
 CREATE TABLE scanned (id int, v int) USING nvm_dram;
 CREATE TABLE held (id int, v int) USING nvm_dram;

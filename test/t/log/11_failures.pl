@@ -7,34 +7,19 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename;
 use NvmLog;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $tools = dirname(abs_path($0)) . '/../../tools';
-my $dir   = PostgreSQL::Test::Utils::tempdir();
+my $dir = PostgreSQL::Test::Utils::tempdir();
 
-my $node = NvmTest->new('failures');
-$node->init;
-$node->append_conf('postgresql.conf', <<CONF);
-shared_preload_libraries = 'pg_nvm,$tools/nvm_dram'
-nvm_dram.size = 192MB
+my $node = NvmMemory::start_dram('failures', sync_dir => $dir, conf => <<CONF, sql => <<SQL);
 nvm_dram.log = on
 fsync = on
 autovacuum = off
 CONF
-{
-	local $ENV{LD_PRELOAD}   = "$tools/nvm_sync.so";
-	local $ENV{NVM_SYNC_DIR} = $dir;
-	$node->start;
-}
-$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
-CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$tools/nvm_dram' LANGUAGE C STRICT;
-CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
 CREATE TABLE t (id int PRIMARY KEY, v int) USING nvm_dram;
 CREATE TABLE h (id int) USING heap;
 CREATE TABLE p (id int) USING nvm;

@@ -18,6 +18,7 @@ use strict;
 use warnings;
 
 use File::Basename;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -57,17 +58,8 @@ my @tables = qw(small late big wide);
 
 sub sql { return $node->safe_psql('postgres', join('; ', @_)); }
 
-sub content
-{
-	return sql(map { "SELECT count(*), md5(coalesce(string_agg(x::text, ',' ORDER BY x::text), '')) FROM $_ x" } @_);
-}
-
-sub failpoint
-{
-	$node->set_conf('nvm.failpoint' => "'$_[0]'");
-	$node->reload if defined $node->{_pid};
-	return;
-}
+sub content { return NvmMemory::content($node, @_); }
+sub failpoint { return $node->set_failpoint($_[0]); }
 
 sub wait_until
 {

@@ -415,20 +415,15 @@ foreach my $place ('log-first-elsewhere', '')
 {
 	$before = content();
 	$node->stop('immediate');
-	$node->set_conf('nvm.failpoint' => "'log-generation-begun:crash'");
-	ok(!$node->start(fail_ok => 1), 'a start is cut off behind its first file');
-	$node->_forget_postmaster;
+	$node->dies_at_start('log-generation-begun', 'a start is cut off behind its first file');
 	my ($first) = grep { /-00000001\.log$/ } reverse sort(files($a, '*.log'), files($b, '*.log'));
 	my $in = -e "$a/$first" ? 'pg_nvm_log_a' : 'pg_nvm_log_b';
 	fault('log-full', "*$in*");
 	if ($place)
 	{
-		$node->set_conf('nvm.failpoint' => "'$place:crash'");
-		ok(!$node->start(fail_ok => 1), 'the next one is cut off when it has one elsewhere');
-		$node->_forget_postmaster;
+		$node->dies_at_start($place, 'the next one is cut off when it has one elsewhere');
 		is(scalar(grep { -e "$_/$first" } $a, $b), 2, 'the file is there twice');
 	}
-	$node->set_conf('nvm.failpoint' => "''");
 	$node->start;
 	is(content(), $before, 'the one after that has all');
 	is(scalar(grep { -e "$_/$first" } $a, $b), 1, 'and the file is there once');

@@ -31,8 +31,7 @@ my $lost = qr/rows of nvm table "[a-z]+" are lost/;
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 sub old_dirs { return scalar(my @dirs = glob "$log/*.old"); }
 
-# as two steps, so that log_since_start has the last one alone
-sub restart { $node->stop; $node->start; return; }
+sub restart { return $node->stop_and_start; }
 
 sub ask
 {
@@ -176,10 +175,7 @@ foreach my $place (qw(log-reset-move log-reset-moved log-reset-reclaim log-reset
 	my $name = "a crash at $place";
 	ask('force => true', qr/The rows of all tables in memory/, $name);
 	$node->stop;
-	$node->set_conf('nvm.failpoint' => "'$place:crash'");
-	ok(!$node->start(fail_ok => 1), "$name: the server died");
-	$node->_forget_postmaster;
-	$node->set_conf('nvm.failpoint' => "''");
+	$node->dies_at_start($place, "$name: the server died");
 	$node->start;
 	is_given_up($name, 'after a crash');
 }
@@ -204,7 +200,7 @@ $node->stop;
 SKIP:
 {
 	my $base = NvmTest::pool_base();
-	skip 'no tmpfs for the memory of a server', 1 if (split ' ', (qx(df -PT $base))[-1])[1] ne 'tmpfs';
+	skip 'no tmpfs for the memory of a server', 1 unless NvmTest::is_tmpfs($base);
 	$node->append_conf('postgresql.conf', "nvm.memory_directory = '$base/memory'\nnvm.memory_limit = 256MB\n");
 	$node->start;
 	is(sql('SELECT count(*) FROM v'), 3000, 'a memory file');

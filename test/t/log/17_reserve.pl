@@ -18,17 +18,14 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $tools = dirname(abs_path($0)) . '/../../tools';
 my $faults = PostgreSQL::Test::Utils::tempdir();
-$ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
-$ENV{NVM_SYNC_DIR} = $faults;
+%ENV = (%ENV, NvmMemory::sync_env($faults));
 
 # Small rows in front and much room behind; when they get longer, their versions go there.
 sub spread
@@ -68,17 +65,8 @@ my $MB = 1024 * 1024;
 
 sub sql { return $node->safe_psql('postgres', join('; ', @_)); }
 
-sub content
-{
-	return sql(map { "SELECT count(*), md5(coalesce(string_agg(x::text, ',' ORDER BY x::text), '')) FROM $_ x" } @_);
-}
-
-sub failpoint
-{
-	$node->set_conf('nvm.failpoint' => "'$_[0]'");
-	$node->reload if defined $node->{_pid};
-	return;
-}
+sub content { return NvmMemory::content($node, @_); }
+sub failpoint { return $node->set_failpoint($_[0]); }
 
 sub memory { return sql("SELECT $_[0] FROM nvm.memory"); }
 

@@ -117,11 +117,8 @@ foreach my $place ('pool-hide', 'pool-hidden')
 {
 	$node->stop;
 	move("$dir/$hidden", "$dir/pool");
-	$node->set_conf('nvm.failpoint' => "'$place:crash'");
-	ok(!$node->start(fail_ok => 1), "the server died at $place");
-	$node->_forget_postmaster;
+	$node->dies_at_start($place, "the server died at $place");
 	is(files(), $place eq 'pool-hide' ? 'pool' : $hidden, "$place: one file");
-	$node->set_conf('nvm.failpoint' => "''");
 	$node->start;
 	whole($place);
 }
@@ -210,10 +207,8 @@ foreach my $place ('place-note', 'place-noted')
 {
 	$node->stop;
 	system_or_bail('mv', $dir, $outside);
-	$node->set_conf('nvm.pool_directory' => "'$outside'", 'nvm.failpoint' => "'$place:crash'");
-	ok(!$node->start(fail_ok => 1), "the server died at $place");
-	$node->_forget_postmaster;
-	$node->set_conf('nvm.failpoint' => "''");
+	$node->set_conf('nvm.pool_directory' => "'$outside'");
+	$node->dies_at_start($place, "the server died at $place");
 	$node->start;
 	is(last_was(), $place eq 'place-note' ? $dir : $outside, "$place: where it was");
 	is($node->safe_psql('postgres', $rows), '1000|500500', "$place: the rows are there");

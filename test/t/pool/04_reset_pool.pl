@@ -234,10 +234,7 @@ foreach my $force ('true', 'false')
 		$before = old_files();
 		$node->psql('postgres', "SELECT nvm.reset_pool(force => $force)");
 		$node->stop;
-		$node->set_conf('nvm.failpoint' => "'$place:crash'");
-		ok(!$node->start(fail_ok => 1), "$name: the server died");
-		$node->_forget_postmaster;
-		$node->set_conf('nvm.failpoint' => "''");
+		$node->dies_at_start($place, "$name: the server died");
 		$node->start;
 		is(old_files(), $before + 1, "$name: moved once");
 		is_new_pool($name);

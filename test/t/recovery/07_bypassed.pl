@@ -119,11 +119,7 @@ sub backend_dies
 sub start_dies
 {
 	my ($place, $name) = @_;
-	$node->set_conf('nvm.failpoint' => "'$place:crash'");
-	ok(!$node->start(fail_ok => 1), "$name: the server died at $place");
-	$node->_forget_postmaster;
-	$node->set_conf('nvm.failpoint' => "''");
-	return;
+	return $node->dies_at_start($place, "$name: the server died at $place");
 }
 
 # the pool's device is away, and is there again

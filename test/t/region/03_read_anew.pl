@@ -9,15 +9,13 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Basename;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $tools = dirname(abs_path($0)) . '/../../tools';
-my $tmpfs = (split ' ', (qx(df -PT ${\ NvmTest::pool_base() }))[-1])[1] eq 'tmpfs';
+my $tmpfs = NvmTest::is_tmpfs(NvmTest::pool_base());
 
 # memory: the region is a file
 sub read_anew
@@ -25,27 +23,14 @@ sub read_anew
 	my ($memory) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 	my $directory = $memory ? NvmTest::pool_base() . '/memory' : '';
-	$ENV{NVM_SYNC_DIR} = $dir;
 
-	my $node = NvmTest->new("anew_$memory");
-	$node->init;
-	$node->append_conf('postgresql.conf', <<CONF);
-shared_preload_libraries = 'pg_nvm,$tools/nvm_dram'
-nvm_dram.size = 192MB
+	append_to_file("$dir/device", '');
+	my $node = NvmMemory::start_dram("anew_$memory", sync_dir => $dir, conf => <<CONF, sql => <<SQL);
 nvm.persist_method = msync
 restart_after_crash = on
 autovacuum = off
 nvm.memory_directory = '$directory'
 CONF
-	append_to_file("$dir/device", '');
-	{
-		local $ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
-		$node->start;
-	}
-	$node->safe_psql('postgres', <<SQL);
-CREATE EXTENSION pg_nvm;
-CREATE FUNCTION nvm_dram_handler(internal) RETURNS table_am_handler AS '$tools/nvm_dram' LANGUAGE C STRICT;
-CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
 CREATE TABLE d (id int) USING nvm_dram;
 CREATE TABLE p (id int) USING nvm;
 INSERT INTO d SELECT generate_series(1, 10);
@@ -72,7 +57,7 @@ SQL
 	if ($memory)
 	{
 		$node->crash;
-		local $ENV{LD_PRELOAD} = "$tools/nvm_sync.so";
+		local %ENV = (%ENV, NvmMemory::sync_env($dir));
 		$node->start;
 		like($node->log_since_start, qr/are not used: its contents belong to no pool/, 'the file is not believed');
 	}

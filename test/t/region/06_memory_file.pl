@@ -9,26 +9,16 @@
 use strict;
 use warnings;
 
+use File::Basename;
 use File::Copy;
 use NvmFuzzImage;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-plan skip_all => 'no tmpfs for the memory of a server'
-  if (split ' ', (qx(df -PT ${\ NvmTest::pool_base() }))[-1])[1] ne 'tmpfs';
-
-my $memory = NvmTest::pool_base() . '/memory';
-my $file = "$memory/pg_nvm_memory";
-my $node = NvmTest->start_new('memory', conf => <<CONF, sql => <<SQL);
-nvm.memory_directory = '$memory'
-nvm.memory_limit = 512MB
-max_prepared_transactions = 10
-max_worker_processes = 8
-restart_after_crash = on
-autovacuum = off
-CONF
+my ($node, $file) = NvmMemory::start_kept('memory', conf => "max_prepared_transactions = 10\n", sql => <<SQL);
 CREATE TABLE v (id int PRIMARY KEY, n int, t text, big text) USING nvm_vlog;
 CREATE INDEX v_n ON v (n);
 CREATE INDEX v_t ON v USING btree (t);
@@ -43,11 +33,11 @@ INSERT INTO u SELECT i FROM generate_series(1, 500) i;
 INSERT INTO p SELECT i, 0 FROM generate_series(1, 100) i;
 INSERT INTO h SELECT i, 0 FROM generate_series(1, 100) i;
 SQL
+my $memory = dirname($file);
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
-# as two steps, so that log_since_start has the last one alone
-sub restart { $node->stop; $node->start; return; }
+sub restart { return $node->stop_and_start; }
 
 sub contents
 {
@@ -58,11 +48,8 @@ sub contents
 # what a start has made of the file, and what it has read
 sub is_kept
 {
-	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	like($node->log_since_start, qr/tables in memory are there: \d+ MB in file "\Q$file\E"/, "$name: the file is believed");
-	is(sql('SELECT state, files, bytes, rows FROM nvm.log_recovery'), 'whole|0|0|0', "$name: and no log is read");
-	return;
+	return NvmMemory::is_kept($node, $_[0], $file);
 }
 
 sub is_lost

@@ -8,44 +8,31 @@
 use strict;
 use warnings;
 
+use File::Basename;
+use NvmMemory;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-plan skip_all => 'no tmpfs for the memory of a server'
-  if (split ' ', (qx(df -PT ${\ NvmTest::pool_base() }))[-1])[1] ne 'tmpfs';
-
-my $memory = NvmTest::pool_base() . '/memory';
-my $file = "$memory/pg_nvm_memory";
-my $node = NvmTest->start_new('edges', conf => <<CONF, sql => <<SQL);
-nvm.memory_directory = '$memory'
-nvm.memory_limit = 512MB
-max_worker_processes = 8
-max_connections = 60
-restart_after_crash = on
-autovacuum = off
-CONF
+my ($node, $file) = NvmMemory::start_kept('edges', conf => "max_connections = 60\n", sql => <<SQL);
 CREATE TABLE v (id int PRIMARY KEY, t text) USING nvm_vlog;
 CREATE TABLE p (id int) USING nvm;
 INSERT INTO v SELECT i, 'v' FROM generate_series(1, 1000) i;
 INSERT INTO p VALUES (1);
 SQL
+my $memory = dirname($file);
 my $data = $node->data_dir;
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
-# as two steps, so that log_since_start has the last one alone
-sub restart { $node->stop; $node->start; return; }
+sub restart { return $node->stop_and_start; }
 
 sub set { $node->append_conf('postgresql.conf', $_[0]); return; }
 
 sub is_kept
 {
-	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	like($node->log_since_start, qr/tables in memory are there: \d+ MB/, "$name: the file is believed");
-	is(sql('SELECT state, files FROM nvm.log_recovery'), 'whole|0', "$name: and no log is read");
-	return;
+	return NvmMemory::is_kept($node, $_[0]);
 }
 
 # The pool is refused, with this reason; the next start, with the setting as it was, has all.
@@ -64,7 +51,7 @@ my $disk = NvmTest::disk_dir($node);
 my $refused = 0;
 SKIP:
 {
-	skip 'no directory on a disk', 4 if (split ' ', (qx(df -PT $disk))[-1])[1] eq 'tmpfs';
+	skip 'no directory on a disk', 4 if NvmTest::is_tmpfs($disk);
 	mkdir "$disk/memory";
 	foreach my $dir ("$disk/memory", "$disk/memory_new")
 	{

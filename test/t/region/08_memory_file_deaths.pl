@@ -19,7 +19,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 plan skip_all => 'no tmpfs for the memory of a server'
-  if (split ' ', (qx(df -PT ${\ NvmTest::pool_base() }))[-1])[1] ne 'tmpfs';
+  unless NvmTest::is_tmpfs(NvmTest::pool_base());
 
 my %names = NvmCrash::failpoint_names();
 note("seed $NvmCrash::seed");
