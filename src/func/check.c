@@ -23,6 +23,7 @@
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "func/nvm_check_brin.h"
+#include "func/nvm_stat_row.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pool/nvm_allvisible.h"
@@ -32,7 +33,6 @@
 #include "row/nvm_row_locks.h"
 #include "storage/nvm_allvisible_set.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "verify/nvm_verify_block.h"
@@ -98,15 +98,12 @@ static void
 check_put(ReturnSetInfo *rsinfo, bool has_blk, uint32 blk, uint32 off,
 		  const char *problem)
 {
-	Datum		values[3];
-	bool		nulls[3] = {0};
+	NvmStatRow	row = {0};
 
-	values[0] = Int64GetDatum((int64) blk);
-	nulls[0] = !has_blk;
-	values[1] = Int32GetDatum((int32) off);
-	nulls[1] = (off == 0);
-	values[2] = CStringGetTextDatum(problem);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	nvm_stat_datum_if(&row, has_blk, Int64GetDatum((int64) blk));
+	nvm_stat_datum_if(&row, off != 0, Int32GetDatum((int32) off));
+	nvm_stat_text(&row, problem);
+	nvm_stat_put(rsinfo, &row);
 }
 
 /*

@@ -10,17 +10,15 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "func/nvm_stat_row.h"
 #include "funcapi.h"
 #include "log/nvm_log.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "vlog/nvm_vlog.h"
 #include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_checkpoint);
 PG_FUNCTION_INFO_V1(nvm_checkpoints_info);
-
-#define CHECKPOINTS_COLUMNS		10
 
 /*
  * nvm.checkpoint()
@@ -54,22 +52,24 @@ state_name(NvmCheckpointState state)
 static void
 put_checkpoint(ReturnSetInfo *rsinfo, const NvmCheckpointInfo *info)
 {
-	Datum		values[CHECKPOINTS_COLUMNS] = {0};
-	bool		nulls[CHECKPOINTS_COLUMNS] = {0};
+	NvmStatRow	row = {0};
 
-	values[0] = Int64GetDatum((int64) info->number);
-	values[1] = CStringGetTextDatum(state_name(info->state));
-	values[2] = TimestampTzGetDatum(info->started);
-	values[3] = TimestampTzGetDatum(info->finished);
-	nulls[3] = info->finished == 0;
-	values[4] = Int64GetDatum((int64) info->begin);
-	values[5] = Int64GetDatum((int64) info->rows);
-	values[6] = Int64GetDatum((int64) info->bytes);
-	values[7] = Int64GetDatum((int64) info->files);
-	values[8] = Int64GetDatum((int64) info->blocks);
-	values[9] = Int64GetDatum((int64) info->blocks_total);
-	nulls[8] = nulls[9] = info->state != NVM_CHECKPOINT_RUNNING;
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	nvm_stat_count(&row, info->number);
+	nvm_stat_text(&row, state_name(info->state));
+	nvm_stat_datum(&row, TimestampTzGetDatum(info->started));
+	nvm_stat_time(&row, info->finished);
+	nvm_stat_count(&row, info->begin);
+	nvm_stat_count(&row, info->rows);
+	nvm_stat_count(&row, info->bytes);
+	nvm_stat_count(&row, info->files);
+	if (info->state == NVM_CHECKPOINT_RUNNING)
+	{
+		nvm_stat_count(&row, info->blocks);
+		nvm_stat_count(&row, info->blocks_total);
+	}
+	else
+		nvm_stat_nulls(&row, 2);
+	nvm_stat_put(rsinfo, &row);
 }
 
 /*

@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_class.h"
 #include "func/nvm_stat_row.h"
 #include "funcapi.h"
@@ -18,7 +17,6 @@
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_storage_stats.h"
-#include "utils/builtins.h"
 #include "utils/uuid.h"
 #include "verify/nvm_verify.h"
 #include "wbl/nvm_wbl.h"
@@ -31,36 +29,8 @@ PG_FUNCTION_INFO_V1(nvm_relations_info);
 PG_FUNCTION_INFO_V1(nvm_activity_info);
 PG_FUNCTION_INFO_V1(nvm_check_pool);
 
-#define POOL_COLUMNS		16
-#define RECOVERY_COLUMNS	6
-#define RELATIONS_COLUMNS	14
-#define ACTIVITY_COLUMNS	12
-
-static Datum
-stat_u64(uint64 value)
-{
-	return Int64GetDatum((int64) value);
-}
-
-static Datum
-stat_text_or_null(const char *text, bool *isnull)
-{
-	*isnull = (text == NULL || text[0] == '\0');
-	return *isnull ? (Datum) 0 : CStringGetTextDatum(text);
-}
-
-/*
- * See nvm_stat_row.h.
- */
-Datum
-nvm_stat_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
-}
+/* columns of nvm_pool_info() that an open pool has */
+#define POOL_SIZES		11
 
 /*
  * nvm.pool_info(): answers whatever the state of the pool.
@@ -68,54 +38,49 @@ nvm_stat_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 Datum
 nvm_pool_info(PG_FUNCTION_ARGS)
 {
-	Datum		values[POOL_COLUMNS] = {0};
-	bool		nulls[POOL_COLUMNS] = {0};
 	NvmPoolStatus status = NvmPool == NULL ? NVM_POOL_CLOSED : NvmPool->status;
 	uint64		total = 0;
 	uint64		available = 0;
 	uint64		nchunks = 0;
 	char		directory[MAXPGPATH] = "";
+	NvmStatRow	row = {0};
 
 	if (NvmPool == NULL)
 	{
-		values[0] = CStringGetTextDatum("not loaded");
-		values[1] = CStringGetTextDatum("library pg_nvm is not preloaded");
-		values[2] = CStringGetTextDatum("Set shared_preload_libraries = 'pg_nvm' and restart the server.");
+		nvm_stat_text(&row, "not loaded");
+		nvm_stat_text(&row, "library pg_nvm is not preloaded");
+		nvm_stat_text(&row, "Set shared_preload_libraries = 'pg_nvm' and restart the server.");
 	}
 	else
 	{
-		values[0] = CStringGetTextDatum(status == NVM_POOL_OPEN ? "open" :
-										status == NVM_POOL_REFUSED ? "refused" : "closed");
-		values[1] = stat_text_or_null(NvmPool->refusal, &nulls[1]);
-		values[2] = stat_text_or_null(NvmPool->refusal_hint, &nulls[2]);
+		nvm_stat_text(&row, status == NVM_POOL_OPEN ? "open" :
+					  status == NVM_POOL_REFUSED ? "refused" : "closed");
+		nvm_stat_text(&row, NvmPool->refusal);
+		nvm_stat_text(&row, NvmPool->refusal_hint);
 	}
 	if (nvm_pool_directory != NULL)
 		nvm_pool_directory_name(directory, nvm_pool_directory, DataDir);
-	values[3] = stat_text_or_null(directory, &nulls[3]);
+	nvm_stat_text(&row, directory);
 
 	if (status == NVM_POOL_OPEN)
 	{
 		nvm_pool_sizes(&total, &available, &nchunks);
-		values[4] = CStringGetTextDatum(nvm_persist_method_name(nvm_persist_in_force));
-		values[5] = BoolGetDatum(NvmPool->medium_is_volatile);
-		values[6] = stat_u64(total * NVM_UNIT_SIZE);
-		values[7] = stat_u64((total - available) * NVM_UNIT_SIZE);
-		values[8] = stat_u64(available * NVM_UNIT_SIZE);
-		values[9] = stat_u64((uint64) nvm_pool_max_size * 1024 * 1024);
-		values[10] = stat_u64(NvmPool->incarnation);
-		values[11] = UUIDPGetDatum((const pg_uuid_t *) NvmPool->uuid);
-		values[12] = BoolGetDatum(NvmPool->was_clean);
-		values[13] = stat_u64(NvmPool->open_usec);
-		values[14] = stat_text_or_null(nvm_ignored_standbys(), &nulls[14]);
+		nvm_stat_text(&row, nvm_persist_method_name(nvm_persist_in_force));
+		nvm_stat_datum(&row, BoolGetDatum(NvmPool->medium_is_volatile));
+		nvm_stat_count(&row, total * NVM_UNIT_SIZE);
+		nvm_stat_count(&row, (total - available) * NVM_UNIT_SIZE);
+		nvm_stat_count(&row, available * NVM_UNIT_SIZE);
+		nvm_stat_count(&row, (uint64) nvm_pool_max_size * 1024 * 1024);
+		nvm_stat_count(&row, NvmPool->incarnation);
+		nvm_stat_datum(&row, UUIDPGetDatum((const pg_uuid_t *) NvmPool->uuid));
+		nvm_stat_datum(&row, BoolGetDatum(NvmPool->was_clean));
+		nvm_stat_count(&row, NvmPool->open_usec);
+		nvm_stat_text(&row, nvm_ignored_standbys());
 	}
 	else
-		memset(&nulls[4], true, sizeof(bool) * (POOL_COLUMNS - 4));
-	if (NvmPool != NULL)
-		values[15] = stat_text_or_null(NvmPool->last_directory, &nulls[15]);
-	else
-		nulls[15] = true;
-
-	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
+		nvm_stat_nulls(&row, POOL_SIZES);
+	nvm_stat_text(&row, NvmPool != NULL ? NvmPool->last_directory : NULL);
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
 }
 
 /*
@@ -124,17 +89,16 @@ nvm_pool_info(PG_FUNCTION_ARGS)
 Datum
 nvm_recovery_info(PG_FUNCTION_ARGS)
 {
-	Datum		values[RECOVERY_COLUMNS];
-	bool		nulls[RECOVERY_COLUMNS] = {0};
+	NvmStatRow	row = {0};
 
 	nvm_table_require();
-	values[0] = stat_u64(NvmWbl->losers_found);
-	values[1] = stat_u64(NvmWbl->indoubt_found);
-	values[2] = BoolGetDatum(pg_atomic_read_u32(&NvmWbl->resolved) != 0);
-	values[3] = stat_u64(pg_atomic_read_u32(&NvmWbl->ngaps));
-	values[4] = stat_u64(NvmWbl->recovery_usec);
-	values[5] = stat_u64(NvmWbl->resolve_usec);
-	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
+	nvm_stat_count(&row, NvmWbl->losers_found);
+	nvm_stat_count(&row, NvmWbl->indoubt_found);
+	nvm_stat_datum(&row, BoolGetDatum(pg_atomic_read_u32(&NvmWbl->resolved) != 0));
+	nvm_stat_count(&row, pg_atomic_read_u32(&NvmWbl->ngaps));
+	nvm_stat_count(&row, NvmWbl->recovery_usec);
+	nvm_stat_count(&row, NvmWbl->resolve_usec);
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
 }
 
 /*
@@ -153,14 +117,13 @@ nvm_gaps_info(PG_FUNCTION_ARGS)
 	{
 		for (uint32 i = 0; i < NVM_SLOT_GAPS; i++)
 		{
-			Datum		values[2];
-			bool		nulls[2] = {0};
+			NvmStatRow	row = {0};
 
 			if (nvm_slots[slot].gap[i] == 0)
 				continue;		/* entries do not move */
-			values[0] = Int32GetDatum((int32) slot);
-			values[1] = stat_u64(nvm_slots[slot].gap[i]);
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+			nvm_stat_datum(&row, Int32GetDatum((int32) slot));
+			nvm_stat_count(&row, nvm_slots[slot].gap[i]);
+			nvm_stat_put(rsinfo, &row);
 		}
 	}
 	LWLockRelease(NvmWbl->wbl_lock);
@@ -177,9 +140,8 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) arg;
 	NvmRelState *state = &nvm_relstates[id];
 	NvmStorageEstimate estimate = {0};
-	Datum		values[RELATIONS_COLUMNS];
-	bool		nulls[RELATIONS_COLUMNS] = {0};
 	char		persistence = RELPERSISTENCE_PERMANENT;
+	NvmStatRow	row = {0};
 
 	CHECK_FOR_INTERRUPTS();
 
@@ -193,30 +155,33 @@ stat_relation(uint32 id, NvmDirEntry *entry, void *arg)
 	(void) nvm_rel_open(id);
 	if (entry->kind == NVM_DIR_KIND_TABLE)
 		nvm_storage_estimate(state, &estimate);
-	else
-		nulls[10] = nulls[11] = true;
 	if ((entry->flags & NVM_DIR_TEMP) != 0)
 		persistence = RELPERSISTENCE_TEMP;
 	else if ((entry->flags & NVM_DIR_UNLOGGED) != 0)
 		persistence = RELPERSISTENCE_UNLOGGED;
 
-	values[0] = Int32GetDatum((int32) id);
-	values[1] = ObjectIdGetDatum(entry->database);
-	values[2] = ObjectIdGetDatum(entry->tablespace);
-	values[3] = ObjectIdGetDatum((Oid) entry->relnumber);
-	values[4] = CharGetDatum(persistence);
-	values[5] = BoolGetDatum(entry->end != 0 && !nvm_stamp_in_gap(entry->end));
-	values[6] = stat_u64(nvm_rel_nblocks(state));
-	values[7] = stat_u64(pg_atomic_read_u32(&state->nextents));
-	values[8] = stat_u64(nvm_rel_bytes(state));
-	values[9] = stat_u64(pg_atomic_read_u32(&state->nlarge));
-	values[12] = CharGetDatum(entry->kind == NVM_DIR_KIND_TABLE ? RELKIND_RELATION : RELKIND_INDEX);
-	values[13] = stat_u64(entry->creation_id);
+	nvm_stat_datum(&row, Int32GetDatum((int32) id));
+	nvm_stat_datum(&row, ObjectIdGetDatum(entry->database));
+	nvm_stat_datum(&row, ObjectIdGetDatum(entry->tablespace));
+	nvm_stat_datum(&row, ObjectIdGetDatum((Oid) entry->relnumber));
+	nvm_stat_datum(&row, CharGetDatum(persistence));
+	nvm_stat_datum(&row, BoolGetDatum(entry->end != 0 && !nvm_stamp_in_gap(entry->end)));
+	nvm_stat_count(&row, nvm_rel_nblocks(state));
+	nvm_stat_count(&row, pg_atomic_read_u32(&state->nextents));
+	nvm_stat_count(&row, nvm_rel_bytes(state));
+	nvm_stat_count(&row, pg_atomic_read_u32(&state->nlarge));
+	if (entry->kind == NVM_DIR_KIND_TABLE)
+	{
+		nvm_stat_count(&row, estimate.live);
+		nvm_stat_count(&row, estimate.dead);
+	}
+	else
+		nvm_stat_nulls(&row, 2);
+	nvm_stat_datum(&row, CharGetDatum(entry->kind == NVM_DIR_KIND_TABLE ? RELKIND_RELATION : RELKIND_INDEX));
+	nvm_stat_count(&row, entry->creation_id);
 	LWLockRelease(NvmWbl->storage_lock);
 
-	values[10] = stat_u64(estimate.live);
-	values[11] = stat_u64(estimate.dead);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	nvm_stat_put(rsinfo, &row);
 }
 
 Datum
@@ -234,24 +199,23 @@ nvm_relations_info(PG_FUNCTION_ARGS)
 Datum
 nvm_activity_info(PG_FUNCTION_ARGS)
 {
-	Datum		values[ACTIVITY_COLUMNS];
-	bool		nulls[ACTIVITY_COLUMNS] = {0};
+	NvmStatRow	row = {0};
 
 	nvm_table_require();
-	values[0] = stat_u64(pg_atomic_read_u64(&NvmWbl->commits));
-	values[1] = stat_u64(pg_atomic_read_u64(&NvmWbl->mixed_commits));
-	values[2] = stat_u64(pg_atomic_read_u64(&NvmWbl->aborts));
-	values[3] = stat_u64(pg_atomic_read_u64(&NvmWbl->helped));
-	values[4] = stat_u64(pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_POOL]) +
-						 pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]));
-	values[5] = stat_u64(pg_atomic_read_u32(&NvmWbl->ngaps));
-	values[6] = stat_u64(pg_atomic_read_u64(&NvmWbl->collector_sweeps));
-	values[7] = stat_u64(pg_atomic_read_u64(&NvmWbl->collector_blocks));
-	values[8] = stat_u64(pg_atomic_read_u64(&NvmWbl->collector_total));
-	values[9] = stat_u64(pg_atomic_read_u64(&NvmWbl->collected));
-	values[10] = stat_u64(pg_atomic_read_u32(&NvmWbl->commit_record_size));
-	values[11] = stat_u64(pg_atomic_read_u64(&NvmWbl->redo_checkpoints));
-	PG_RETURN_DATUM(nvm_stat_row(fcinfo, values, nulls));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->commits));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->mixed_commits));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->aborts));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->helped));
+	nvm_stat_count(&row, pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_POOL]) +
+				   pg_atomic_read_u32(&NvmWbl->slots_used[NVM_REGION_VOLATILE]));
+	nvm_stat_count(&row, pg_atomic_read_u32(&NvmWbl->ngaps));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->collector_sweeps));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->collector_blocks));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->collector_total));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->collected));
+	nvm_stat_count(&row, pg_atomic_read_u32(&NvmWbl->commit_record_size));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->redo_checkpoints));
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
 }
 
 /* ---- nvm.check_pool() ---- */
@@ -335,12 +299,11 @@ nvm_check_pool(PG_FUNCTION_ARGS)
 	foreach(lc, found.list)
 	{
 		PoolProblem *p = (PoolProblem *) lfirst(lc);
-		Datum		values[2];
-		bool		nulls[2] = {0};
+		NvmStatRow	row = {0};
 
-		values[0] = CStringGetTextDatum(p->place);
-		values[1] = CStringGetTextDatum(p->problem);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		nvm_stat_text(&row, p->place);
+		nvm_stat_text(&row, p->problem);
+		nvm_stat_put(rsinfo, &row);
 	}
 	return (Datum) 0;
 }

@@ -10,21 +10,17 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "fmgr.h"
+#include "func/nvm_stat_row.h"
 #include "funcapi.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
-#include "utils/builtins.h"
 #include "utils/xid8.h"
 #include "wbl/nvm_wbl.h"
 #include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_transactions_info);
 PG_FUNCTION_INFO_V1(nvm_stat_wbl_info);
-
-#define TRANSACTIONS_COLUMNS	5
-#define STAT_WBL_COLUMNS		11
 
 /*
  * The state of the transaction open in a slot, or NULL if there is none.  A
@@ -75,18 +71,16 @@ nvm_transactions_info(PG_FUNCTION_ARGS)
 		uint32		owner;
 		uint64		xid;
 		const char *state = transaction_state(slot, &counter, &owner, &xid);
-		Datum		values[TRANSACTIONS_COLUMNS];
-		bool		nulls[TRANSACTIONS_COLUMNS] = {0};
+		NvmStatRow	row = {0};
 
 		if (state == NULL)
 			continue;
-		values[0] = Int32GetDatum((int32) slot);
-		values[1] = Int64GetDatum((int64) counter);
-		values[2] = Int32GetDatum((int32) owner);
-		nulls[2] = owner == PG_UINT32_MAX;
-		values[3] = FullTransactionIdGetDatum(FullTransactionIdFromU64(xid));
-		values[4] = CStringGetTextDatum(state);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		nvm_stat_datum(&row, Int32GetDatum((int32) slot));
+		nvm_stat_count(&row, counter);
+		nvm_stat_datum_if(&row, owner != PG_UINT32_MAX, Int32GetDatum((int32) owner));
+		nvm_stat_datum(&row, FullTransactionIdGetDatum(FullTransactionIdFromU64(xid)));
+		nvm_stat_text(&row, state);
+		nvm_stat_put(rsinfo, &row);
 	}
 	return (Datum) 0;
 }
@@ -97,20 +91,15 @@ nvm_transactions_info(PG_FUNCTION_ARGS)
 Datum
 nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
-	Datum		values[STAT_WBL_COLUMNS];
-	bool		nulls[STAT_WBL_COLUMNS] = {0};
 	uint64		flushes = 0;
 	uint64		drains = 0;
 	uint64		bytes = 0;
 	uint64		syncs;
 	uint64		sync_waits;
 	uint64		syncs_joined;
+	NvmStatRow	row = {0};
 
 	nvm_table_require();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-
 	NvmForEachUsedSlot(slot)
 	{
 		volatile NvmSlotState *state = &nvm_slots[slot];
@@ -119,17 +108,17 @@ nvm_stat_wbl_info(PG_FUNCTION_ARGS)
 		drains += state->drains;
 		bytes += state->bytes;
 	}
-	values[0] = Int64GetDatum((int64) pg_atomic_read_u64(&NvmWbl->commits));
-	values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&NvmWbl->mixed_commits));
-	values[2] = Int64GetDatum((int64) pg_atomic_read_u64(&NvmWbl->aborts));
-	values[3] = Int64GetDatum((int64) pg_atomic_read_u64(&NvmWbl->prepared));
-	values[4] = Int64GetDatum((int64) pg_atomic_read_u64(&NvmWbl->helped));
-	values[5] = Int64GetDatum((int64) flushes);
-	values[6] = Int64GetDatum((int64) drains);
-	values[7] = Int64GetDatum((int64) bytes);
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->commits));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->mixed_commits));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->aborts));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->prepared));
+	nvm_stat_count(&row, pg_atomic_read_u64(&NvmWbl->helped));
+	nvm_stat_count(&row, flushes);
+	nvm_stat_count(&row, drains);
+	nvm_stat_count(&row, bytes);
 	nvm_pmem_sync_counts(&syncs, &sync_waits, &syncs_joined);
-	values[8] = Int64GetDatum((int64) syncs);
-	values[9] = Int64GetDatum((int64) sync_waits);
-	values[10] = Int64GetDatum((int64) syncs_joined);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	nvm_stat_count(&row, syncs);
+	nvm_stat_count(&row, sync_waits);
+	nvm_stat_count(&row, syncs_joined);
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
 }
