@@ -343,24 +343,12 @@ uint64
 nvm_dir_claim_units(uint32 id)
 {
 	uint32		counted = NVM_DIR_COUNT(nvm_dir_entry(id)->counted);
-	uint64		units = 0;
+	uint32		nextents = pg_atomic_read_u32(&nvm_relstates[id].nextents);
 
-	for (uint32 i = pg_atomic_read_u32(&nvm_relstates[id].nextents); i < counted; i++)
-		units += nvm_extent_units(i);
-	return units;
+	return nvm_extents_units(Max(counted, nextents)) - nvm_extents_units(nextents);
 }
 
 /* ---- and how many blocks, of such a table ---- */
-
-static uint64
-units_of_extents(uint32 nextents)
-{
-	uint64		units = 0;
-
-	for (uint32 i = 0; i < nextents; i++)
-		units += nvm_extent_units(i);
-	return units;
-}
 
 static bool
 counts_blocks(const NvmDirEntry *entry)
@@ -382,8 +370,8 @@ nvm_dir_blocks_had(uint32 id)
 
 	if (!counts_blocks(entry))
 		return 0;
-	most = Min(units_of_extents(nextents), MaxBlockNumber);
-	if (entry->uses > units_of_extents(nextents - 1) && entry->uses <= most)
+	most = Min(nvm_extents_units(nextents), MaxBlockNumber);
+	if (entry->uses > nvm_extents_units(nextents - 1) && entry->uses <= most)
 		return entry->uses;
 	return (uint32) most;
 }

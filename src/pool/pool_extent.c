@@ -525,17 +525,7 @@ nvm_extend_context(void *arg)
 uint64
 nvm_rel_units(NvmRelState *rel)
 {
-	uint32		nextents = pg_atomic_read_u32(&rel->nextents);
-	uint64		units = 0;
-
-	/* eight of a size, up to the largest size */
-	for (uint32 i = 0; i < nextents; i += NVM_EXT_PER_CLASS)
-	{
-		if (i >= NVM_EXT_PER_CLASS * (NVM_EXT_CLASSES - 1))
-			return units + (uint64) (nextents - i) * NVM_EXT_MAX_UNITS;
-		units += (uint64) nvm_extent_units(i) * Min(NVM_EXT_PER_CLASS, nextents - i);
-	}
-	return units;
+	return nvm_extents_units(pg_atomic_read_u32(&rel->nextents));
 }
 
 uint64

@@ -134,6 +134,9 @@ nvm_extent_units(uint32 index)
 	return NVM_EXT_MIN_UNITS << Min(k, NVM_EXT_CLASSES - 1);
 }
 
+/* units of the first so many extents of a storage */
+extern uint64 nvm_extents_units(uint32 nextents);
+
 /*
  * The extent in which a block of a storage lies, and the extent's first block.
  */
@@ -149,6 +152,15 @@ nvm_extent_of_block(uint32 blkno, uint32 *first)
 	base = NVM_EXT_PER_CLASS * NVM_EXT_MIN_UNITS * ((1u << k) - 1);
 	*first = base + (blkno - base) / (NVM_EXT_MIN_UNITS << k) * (NVM_EXT_MIN_UNITS << k);
 	return NVM_EXT_PER_CLASS * k + (blkno - base) / (NVM_EXT_MIN_UNITS << k);
+}
+
+/* units of the extents of a storage that have so many blocks */
+static inline uint64
+nvm_extents_units_of_blocks(uint32 nblocks)
+{
+	uint32		first;
+
+	return nblocks == 0 ? 0 : nvm_extents_units(nvm_extent_of_block(nblocks - 1, &first) + 1);
 }
 
 /* is the owner of the extent with this word a storage? */

@@ -29,6 +29,23 @@ StaticAssertDecl(NVM_DIR_EXTENT_UNITS * NVM_UNIT_SIZE ==
 /* domain of nvm_pool_check's place */
 #define NVM_PLACE_DIR(id)		((UINT64_C(1) << 62) | (id))
 
+/* ---- sizes ---- */
+
+uint64
+nvm_extents_units(uint32 nextents)
+{
+	uint64		units = 0;
+
+	/* eight of a size, up to the largest size */
+	for (uint32 i = 0; i < nextents; i += NVM_EXT_PER_CLASS)
+	{
+		if (i >= NVM_EXT_PER_CLASS * (NVM_EXT_CLASSES - 1))
+			return units + (uint64) (nextents - i) * NVM_EXT_MAX_UNITS;
+		units += (uint64) nvm_extent_units(i) * Min(NVM_EXT_PER_CLASS, nextents - i);
+	}
+	return units;
+}
+
 /* ---- words ---- */
 
 uint64

@@ -614,19 +614,6 @@ note_locked(uint32 dir, void *arg)
 }
 
 /*
- * Units of the extents that have so many blocks.
- */
-static uint64
-units_of_blocks(uint32 nblocks)
-{
-	uint64		units = 0;
-
-	for (uint32 i = 0; units < nblocks; i++)
-		units += nvm_extent_units(i);
-	return units;
-}
-
-/*
  * See vlog_impl.h.
  */
 uint64
@@ -671,7 +658,7 @@ nvm_vlog_list_tables(NvmVlog *vlog)
 		}
 		table[i].nroots = runs[i].nroots;
 		table[i].nblocks = runs[i].nroots_blocks;
-		table[i].nunits = units_of_blocks(Max(table[i].nblocks, runs[i].ncells / CELLS_FILLED)) +
+		table[i].nunits = nvm_extents_units_of_blocks(Max(table[i].nblocks, runs[i].ncells / CELLS_FILLED)) +
 			runs[i].large_units;
 		pg_atomic_init_u64(&table[i].claim, table[i].nunits);
 		table[i].held = runs[i].held || bms_is_member((int) runs[i].dir, locked);
