@@ -215,6 +215,10 @@ outer() {
 	pg_config=$("$top/scripts/private_prefix.sh" "$work/server" $source) || exit 1
 
 	case " $tiers " in
+		# where the inner part looks for them
+		*" headers "*) "$top/scripts/check_headers.sh" --copy "$work/.cache/pg_nvm/headers" || exit 1 ;;
+	esac
+	case " $tiers " in
 		*" core "*) "$top/scripts/core_suites.sh" --copy-source "$work/core/source" "$pg_config" || exit 1 ;;
 	esac
 
@@ -282,19 +286,26 @@ note_failed() {			# note_failed < LINES
 	cat >>"$work/log/$tier.d/failed"
 }
 
+# What this tier passed over, and why, for the end of the run
+note_skipped() {		# note_skipped < LINES
+	cat >>"$work/log/$tier.d/skipped"
+}
+
 # each command counts as one test
 commands() {
-	local good=0 bad=0 skipped=0 status
+	local good=0 bad=0 skipped=0 status said=$work/log/$tier.d/said
 	for c; do
 		echo "+ $c"
 		status=0
-		eval "$c" || status=$?
+		eval "$c" >"$said" 2>&1 || status=$?
+		cat "$said"
 		case $status in
 			0)
 				good=$((good + 1))
 				;;
 			77)				# it cannot run here, and has said why
 				skipped=$((skipped + 1))
+				echo "$c: $(tail -n 1 "$said")" | note_skipped
 				;;
 			*)
 				bad=$((bad + 1))
@@ -386,6 +397,7 @@ tier_install() {
 
 tier_headers() {
 	scripts/check_headers.sh >"$log" 2>&1
+	sed -n '/: skipped/p' "$log" | note_skipped
 	echo "$(grep -c ': ok$' "$log")" "$(grep -c ': FAILED$' "$log")" "$(grep -c ': skipped' "$log")"
 }
 
@@ -638,7 +650,12 @@ inner() {
 		echo "---- failed in $tier:"
 		cat "$work/log/$tier.d/failed"
 	done
-	[ "$skipped" = 0 ] || echo "$skipped skipped: see the reasons in the tests"
+	for tier in $tiers; do
+		[ -s "$work/log/$tier.d/skipped" ] || continue
+		echo "---- passed over in $tier:"
+		cat "$work/log/$tier.d/skipped"
+	done
+	[ "$skipped" = 0 ] || echo "$skipped skipped: the reasons are above, or in the tests"
 	echo "$passed passed, $failed failed"
 	[ "$failed" = 0 ]
 }
