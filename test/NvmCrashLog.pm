@@ -226,8 +226,9 @@ sub told { return "DO 'BEGIN RAISE LOG ''has committed $_[0]''; END';\n"; }
 # so that nobody syncs what nobody waits for
 my %asleep = ('nvm.horizon_naptime' => '60s');
 
-# what a start that is to come to its end waits for
-my $ready = "SELECT count(*) FROM ack \\g /dev/null\n";
+# What a start that is to come to its end waits for: tables, and then indexes.  Nobody is at
+# them any more then who would come upon a transaction before it is decided, or not.
+my $ready = "SELECT wait_rebuilt() \\g /dev/null\n";
 
 # a clean stop before that, and nothing else
 my $stopped = sub { };
@@ -455,6 +456,19 @@ sub all
 						  . NvmCrashScenarios::left_open(53, '')->{sql}
 					}
 				]
+			},
+		},
+		{   # an index that is being built meets a transaction that others see and that is not decided
+			name    => 'log-start-helper',
+			asleep  => 'commit-before-decision',
+			before  => more(),
+			between => $stopped,
+			setting => { 'nvm.index_rebuild_workers' => 1 },
+			held    => [ 'index-rebuild-claimed', qr/failpoint commit-before-decision hit/ ],
+			started => sub {
+				my ($arm) = @_;
+				# rows of each table that has an index in memory
+				return one(NvmCrashScenarios::asleep($arm, 'commit-before-decision', 1), txn(7, 1, bulk => 2, sql => step()), $ready);
 			},
 		},
 		{   name    => 'log-checkpoint',

@@ -47,6 +47,15 @@ true if it takes seconds, and is for names that nothing else reaches
 
 sub (RIG), called when the server has been stopped cleanly after `before`
 
+=item held
+
+[ PLACE, REGEXP ]: of a scenario without sessions; processes stop at the place until the
+server's log says so
+
+=item started
+
+sub (ARM) in place of `wait`, with `held`: the sessions that begin when a process has stopped
+
 =item sessions
 
 sub (ARM) that returns the sessions; ARM is the statement that sets the
@@ -566,6 +575,41 @@ sub _log_says
 	}
 }
 
+# The failpoint is the whole server's.  Processes are held at a place until sessions are
+# where they are to be met.
+sub _run_held
+{
+	my ($rig, $s, $failpoint, %setting) = @_;
+	my ($place, $until) = @{ $s->{held} };
+	my $stops = qr/failpoint $place hit, pid (\d+)/;
+	my (%seen, @problems);
+
+	$rig->start(%setting, 'nvm.failpoint' => "$place:stop:1, $failpoint") or return;
+	# it may die before anybody comes there
+	$rig->wait_for_log($stops) or return $rig->{pid} ? "test: nobody comes to $place" : ();
+	my @open = map { $rig->session(%$_) } $s->{started}->("SET nvm.failpoint = '$failpoint';\n");
+	$rig->wait_for_log($until) or !$rig->{pid} or push @problems, "test: the log never had $until";
+	while (!$rig->wait_dead(0) && grep { NvmTest::_state($_->{pid}) !~ /[ZX]/ } @open)
+	{
+		# who loses power has stopped all of them
+		last if NvmTest::_state($rig->{pid}) eq 'T';
+		kill('CONT', grep { NvmTest::_state($_) eq 'T' && !$seen{$_}++ } $rig->log_since_start =~ /$stops/g);
+		select(undef, undef, undef, 0.01);
+	}
+	push @problems, $rig->end_session($_) foreach @open;
+	return @problems, _end_start($rig);
+}
+
+# The end of a scenario without sessions
+sub _end_start
+{
+	my ($rig) = @_;
+
+	return unless $rig->{pid};
+	kill('INT', $rig->{pid});
+	return $rig->wait_dead(60) ? () : 'test: the server does not stop';
+}
+
 sub run
 {
 	my ($rig, $s, $failpoint, %params) = @_;
@@ -600,17 +644,17 @@ sub run
 		$rig->make_image($params{power}) if defined $params{power} && !$s->{prelude}{killed};
 	}
 
-	if (!$s->{sessions})
+	if ($s->{held})
+	{
+		push @problems, _run_held($rig, $s, $failpoint, %setting);
+	}
+	elsif (!$s->{sessions})
 	{
 		my $up = $rig->start(%setting, 'nvm.failpoint' => $failpoint);
 		if ($up)
 		{
 			$rig->psql("CALL wait_for_collector();\n" . ($s->{wait} // '')) unless $s->{newborn};
-			if ($rig->{pid})
-			{
-				kill('INT', $rig->{pid});
-				$rig->wait_dead(60) or push @problems, 'test: the server does not stop';
-			}
+			push @problems, _end_start($rig);
 		}
 	}
 	else
@@ -685,6 +729,8 @@ sub discover
 				open(my $fh, '>', $file) or die "$file: $!";
 				foreach my $pid (keys %count)
 				{
+					# where all are held, each hit is logged twice
+					delete $count{$pid}{ $s->{held}[0] } if $s->{held};
 					# who only slept was not told to fail
 					next if $s->{asleep} && join(' ', %{ $count{$pid} }) eq "$s->{asleep} 1";
 					print $fh "$_ $count{$pid}{$_}\n" foreach keys %{ $count{$pid} };
@@ -750,6 +796,7 @@ sub run_until_crash
 {
 	my ($new_rig, $s, $name, $action, $hit, %params) = @_;
 	my $last = 4;
+	my $runs = 0;
 
 	while (1)
 	{
@@ -757,7 +804,11 @@ sub run_until_crash
 		my ($died, @problems) = run($rig, $s, "$name:$action:$hit", %params);
 
 		return ($rig, @problems) if $died;
-		return ($rig, @problems, 'test: it did not crash') if @problems || ($hit <= 1 && --$last == 0);
+		$runs++;
+		return ($rig, @problems, 'test: it did not crash') if @problems;
+		return ($rig, "test: it did not crash: in $runs runs nobody came to $name, as somebody did in the run "
+			  . 'without a crash.  Who comes there by chance is to be kept away, or to be held for it (held)')
+		  if $hit <= 1 && --$last == 0;
 		$rig->crash if $rig->{pid};
 		$hit = int($hit / 2) || 1;
 	}
