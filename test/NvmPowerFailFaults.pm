@@ -14,6 +14,8 @@ is, and then
 
   Workloads: those of driver.pl that are to meet the fault
   At: fences or failpoints where power is lost first (may be absent)
+  Scenarios: of these workloads, those that do what the fault breaks.  They come before all
+    others, with each of their points (may be absent)
 
 =cut
 
@@ -33,7 +35,7 @@ use Test::More;
 
 =item NvmPowerFailFaults::all([NAME, ...])
 
-The faults of these names, or numbers, or all: { name, file, title, workloads, at }.
+The faults of these names, or numbers, or all: { name, file, title, workloads, at, scenarios }.
 
 =cut
 
@@ -50,12 +52,14 @@ sub all
 		my ($title) = $head =~ /\A(.*)/;
 		my ($workloads) = $head =~ /^Workloads: (.*)$/m or die "$file names no workloads";
 		my ($at) = $head =~ /^At: (.*)$/m;
+		my ($scenarios) = $head =~ /^Scenarios: (.*)$/m;
 		push @faults, {
 			name      => $name,
 			file      => $file,
 			title     => $title,
 			workloads => [ split ' ', $workloads ],
 			at        => [ split ' ', $at // '' ],
+			scenarios => [ split ' ', $scenarios // '' ],
 		};
 	}
 	die "no fault @$only" unless @faults;

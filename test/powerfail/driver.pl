@@ -323,6 +323,11 @@ sub inject_faults
 {
 	my @faults = NvmPowerFailFaults::all($opt{fault} // []);
 	my %needed = map { $_ => 1 } map { @{ $workload{$_} // die "no workload $_" } } map { @{ $_->{workloads} } } @faults;
+	foreach my $fault (@faults)
+	{
+		my @unknown = grep { !$needed{$_} } @{ $fault->{scenarios} };
+		die "$fault->{name}: of no workload that it names: @unknown" if @unknown;
+	}
 	my $reached = discover(undef, sort keys %needed);
 	my @points = crash_points($reached);
 	my $builds = NvmPowerFailFaults->new($scratch);
@@ -352,17 +357,20 @@ sub hunt
 	my ($builds, $fault, @points) = @_;
 	my %wanted = map { $_ => 1 } map { @{ $workload{$_} } } @{ $fault->{workloads} };
 	my %near = map { $_ => 1 } @{ $fault->{at} };
+	my %first = map { $_ => 1 } @{ $fault->{scenarios} };
 	my @mine = grep { $wanted{ $_->[0] } } @points;
 	my $journal = NvmPowerFailReport->new("$scratch/$fault->{name}");
 	my @jobs;
 
 	$builds->patch($fault) or return;
-	# at the fences that it is said to be about, first, in turn
+	# at the fences that it is said to be about, first, in turn; before that, in the scenarios
+	# that it is said to be about
 	my (%turn, %rank);
 	$rank{$_} = keys %rank foreach @{ $fault->{at} };
 	my @near = sort { $a->[0] <=> $b->[0] || $rank{ $a->[1][1] } <=> $rank{ $b->[1][1] } }
 	  map { [ $turn{ $_->[1] }++, $_ ] } grep { $near{ $_->[1] } } @mine;
 	@mine = ((map { $_->[1] } @near), (grep { !$near{ $_->[1] } } @mine));
+	@mine = ((grep { $first{ $_->[0] } } @mine), (grep { !$first{ $_->[0] } } @mine));
 	my $images = 0;
 	foreach my $p (@mine)
 	{
