@@ -806,8 +806,8 @@ sub run_until_crash
 		return ($rig, @problems) if $died;
 		$runs++;
 		return ($rig, @problems, 'test: it did not crash') if @problems;
-		return ($rig, "test: it did not crash: in $runs runs nobody came to $name, as somebody did in the run "
-			  . 'without a crash.  Who comes there by chance is to be kept away, or to be held for it (held)')
+		return ($rig, "test: it did not crash: in $runs runs nobody came to $name.  If somebody did in the run "
+			  . 'without a crash, it was by chance: who comes there is to be kept away, or to be held for it (held)')
 		  if $hit <= 1 && --$last == 0;
 		$rig->crash if $rig->{pid};
 		$hit = int($hit / 2) || 1;

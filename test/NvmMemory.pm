@@ -15,10 +15,6 @@ NvmMemory - servers of tests about tables in memory
   # one whose tables in memory lie in a file that outlives it
   my ($node, $file) = NvmMemory::start_kept('memory', conf => $conf, sql => $sql);
 
-=head1 FUNCTIONS
-
-=over
-
 =cut
 
 package NvmMemory;
@@ -34,6 +30,10 @@ use Test::More;
 my $tools = dirname(abs_path(__FILE__)) . '/tools';
 
 =pod
+
+=head1 FUNCTIONS
+
+=over
 
 =item NvmMemory::start_dram(NAME, conf => TEXT, sql => TEXT, sync_dir => DIRECTORY, env => {...}, ...)
 
