@@ -85,8 +85,19 @@ extern bool is_checkpoint(const char *path);
 extern void checkpoint_add(const char *path);
 extern void checkpoints_print(void);
 
+/* a data file, which lies beside this file, or in another directory that was named */
+extern void data_file_print(const char *beside, const char *name, const NvmLogSide *side,
+							const uint8 *uuid);
+
 /* from this position on; 0: there is no checkpoint that says so */
 extern uint64 log_needed_from(const LogFile *file);
+
+/* ---- logdump_kept.c ---- */
+
+/* a list of what a clean stop has kept of UNLOGGED tables */
+extern bool is_kept_list(const char *path);
+extern void kept_list_add(const char *path);
+extern void kept_lists_print(void);
 
 /* ---- logdump_print.c ---- */
 

@@ -82,18 +82,17 @@ log_needed_from(const LogFile *file)
 	return needed;
 }
 
-static void
-print_data_file(const char *beside, uint32 part)
+/*
+ * See logdump.h.
+ */
+void
+data_file_print(const char *beside, const char *name, const NvmLogSide *side, const uint8 *uuid)
 {
-	const NvmLogSide *side = NVM_LOG_CHECKPOINT_DATA(checkpoint) + (part - 1);
 	char		path[MAXPGPATH];
-	char		name[MAXPGPATH];
 	const char *problem;
 	NvmLogWalk	walk;
 	LogFile		file;
 
-	snprintf(name, sizeof(name), NVM_LOG_ROWS_NAME, nvm_log_pool_of(checkpoint->uuid),
-			 (unsigned long long) checkpoint->number, part);
 	(void) log_find(path, beside, name);
 	if (!log_file_open(&file, path))
 		return;
@@ -105,7 +104,7 @@ print_data_file(const char *beside, uint32 part)
 	if (!log_file_map(&file))
 		return;
 	printf("  file %s, " UINT64_FORMAT " bytes\n", name, (uint64) side->length);
-	problem = nvm_log_side_problem(file.base, file.size, side, checkpoint->uuid, NULL);
+	problem = nvm_log_side_problem(file.base, file.size, side, uuid, NULL);
 	if (problem != NULL)
 		damaged(&file, "%s", problem);
 	else
@@ -191,7 +190,14 @@ checkpoint_print(const Added *a)
 		   checkpoint->file, (uint64) checkpoint->rows, (uint64) checkpoint->bytes,
 		   checkpoint->nfiles);
 	for (uint32 part = 1; part <= checkpoint->nfiles; part++)
-		print_data_file(path, part);
+	{
+		char		name[MAXPGPATH];
+
+		snprintf(name, sizeof(name), NVM_LOG_ROWS_NAME, nvm_log_pool_of(checkpoint->uuid),
+				 (unsigned long long) checkpoint->number, part);
+		data_file_print(path, name, NVM_LOG_CHECKPOINT_DATA(checkpoint) + (part - 1),
+						checkpoint->uuid);
+	}
 }
 
 void

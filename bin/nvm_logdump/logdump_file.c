@@ -220,6 +220,8 @@ log_files_add(const char *path)
 		add_directory(path, (int) (log_name_in(path) - path), "");
 		if (is_checkpoint(path))
 			checkpoint_add(path);
+		else if (is_kept_list(path))
+			kept_list_add(path);
 		else
 			add_file(path, true);
 		return;
@@ -239,6 +241,8 @@ log_files_add(const char *path)
 		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
 		if (is_checkpoint(file))
 			checkpoint_add(file);
+		if (is_kept_list(file))
+			kept_list_add(file);
 		if (!nvm_log_parse_name(entry->d_name, &name))
 			continue;
 		add_file(file, false);

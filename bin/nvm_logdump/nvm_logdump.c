@@ -102,6 +102,7 @@ main(int argc, char **argv)
 		log_files_add(argv[i]);
 	log_files_sort();
 	checkpoints_print();
+	kept_lists_print();
 	/* a record of a later generation may name a side file */
 	for (int i = 0; i < nlog_files; i++)
 	{

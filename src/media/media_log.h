@@ -259,4 +259,41 @@ typedef struct NvmLogCheckpoint
 #define NVM_LOG_CHECKPOINT_SIZE	112
 #define NVM_LOG_CHECKPOINT_FILES	(1024 * 1024)	/* at most */
 
+/*
+ * What a clean stop keeps of UNLOGGED tables, which have no records: a data file for each
+ * that has rows (NVM_LOG_KEPT_ROWS_NAME: pool, incarnation that has written it, creation id),
+ * as those of a checkpoint, and a small file that says which, NVM_LOG_KEPT_NAME: NvmLogKept,
+ * then an NvmLogKeptFile for each.  It counts for the run that follows the one of this nonce.
+ */
+#define NVM_LOG_KEPT_NAME			"%08x.kept"
+#define NVM_LOG_KEPT_ROWS_NAME		"%08x-%08x-%016llx.kept"
+#define NVM_LOG_KEPT_MAGIC			UINT64_C(0x3150454B4D564E50)	/* "PNVMKEP1" */
+#define NVM_LOG_KEPT_VERSION		1
+
+typedef struct NvmLogKept
+{
+	uint64_t	magic;
+	uint32_t	version;
+	uint32_t	incarnation;	/* of the pool, when it was written */
+	uint8_t		uuid[16];		/* of the pool */
+	uint64_t	nonce;			/* of the pool, in that incarnation */
+	uint32_t	nfiles;
+	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0,
+								 * and what follows */
+} NvmLogKept;
+
+#define NVM_LOG_KEPT_SIZE		48
+
+typedef struct NvmLogKeptFile
+{
+	uint64_t	creation;		/* of the storage whose rows it has */
+	uint32_t	incarnation;	/* in its name: an earlier stop may have
+								 * written it */
+	uint32_t	reserved;		/* zero, checked */
+	NvmLogSide	side;
+} NvmLogKeptFile;
+
+#define NVM_LOG_KEPT_FILE_SIZE	32
+#define NVM_LOG_KEPT_FILES		(1024 * 1024)	/* at most */
+
 #endif							/* MEDIA_LOG_H */

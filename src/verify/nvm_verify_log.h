@@ -104,6 +104,34 @@ extern const char *nvm_log_checkpoint_problem(const NvmLogCheckpoint *c, uint64 
 #define NVM_LOG_CHECKPOINT_LENGTH(nfiles) \
 	(NVM_LOG_CHECKPOINT_SIZE + (uint64) (nfiles) * NVM_LOG_SIDE_SIZE)
 
+/* ---- what a clean stop keeps of UNLOGGED tables (verify_kept.c) ---- */
+
+/* false if this is no name of the file that lists them, or of a file that has rows */
+extern bool nvm_log_parse_kept_name(const char *text, uint32 *pool);
+
+typedef struct NvmLogKeptName
+{
+	uint32		pool;
+	uint32		incarnation;
+	uint64		creation;
+} NvmLogKeptName;
+
+extern bool nvm_log_parse_kept_rows_name(const char *text, NvmLogKeptName *name);
+
+/* over struct and list behind it; nfiles is right */
+extern uint32 nvm_log_kept_crc(const NvmLogKept *kept);
+
+/* what is wrong with the list, or NULL.  uuid: of the pool, or NULL */
+extern const char *nvm_log_kept_problem(const NvmLogKept *kept, uint64 file_size,
+										const uint8 *uuid);
+
+#define NVM_LOG_KEPT_DATA(kept) \
+	((NvmLogKeptFile *) ((char *) (kept) + NVM_LOG_KEPT_SIZE))
+
+/* bytes of a list of so many files */
+#define NVM_LOG_KEPT_LENGTH(nfiles) \
+	(NVM_LOG_KEPT_SIZE + (uint64) (nfiles) * NVM_LOG_KEPT_FILE_SIZE)
+
 /* ---- blocks of a file ---- */
 
 typedef enum NvmLogNext
