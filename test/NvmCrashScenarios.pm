@@ -105,6 +105,7 @@ our %elsewhere = (
 	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
 	'resolve-log'       => 'log/05_prepared',
 	'ckpt-remove-orphan' => 'log/07_checkpoint',
+	(map { ("keep-$_" => 'log/18_unlogged') } qw(data-write data-sync walked sync rename renamed pass-on passed-on remove)),
 	'pool-count-volatile' => 'log/10_foreign_entries',
 	(map { $_ => 'log/16_reset_log' } qw(log-reset-move log-reset-moved log-reset-reclaim log-reset-reclaimed
 		log-reset-forgotten)),

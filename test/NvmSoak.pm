@@ -720,8 +720,7 @@ SQL
 	return;
 }
 
-# The end: a clean stop and a start change nothing, but for UNLOGGED tables in memory, which
-# each start empties (doc/limitations.md).
+# The end: a clean stop and a start change nothing.
 sub finish
 {
 	my ($self) = @_;
@@ -732,8 +731,7 @@ sub finish
 	my $digest = q{SELECT string_agg(relname || ' ' || (xpath('/row/c/text()', query_to_xml(format(
 		'SELECT count(*) || ''/'' || coalesce(sum(hashtextextended(t::text, 0)), 0) AS c FROM %s t', c.oid::regclass),
 		false, true, '')))[1]::text, ', ' ORDER BY relname) FROM pg_class c JOIN pg_am a ON a.oid = relam
-		WHERE relkind IN ('r', 'm') AND relnamespace = 'public'::regnamespace
-		AND (relpersistence, amname) <> ('u', 'nvm_vlog')};
+		WHERE relkind IN ('r', 'm') AND relnamespace = 'public'::regnamespace};
 	my $before = $node->safe_psql('postgres', $digest);
 	$node->stop;
 	$self->start_server;

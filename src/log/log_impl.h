@@ -168,6 +168,7 @@ typedef struct NvmLogShared
 
 	char		rebuild_problem[512];
 	pg_atomic_uint32 recovery_pid;	/* of the worker that rebuilds; 0: none */
+	pg_atomic_uint32 refuses_writers;	/* see nvm_log_refuse_writers */
 	NvmLogProgress progress;
 
 	NvmLogDirectory directory[NVM_LOG_MAX_DIRECTORIES];

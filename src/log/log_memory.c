@@ -134,6 +134,7 @@ shared_init(void)
 	pg_atomic_init_u64(&NvmLog->waits, 0);
 	pg_atomic_init_u64(&NvmLog->wait_usec, 0);
 	pg_atomic_init_u32(&NvmLog->recovery_pid, 0);
+	pg_atomic_init_u32(&NvmLog->refuses_writers, 0);
 	for (int i = 0; i < number_of_processes(); i++)
 		pg_atomic_init_u64(&NvmLog->rests_on[i], 0);
 }
@@ -295,4 +296,21 @@ uint32
 nvm_log_generation(void)
 {
 	return nvm_log_memory->generation;
+}
+
+/*
+ * See nvm_log.h.  A process that writes has its xid before it asks, and whoever refuses
+ * looks at xids behind the store: one of the two sees the other.
+ */
+void
+nvm_log_refuse_writers(void)
+{
+	pg_atomic_write_u32(&NvmLog->refuses_writers, 1);
+	pg_memory_barrier();
+}
+
+bool
+nvm_log_refuses_writers(void)
+{
+	return pg_atomic_read_u32(&NvmLog->refuses_writers) != 0;
 }

@@ -85,14 +85,19 @@ step_failed(const char *step, const char *path)
 }
 
 /*
- * Is it a file of this pool's log, of any kind?
+ * Is it a file of this pool's log, of any kind?  Not what a clean stop has kept of UNLOGGED
+ * tables: that is whole without the log.
  */
 static bool
 is_ours(const char *name)
 {
 	char		prefix[16];
+	NvmLogKeptName kept;
+	uint32		pool;
 	size_t		length;
 
+	if (nvm_log_parse_kept_name(name, &pool) || nvm_log_parse_kept_rows_name(name, &kept))
+		return false;
 	snprintf(prefix, sizeof(prefix), "%08x", nvm_log_pool_of(NvmPool->uuid));
 	length = strlen(name);
 	return strncmp(name, prefix, 8) == 0 && (name[8] == '-' || name[8] == '.') &&

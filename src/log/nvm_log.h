@@ -61,6 +61,13 @@ extern bool nvm_log_has_begun(void);
 extern void nvm_log_require_begun(void);
 
 /*
+ * The server is being stopped, and rows of the region are being written down: whoever has
+ * no transaction that writes there begins none any more.
+ */
+extern void nvm_log_refuse_writers(void);
+extern bool nvm_log_refuses_writers(void);
+
+/*
  * A volatile slot is used for the first time: memory for its buffer.  May ERROR.
  */
 extern void nvm_log_reserve_buffer(uint32 slot);

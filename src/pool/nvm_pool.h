@@ -54,6 +54,9 @@ typedef struct NvmPoolShared
 								 * !was_clean: killed after the shutdown
 								 * checkpoint, or run without the library
 								 * since */
+	uint64		last_nonce;		/* of the run before this one, if both were
+								 * closed cleanly, and the server was not used
+								 * without the pool since; else 0 */
 	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */
 	bool		incarnation_lost;	/* a sync of the incarnation file has
 									 * failed, and no later one tells */
@@ -167,6 +170,9 @@ extern bool nvm_incarnation_log_is_decided(void);
 
 /* sizes of the pool's region in units; lock-free, approximate */
 extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
+
+/* the nonce of this run: what it leaves is for the run that finds it in the header */
+extern uint64 nvm_pool_nonce(void);
 
 /* ERROR with reason, detail and hint unless the pool is open */
 extern void nvm_pool_require_slow(void) __attribute__((noreturn));

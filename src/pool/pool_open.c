@@ -105,6 +105,15 @@ nvm_incarnation_last_clean(void)
 	return 0;
 }
 
+/*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_pool_nonce(void)
+{
+	return nvm_dram->header.nonce;
+}
+
 void
 nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks)
 {
@@ -429,6 +438,8 @@ find_how_it_stopped(PoolOpening *o)
 	NvmPool->data_clean = o->control.state == DB_SHUTDOWNED;
 	o->ran_without = NvmPool->was_clean && o->known && o->header.incarnation != 0 &&
 		o->header.wal_position != o->control.checkPoint;
+	if (NvmPool->was_clean && NvmPool->data_clean && !o->ran_without)
+		NvmPool->last_nonce = o->header.nonce;
 	/* noted with the incarnation, or this open would be the last that knows */
 	if (!NvmPool->was_clean && !NvmPool->data_clean && o->rec.armed != 0 &&
 		o->rec.incarnation == o->header.incarnation && nvm_witness_was_emptied())

@@ -26,6 +26,7 @@
 #include "row/nvm_chain.h"
 #include "row/nvm_change.h"
 #include "row/nvm_version.h"
+#include "row/nvm_visibility.h"
 #include "utils/snapmgr.h"
 #include "verify/nvm_verify_block.h"
 
@@ -76,4 +77,33 @@ nvm_capture_block(NvmRelState *state, uint32 blk)
 		nrows++;
 	}
 	return nrows;
+}
+
+/*
+ * See nvm_capture.h.
+ */
+bool
+nvm_capture_is_undecided(NvmRelState *state, uint32 blk)
+{
+	NvmBlock   *block = nvm_block(state, blk);
+	uint32		off = NVM_FIRST_CELL - 1;
+
+	if (block->magic != NVM_BLOCK_MAGIC)
+		return false;
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+	{
+		TransactionId xid;
+
+		if (!nvm_begin_is_version(nvm_tid_begin(state, blk, off)))
+			continue;
+		switch (nvm_version_vacuum_state(nvm_cell(state, blk, off), NULL, &xid))
+		{
+			case NVM_VAC_INSERT_IN_PROGRESS:
+			case NVM_VAC_DELETE_IN_PROGRESS:
+				return true;
+			default:
+				break;
+		}
+	}
+	return false;
 }

@@ -22,4 +22,10 @@
  */
 extern uint32 nvm_capture_block(NvmRelState *state, uint32 blk);
 
+/*
+ * Has the block a version that a transaction has made or ended which is not decided?  While
+ * nobody else writes there: one that is prepared.  The same conditions.
+ */
+extern bool nvm_capture_is_undecided(NvmRelState *state, uint32 blk);
+
 #endif							/* NVM_CAPTURE_H */

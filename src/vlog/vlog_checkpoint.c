@@ -132,6 +132,8 @@ nvm_vlog_shmem_startup(void)
 	memset(Shared, 0, sizeof(*Shared));
 	SpinLockInit(&Shared->mutex);
 	ConditionVariableInit(&Shared->ended);
+	if (!IsUnderPostmaster)
+		on_shmem_exit(nvm_vlog_kept_at_exit, Int32GetDatum(MyProcPid));
 }
 
 void

@@ -12,8 +12,6 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log/nvm_log.h"
@@ -40,42 +38,6 @@ nvm_vlog_rows_path(char *path, int directory, uint64 checkpoint, uint32 part)
 			 nvm_log_pool_of(NvmPool->uuid), (unsigned long long) checkpoint, part);
 }
 
-static void
-cannot(const char *what, const char *path)
-{
-	ereport(ERROR,
-			(errcode_for_file_access(),
-			 errmsg("could not %s file \"%s\": %m", what, path)));
-}
-
-/*
- * All of a file, in memory of the current context.
- */
-static void *
-read_whole(const char *path, int fd, uint64 *size)
-{
-	struct stat st;
-	char	   *data;
-
-	if (fstat(fd, &st) != 0)
-		cannot("read", path);
-	*size = Min((uint64) st.st_size, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES));
-	data = palloc(*size + 1);
-	for (uint64 done = 0; done < *size;)
-	{
-		ssize_t		n = pg_pread(fd, data + done, *size - done, (off_t) done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			cannot("read", path);
-		if (n == 0)
-			*size = done;		/* somebody has cut it off */
-		done += n;
-	}
-	return data;
-}
-
 /*
  * The checkpoint in a directory, or NULL.
  */
@@ -86,16 +48,11 @@ read_in(int directory)
 	char		path[MAXPGPATH];
 	const char *problem;
 	uint64		size;
-	int			fd;
 
 	checkpoint_path(path, directory);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	if (fd < 0 && errno == ENOENT)
+	checkpoint = nvm_vlog_read_whole(path, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES), &size);
+	if (checkpoint == NULL)
 		return NULL;
-	if (fd < 0)
-		cannot("open", path);
-	checkpoint = read_whole(path, fd, &size);
-	(void) CloseTransientFile(fd);
 	problem = nvm_log_checkpoint_problem(checkpoint, size, NvmPool->uuid);
 	if (problem != NULL)
 		ereport(ERROR,
@@ -129,51 +86,6 @@ nvm_vlog_read_checkpoint(void)
 /* ---- the switch ---- */
 
 /*
- * A step has failed: the directory is out, for the next attempt.
- */
-static void
-cannot_switch(const char *what, int directory, const char *path)
-{
-	nvm_log_directory_failed(directory, what, path);
-	cannot(what, path);
-}
-
-/*
- * Write it under another name, synced.
- */
-static void
-write_temporary(const NvmLogCheckpoint *checkpoint, int directory, const char *temporary)
-{
-	Size		size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);
-	int			fd = OpenTransientFile(temporary, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
-
-	if (fd < 0)
-		cannot_switch("create", directory, temporary);
-	errno = 0;
-	if (write(fd, checkpoint, size) != (ssize_t) size)
-	{
-		if (errno == 0)
-			errno = ENOSPC;
-		cannot_switch("write", directory, temporary);
-	}
-	NVM_FAILPOINT("ckpt-sync");
-	if (pg_fsync(fd) != 0)
-		cannot_switch("sync", directory, temporary);
-	if (CloseTransientFile(fd) != 0)
-		cannot_switch("close", directory, temporary);
-}
-
-static void
-sync_names(uint32 directories)
-{
-	for (int i = 0; i < nvm_log_ndirectories(); i++)
-	{
-		if ((directories & ((uint32) 1 << i)) != 0)
-			fsync_fname(nvm_log_directory(i), true);
-	}
-}
-
-/*
  * The new one is durable.  One in another directory has a lower number.
  */
 static void
@@ -201,16 +113,19 @@ void
 nvm_vlog_switch_checkpoint(NvmLogCheckpoint *checkpoint, uint32 directories)
 {
 	int			directory = nvm_log_deal_file(Max(counts_in, 0), 0, 0);
+	Size		size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);
 	char		path[MAXPGPATH];
 	char		temporary[MAXPGPATH + 8];
+	int			fd;
 
 	checkpoint->crc = nvm_log_checkpoint_crc(checkpoint);
-	Assert(nvm_log_checkpoint_problem(checkpoint, NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles),
-									  NvmPool->uuid) == NULL);
+	Assert(nvm_log_checkpoint_problem(checkpoint, size, NvmPool->uuid) == NULL);
 	checkpoint_path(path, directory);
 	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-	write_temporary(checkpoint, directory, temporary);
-	sync_names(directories | (uint32) 1 << directory);
+	fd = nvm_vlog_write_whole(directory, temporary, checkpoint, size);
+	NVM_FAILPOINT("ckpt-sync");
+	nvm_vlog_sync_whole(directory, temporary, fd);
+	nvm_vlog_sync_names(directories | (uint32) 1 << directory);
 	NVM_FAILPOINT("ckpt-rename");
 	(void) durable_rename(temporary, path, ERROR);
 	NVM_FAILPOINT("ckpt-renamed");

@@ -43,7 +43,7 @@ typedef struct ChunkTask
 
 /*
  * Those that nvm_vlog_empty has closed, now or in an attempt before this one, and that have
- * not been opened since.
+ * not been opened since.  All of them are to be opened, also those that a death has emptied.
  */
 static void
 note_table(uint32 id, NvmDirEntry *entry, void *arg)
@@ -51,7 +51,7 @@ note_table(uint32 id, NvmDirEntry *entry, void *arg)
 	NvmVlog    *vlog = (NvmVlog *) arg;
 
 	if (entry->kind == NVM_DIR_KIND_TABLE && id <= vlog->shared->ndirs &&
-		nvm_vlog_comes_back(entry) && nvm_log_is_closed(id, entry->creation_id))
+		nvm_log_is_closed(id, entry->creation_id))
 		((uint64 *) nvm_vlog_at(vlog, vlog->shared->creation))[id] = entry->creation_id;
 }
 

@@ -30,11 +30,23 @@
 /* names that are tried, at most, where numbers have holes */
 #define MOST_HOLES		1000
 
+/*
+ * Has it the rows of an UNLOGGED table?
+ */
+static bool
+is_kept(const NvmVlogFile *file)
+{
+	return file->checkpoint != 0 && file->part == 0;
+}
+
 char *
 nvm_vlog_file_name(const NvmVlogFile *file)
 {
 	const NvmLogName *name = &file->name;
 
+	if (is_kept(file))
+		return psprintf(NVM_LOG_KEPT_ROWS_NAME, name->pool, name->generation,
+						(unsigned long long) file->checkpoint);
 	if (file->checkpoint != 0)
 		return psprintf(NVM_LOG_ROWS_NAME, name->pool, (unsigned long long) file->checkpoint,
 						file->part);
@@ -44,12 +56,23 @@ nvm_vlog_file_name(const NvmVlogFile *file)
 	return psprintf(NVM_LOG_NAME, name->pool, name->generation, name->number);
 }
 
+/*
+ * For errdetail: what it is, and what can be done without it.
+ */
+static char *
+kept_detail(const NvmVlogFile *file)
+{
+	return psprintf("It has the rows of an UNLOGGED table. If file \"" NVM_LOG_KEPT_NAME "\" is removed, UNLOGGED tables in memory are empty after the next start, and all others are there.",
+					file->name.pool);
+}
+
 void
 nvm_vlog_damaged(const NvmVlogFile *file, const char *problem)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("file \"%s\" of the log: %s", nvm_vlog_file_name(file), problem)));
+			 errmsg("file \"%s\" of the log: %s", nvm_vlog_file_name(file), problem),
+			 is_kept(file) ? errdetail_internal("%s", kept_detail(file)) : 0));
 }
 
 /* ---- mapping ---- */
@@ -162,6 +185,7 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("file \"%s\" of the log cannot be read: %m", name),
+				 is_kept(f) ? errdetail_internal("%s", kept_detail(f)) :
 				 f->directory >= 0 ? 0 : errdetail("It was looked for in %s.", nvm_log_where())));
 	vlog->base[file] = (const char *) base;
 	vlog->mapped[file] = f->size;
@@ -508,6 +532,30 @@ add_data_files(const NvmVlog *vlog, FileList *list)
 }
 
 /*
+ * Those that the last stop has kept of UNLOGGED tables.
+ */
+static void
+add_kept_files(const NvmVlog *vlog, FileList *list)
+{
+	NvmLogKept *kept = nvm_vlog_read_kept();
+
+	nvm_vlog_tell_lost(kept);
+	for (uint32 i = 0; kept != NULL && i < kept->nfiles; i++)
+	{
+		const NvmLogKeptFile *from = &NVM_LOG_KEPT_DATA(kept)[i];
+		NvmLogName	name = {
+			.pool = nvm_log_pool_of(vlog->uuid),
+			.generation = from->incarnation
+		};
+		NvmVlogFile *file = add_file(list, &name, -1);
+
+		file->checkpoint = from->creation;
+		file->side = from->side;
+		(void) is_there(file);
+	}
+}
+
+/*
  * Let all processes know the checkpoint.
  */
 static void
@@ -541,7 +589,8 @@ bytes_to_read(const NvmVlog *vlog)
 
 /*
  * See vlog_impl.h: find the files of blocks, and note up to where they are read.  A file
- * that is made meanwhile has nothing before that.  Then those of the checkpoint.
+ * that is made meanwhile has nothing before that.  Then those of the checkpoint, and of
+ * UNLOGGED tables.
  */
 void
 nvm_vlog_find_files(NvmVlog *vlog)
@@ -569,6 +618,7 @@ nvm_vlog_find_files(NvmVlog *vlog)
 	check_holes(vlog, &list);
 	vlog->shared->nblock_files = list.n;
 	add_data_files(vlog, &list);
+	add_kept_files(vlog, &list);
 	vlog->shared->nfiles = list.n;
 	vlog->shared->file = nvm_vlog_alloc(vlog, list.n * sizeof(NvmVlogFile));
 	memcpy(nvm_vlog_at(vlog, vlog->shared->file), list.file, list.n * sizeof(NvmVlogFile));

@@ -36,7 +36,9 @@ typedef struct NvmVlogFile
 {
 	NvmLogName	name;
 	uint64		checkpoint;		/* a data file: of this checkpoint, or 0 */
-	uint32		part;
+	uint32		part;			/* of it; 0: of an UNLOGGED table, whose
+								 * creation id `checkpoint` is.  Then
+								 * name.generation is an incarnation */
 	int			directory;		/* that has it; -1: none */
 
 	/* a file of blocks: of its header */
@@ -395,7 +397,6 @@ extern void nvm_vlog_choose(NvmVlog *vlog, int partition);
 
 /* ---- vlog_place.c ---- */
 
-extern bool nvm_vlog_comes_back(const NvmDirEntry *entry);
 extern void nvm_vlog_empty(void);
 extern uint64 nvm_vlog_list_tables(NvmVlog *vlog);
 
@@ -405,6 +406,23 @@ extern void nvm_vlog_place(NvmVlog *vlog, uint64 task);
 
 /* tables of prepared transactions, when their row locks are back */
 extern void nvm_vlog_open_held(NvmVlog *vlog);
+
+/* ---- vlog_whole.c: small files, replaced as a whole ---- */
+
+/*
+ * All of a file, but `limit` bytes at most, in memory of the current context; NULL if it is not
+ * there.  May ERROR.
+ */
+extern void *nvm_vlog_read_whole(const char *path, uint64 limit, uint64 *size);
+
+/*
+ * Write it under a name for the time being, which lies in this directory: returns the open
+ * file, which is to be synced.  sync_names: files in directories of this mask are found
+ * under their names.  All may ERROR.
+ */
+extern int	nvm_vlog_write_whole(int directory, const char *temporary, const void *data, Size size);
+extern void nvm_vlog_sync_whole(int directory, const char *temporary, int fd);
+extern void nvm_vlog_sync_names(uint32 directories);
 
 /* ---- vlog_checkpoint_file.c ---- */
 
@@ -419,17 +437,19 @@ extern void nvm_vlog_switch_checkpoint(NvmLogCheckpoint *checkpoint, uint32 dire
 
 extern void nvm_vlog_rows_path(char *path, int directory, uint64 checkpoint, uint32 part);
 
-/* ---- vlog_walk.c: the data files of a checkpoint ---- */
+/* ---- vlog_walk.c: data files ---- */
 
 /*
- * A checkpoint that is being made.
+ * A checkpoint that is being made, or what is kept of UNLOGGED tables.
  */
 typedef struct NvmVlogWalk
 {
-	uint64		number;
+	uint64		number;			/* 0: no checkpoint */
 	NvmLogBegin begin;
 	TimestampTz started;
 	NvmLogSide *side;			/* of each data file */
+	uint64	   *table;			/* of each one of an UNLOGGED table: its
+								 * creation id */
 	uint32		nfiles;
 	uint32		file_room;
 	uint32		directories;	/* that have any: a mask */
@@ -440,11 +460,53 @@ typedef struct NvmVlogWalk
 } NvmVlogWalk;
 
 /*
- * Write all rows, synced; may ERROR.  Then, or if the checkpoint is not made after
- * all, forget: close what is open.
+ * Write all rows that the log brings back; those of UNLOGGED tables that are open, a file for
+ * each that has any.  Synced; may ERROR.  Then, or if nothing comes of it, forget: close what
+ * is open.
  */
 extern void nvm_vlog_walk(NvmVlogWalk *walk);
+extern void nvm_vlog_walk_unlogged(NvmVlogWalk *walk);
 extern void nvm_vlog_walk_forget(void);
+
+/* ---- vlog_keep.c: UNLOGGED tables, at a clean stop ---- */
+
+/* this process, which rebuilds, is to end: write them down if that is for a stop */
+extern void nvm_vlog_keep(void);
+
+/* ---- vlog_keep_file.c: the list of what was kept ---- */
+
+/* is there anything that this start may believe? */
+extern bool nvm_vlog_has_kept(void);
+
+/*
+ * The list that the stop before this run has left, or NULL.  ERROR if one is damaged, which
+ * may be that one.
+ */
+extern NvmLogKept *nvm_vlog_read_kept(void);
+
+/* make this one count for the next run, durably; its files lie in these directories */
+extern void nvm_vlog_switch_kept(NvmLogKept *kept, uint32 directories);
+
+/* is it an UNLOGGED table of the region?  How many are there? */
+static inline bool
+nvm_vlog_is_unlogged(const NvmDirEntry *entry)
+{
+	return entry->kind == NVM_DIR_KIND_TABLE && entry->begin != 0 &&
+		(entry->flags & NVM_DIR_VOLATILE) != 0 && (entry->flags & NVM_DIR_UNLOGGED) != 0;
+}
+
+extern uint32 nvm_vlog_count_unlogged(void);
+
+/* remove all files that this list does not name; NULL: the list, and all files */
+extern void nvm_vlog_retire_kept(const NvmLogKept *kept);
+
+extern void nvm_vlog_kept_path(char *path, int directory, uint32 incarnation, uint64 creation);
+
+/* tell of UNLOGGED tables whose rows a clean stop should have kept, and has not */
+extern void nvm_vlog_tell_lost(const NvmLogKept *kept);
+
+/* in the postmaster's exit, if nobody has come to these tables */
+extern void nvm_vlog_kept_at_exit(int code, Datum arg);
 
 /* ---- vlog_retire.c: files that nobody needs ---- */
 

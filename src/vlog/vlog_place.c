@@ -50,13 +50,15 @@
 
 /*
  * Is there something to be done for a table before it opens?  UNLOGGED tables have no
- * records: there is if they have a count of the blocks that they had.
+ * records: there is if a clean stop may have kept their rows, or if they have a count of the
+ * blocks that they had.
  */
-bool
-nvm_vlog_comes_back(const NvmDirEntry *entry)
+static bool
+comes_back(const NvmDirEntry *entry)
 {
-	return (entry->flags & NVM_DIR_VOLATILE) != 0 &&
-		((entry->flags & NVM_DIR_LOGGED) != 0 || NVM_DIR_COUNT(entry->counted) > 0);
+	return entry->kind == NVM_DIR_KIND_TABLE && (entry->flags & NVM_DIR_VOLATILE) != 0 &&
+		((entry->flags & NVM_DIR_LOGGED) != 0 || NVM_DIR_COUNT(entry->counted) > 0 ||
+		 ((entry->flags & NVM_DIR_UNLOGGED) != 0 && nvm_vlog_has_kept()));
 }
 
 /*
@@ -75,7 +77,7 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 		(entry->flags & NVM_DIR_VOLATILE) != 0 &&
 		(!opening || nvm_log_is_closed(id, entry->creation_id)))
 	{
-		if (!opening && entry->kind == NVM_DIR_KIND_TABLE && nvm_vlog_comes_back(entry))
+		if (!opening && comes_back(entry))
 			nvm_log_close(id, entry->creation_id);
 		if (entry->kind == NVM_DIR_KIND_INDEX)
 			nvm_index_lost_with_region(&nvm_relstates[id]);
@@ -88,8 +90,8 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 /*
  * See vlog_impl.h.  An attempt before this one may have left rows.  Before opening has begun,
  * nobody else makes a storage: empty all, and close those whose rows the log has, or whose
- * blocks are made again.  UNLOGGED tables have no rows then: an older generation than the
- * last may have ended in a crash.  Indexes are rebuilt from their tables.
+ * blocks are made again.  UNLOGGED tables have rows then if a clean stop has kept them.
+ * Indexes are rebuilt from their tables.
  *
  * Afterwards, empty those that are closed.
  */

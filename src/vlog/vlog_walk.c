@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * vlog_walk.c
- *	  The rows of all tables are written to the data files of a checkpoint.
+ *	  The rows of tables are written to data files: of a checkpoint, or, at a clean stop,
+ *	  of UNLOGGED tables.
  *
  * Storage by storage, block by block.  storage_lock is held for some blocks at a time, and
  * each time it is asked whether the storage is still the one that was listed: one that has
@@ -55,6 +56,9 @@ typedef struct StorageList
 
 /* the data file that is being written; sections come without an argument */
 static NvmVlogWalk *current = NULL;
+static uint64 kept_table;		/* creation id; 0: for a checkpoint */
+static bool is_undecided;		/* that table has a version of a transaction
+								 * that is prepared */
 static MemoryContext walk_context;	/* of what lives as long as the walk */
 static int	data_fd = -1;
 static int	data_directory;
@@ -65,12 +69,21 @@ static bool data_amid_row;		/* it ends with pieces whose row comes next */
 /* ---- data files ---- */
 
 static void
+data_path(char *path)
+{
+	if (kept_table != 0)
+		nvm_vlog_kept_path(path, data_directory, NvmPool->incarnation, kept_table);
+	else
+		nvm_vlog_rows_path(path, data_directory, current->number, current->nfiles + 1);
+}
+
+static void
 data_failed(const char *what)
 {
 	char		path[MAXPGPATH];
 	int			save_errno = errno;
 
-	nvm_vlog_rows_path(path, data_directory, current->number, current->nfiles + 1);
+	data_path(path);
 	errno = save_errno;
 	nvm_log_directory_failed(data_directory, what, path);
 	ereport(ERROR,
@@ -118,7 +131,7 @@ data_create(void)
 
 		data_directory = next;
 		tried |= (uint32) 1 << next;
-		nvm_vlog_rows_path(path, data_directory, current->number, current->nfiles + 1);
+		data_path(path);
 		data_fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
 		if (data_fd >= 0)
 			break;
@@ -150,8 +163,14 @@ data_begin(void)
 	data_crc = nvm_log_side_crc_begin(NvmPool->uuid);
 }
 
+static void *
+more_room(void *array, Size size)
+{
+	return array == NULL ? MemoryContextAlloc(walk_context, size) : repalloc(array, size);
+}
+
 /*
- * Sync the file, and note what the checkpoint is to say of it.
+ * Sync the file, and note what is to be said of it.
  */
 static void
 data_end(void)
@@ -161,7 +180,10 @@ data_end(void)
 
 	if (data_fd < 0)
 		return;
-	NVM_FAILPOINT("ckpt-data-sync");
+	if (kept_table != 0)
+		NVM_FAILPOINT("keep-data-sync");
+	else
+		NVM_FAILPOINT("ckpt-data-sync");
 	if (pg_fsync(data_fd) != 0)
 		data_failed("sync");
 	data_fd = -1;
@@ -171,10 +193,10 @@ data_end(void)
 	{
 		current->file_room = Max(room * 2, 16);
 		/* a file may end within one of the walk's transactions */
-		current->side = current->side == NULL ?
-			MemoryContextAlloc(walk_context, current->file_room * sizeof(NvmLogSide)) :
-			repalloc(current->side, current->file_room * sizeof(NvmLogSide));
+		current->side = more_room(current->side, current->file_room * sizeof(NvmLogSide));
+		current->table = more_room(current->table, current->file_room * sizeof(uint64));
 	}
+	current->table[current->nfiles] = kept_table;
 	current->side[current->nfiles].length = data_length;
 	current->side[current->nfiles].crc = nvm_log_side_crc_end(data_crc);
 	current->side[current->nfiles].reserved = 0;
@@ -189,7 +211,10 @@ write_sections(const void *data, Size length)
 {
 	if (data_fd < 0)
 		data_begin();
-	NVM_FAILPOINT("ckpt-data-write");
+	if (kept_table != 0)
+		NVM_FAILPOINT("keep-data-write");
+	else
+		NVM_FAILPOINT("ckpt-data-write");
 	data_write(data, length, NVM_LOG_PAGE + data_length);
 	/* so that the sync at the end has not all of it to do */
 	pg_flush_data(data_fd, (off_t) (NVM_LOG_PAGE + data_length), (off_t) length);
@@ -204,6 +229,8 @@ write_sections(const void *data, Size length)
 static bool
 needs_rows(const NvmDirEntry *entry)
 {
+	if (current->number == 0)
+		return nvm_vlog_is_unlogged(entry);
 	return entry->kind == NVM_DIR_KIND_TABLE && entry->begin != NVM_STAMP_NONE &&
 		(entry->flags & NVM_DIR_LOGGED) != 0;
 }
@@ -278,11 +305,14 @@ walk_some(const Listed *storage, uint32 *next)
 		nvm_log_storage(storage->dir, storage->creation);
 		for (int i = 0; i < BLOCKS_PER_HOLD && *next < nblocks && current->bytes < enough; i++)
 		{
+			if (kept_table != 0 && pg_atomic_read_u32(&NvmWbl->ntwophase) > 0 &&
+				nvm_capture_is_undecided(state, *next))
+				is_undecided = true;
 			current->rows += nvm_capture_block(state, *next);
 			current->blocks++;
 			(*next)++;
 		}
-		more = *next < nblocks;
+		more = *next < nblocks && !is_undecided;
 	}
 	LWLockRelease(NvmWbl->storage_lock);
 	return more;
@@ -303,6 +333,8 @@ walk_storage(const Listed *storage)
 		CommitTransactionCommand();
 		MemoryContextSwitchTo(walk_context);
 		nvm_log_sections_flush(false);
+		if (kept_table != 0)
+			continue;
 		if (!data_amid_row && data_length > (uint64) nvm_checkpoint_file_size * 1024 * 1024)
 			data_end();
 		throttle();
@@ -320,6 +352,8 @@ nvm_vlog_walk(NvmVlogWalk *walk)
 
 	walk_context = CurrentMemoryContext;
 	current = walk;
+	kept_table = 0;
+	is_undecided = false;
 	nvm_dir_walk(list_storage, &list);
 	nvm_log_sections_begin(write_sections);
 	for (uint32 i = 0; i < list.n; i++)
@@ -328,6 +362,72 @@ nvm_vlog_walk(NvmVlogWalk *walk)
 	nvm_log_sections_end();
 	data_end();
 	nvm_vlog_tell_progress(walk);
+}
+
+/*
+ * No record says what the transaction did, so the next run could not end it: the table is
+ * left out.
+ */
+static void
+leave_out(uint32 dir)
+{
+	const NvmDirEntry *entry = nvm_dir_entry(dir);
+	char		path[MAXPGPATH];
+
+	if (data_fd >= 0)
+	{
+		data_path(path);
+		(void) close(data_fd);
+		data_fd = -1;
+		(void) unlink(path);
+	}
+	/* sections that were not written yet go, too */
+	nvm_log_sections_end();
+	nvm_log_sections_begin(write_sections);
+	ereport(LOG,
+			(errmsg("nvm: UNLOGGED table in memory with file number %llu of database %u will be empty after the next start",
+					(unsigned long long) entry->relnumber, entry->database),
+			 errdetail("A prepared transaction has changed it.")));
+}
+
+/*
+ * Write the rows of a table, if it has any.
+ */
+static void
+keep_table(const Listed *storage)
+{
+	kept_table = storage->creation;
+	is_undecided = false;
+	walk_storage(storage);
+	if (is_undecided)
+		leave_out(storage->dir);
+	else
+	{
+		nvm_log_sections_flush(true);
+		data_end();
+	}
+}
+
+/*
+ * See vlog_impl.h.  Nobody writes rows any more.  Those of a table that is closed are where
+ * they were.
+ */
+void
+nvm_vlog_walk_unlogged(NvmVlogWalk *walk)
+{
+	StorageList list = {0};
+
+	walk_context = CurrentMemoryContext;
+	current = walk;
+	nvm_dir_walk(list_storage, &list);
+	nvm_log_sections_begin(write_sections);
+	for (uint32 i = 0; i < list.n; i++)
+	{
+		if (nvm_log_is_open(list.storage[i].dir, list.storage[i].creation))
+			keep_table(&list.storage[i]);
+	}
+	nvm_log_sections_end();
+	kept_table = 0;
 }
 
 /*

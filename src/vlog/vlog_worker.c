@@ -47,6 +47,9 @@
 
 int			nvm_recovery_workers = 0;
 
+/* this process is "nvm log recovery" */
+static bool is_recovery = false;
+
 /*
  * Say so once in the life of a process.
  */
@@ -123,6 +126,21 @@ nvm_vlog_register(void)
 }
 
 /*
+ * End this process; others that rebuild with it before.  If it is the first of them, and the
+ * server is being stopped, it has one more thing to do.
+ */
+static void
+end_worker(void)
+{
+	if (is_recovery)
+	{
+		nvm_vlog_share_exit(1, (Datum) 0);
+		nvm_vlog_keep();
+	}
+	nvm_worker_end();
+}
+
+/*
  * See vlog_impl.h.  The state stays REBUILDING; the next worker begins anew.
  */
 void
@@ -135,7 +153,7 @@ nvm_vlog_pause(void)
 		ProcessConfigFile(PGC_SIGHUP);
 	}
 	if (ShutdownRequestPending)
-		nvm_worker_end();
+		end_worker();
 	if (nvm_vlog_is_stopped())
 		proc_exit(0);
 }
@@ -333,6 +351,7 @@ rebuild(NvmVlog *vlog, int nothers)
 	nvm_index_rebuilder_wake();
 	tell_end(vlog, start);
 	nvm_vlog_retire_sides(vlog);
+	nvm_vlog_retire_kept(NULL);
 }
 
 /* ---- failure ---- */
@@ -498,17 +517,21 @@ nvm_vlog_main(Datum main_arg)
 	nvm_worker_start();
 	if (!nvm_log_become_recovery())
 		proc_exit(0);
+	is_recovery = true;
 
 	/* REBUILDING: the worker before this one was stopped half-way */
 	state = nvm_log_rebuild_state();
 	if (state == NVM_LOG_TO_REBUILD || state == NVM_LOG_REBUILDING)
 		rebuild_or_fail();
 	else if (state == NVM_LOG_WHOLE)
+	{
 		outcomes_are_known();
+		nvm_vlog_retire_kept(NULL);
+	}
 	do
 	{
 		start_checkpointer();
 		nvm_log_write_some();
 	} while (nvm_worker_sleep(Min(WATCH_MS, WalWriterDelay)));
-	nvm_worker_end();
+	end_worker();
 }

@@ -308,6 +308,9 @@ extern void nvm_worker_start(void);
 extern bool nvm_worker_sleep(long ms);
 extern void nvm_worker_end(void) __attribute__((noreturn));
 
+/* it is time to end since the server is being stopped, not by pg_terminate_backend */
+extern bool nvm_worker_is_stopped_with_server(void);
+
 /*
  * Make sure, durably, that the next run hands out no xid up to this one.
  * Called before the xid goes into a row.  Returns the low 32 bits of the

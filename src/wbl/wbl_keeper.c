@@ -73,6 +73,26 @@ nvm_wbl_register_workers(void)
 	nvm_register_worker("nvm gap collector", "nvm_collector_main");
 }
 
+/* SIGTERM has come, and from the postmaster */
+static volatile sig_atomic_t is_stop = false;
+
+static void
+told_to_end(int signo, siginfo_t * info, void *context)
+{
+	if (info->si_pid == PostmasterPid)
+		is_stop = true;
+	SignalHandlerForShutdownRequest(signo);
+}
+
+/*
+ * See nvm_wbl.h.  The postmaster ends no worker of ours but for a stop.
+ */
+bool
+nvm_worker_is_stopped_with_server(void)
+{
+	return is_stop;
+}
+
 /*
  * The first call of both.  Does not return if there is no pool to look after:
  * exit code 0 tells the postmaster not to start the worker again.
@@ -80,8 +100,14 @@ nvm_wbl_register_workers(void)
 void
 nvm_worker_start(void)
 {
+	struct sigaction on_term = {
+		.sa_sigaction = told_to_end,
+		.sa_flags = SA_RESTART | SA_SIGINFO
+	};
+
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	sigemptyset(&on_term.sa_mask);
+	(void) sigaction(SIGTERM, &on_term, NULL);
 	BackgroundWorkerUnblockSignals();
 
 	if (NvmWbl == NULL || NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)

@@ -19,6 +19,7 @@
 #include "access/xlog.h"
 #include "commands/tablespace.h"
 #include "executor/instrument.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -70,6 +71,20 @@ nvm_xact_register_settle(NvmSettleFunction settle)
 }
 
 /*
+ * The rows of UNLOGGED tables are being written down (vlog/vlog_keep.c): a walsender alone is
+ * still there, whose SQL may come now.  The transaction has its xid, which the proc array
+ * shows: nvm_log_refuse_writers.
+ */
+static void
+require_no_stop(void)
+{
+	if (unlikely(nvm_log_refuses_writers()))
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("cannot change nvm tables in memory while the server is being stopped")));
+}
+
+/*
  * The first write of the current transaction to a region.  May ERROR.
  */
 static void
@@ -100,6 +115,8 @@ make_stamp(NvmRegionId region)
 	if (temp_tablespaces != NULL && temp_tablespaces[0] != '\0')
 		PrepareTempTablespaces();
 	fxid = GetTopFullTransactionId();
+	if (region == NVM_REGION_VOLATILE)
+		require_no_stop();
 	xact.promised = nvm_xid_promise(fxid);
 	xact.stamps.in[region] = nvm_slot_next_stamp(region, U64FromFullTransactionId(fxid));
 	if (xact.identity == NVM_STAMP_NONE)

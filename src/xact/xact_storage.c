@@ -242,6 +242,17 @@ nvm_storage_end(uint32 dir)
 }
 
 /*
+ * Does a clean stop keep its rows?  The recovery worker does that, which there is once the log
+ * has begun.
+ */
+static bool
+is_kept(const NvmStorageForm *form)
+{
+	return form->kind == NVM_DIR_KIND_TABLE && (form->flags & NVM_DIR_VOLATILE) != 0 &&
+		(form->flags & NVM_DIR_UNLOGGED) != 0 && nvm_log_is_on;
+}
+
+/*
  * Make a storage of the current transaction: an entry of the directory, and
  * the undo of it.
  */
@@ -250,7 +261,7 @@ nvm_storage_make(const NvmStorageKey *key, const NvmStorageForm *form)
 {
 	uint32		dir;
 
-	if ((form->flags & NVM_DIR_LOGGED) != 0)
+	if ((form->flags & NVM_DIR_LOGGED) != 0 || is_kept(form))
 		nvm_log_require_begun();
 
 	/*

@@ -68,7 +68,8 @@ sub is_given_up
 	is(sql('SELECT (SELECT count(*) FROM n), (SELECT count(*) FROM h)'), '100|10', "$name: other tables have their rows");
 	$node->fails_with("SELECT count(*) FROM $_", $lost, "$name: $_ says that its rows are lost") foreach qw(v w);
 	$node->fails_with("INSERT INTO w VALUES (2)", $lost, "$name: and takes no others");
-	is(sql('SELECT count(*) FROM u'), 0, "$name: an UNLOGGED table is empty");
+	# what the stop has kept of it is whole without the log, unless it has gone with the directory
+	is(sql('SELECT count(*) FROM u'), $name =~ /^a log that is gone|^a crash/ ? 0 : 1, "$name: an UNLOGGED table is as after any stop, or crash");
 	ok(!-e $request, "$name: the request is over");
 	sql(q{TRUNCATE v; DROP TABLE w; INSERT INTO v SELECT i, 'new' || i FROM generate_series(1, 500) i});
 	foreach my $how ('at once', @ends ? @ends : ('after a restart', 'after a crash'))

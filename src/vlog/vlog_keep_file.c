@@ -1,0 +1,325 @@
+/*-------------------------------------------------------------------------
+ *
+ * vlog_keep_file.c
+ *	  The list of what a clean stop has kept of UNLOGGED tables: read, replaced, passed on to
+ *	  the next run, and removed.
+ *
+ * It counts for the run that finds its nonce in the pool's header, closed cleanly.  So one
+ * that is left over means nothing, and is removed when the region is whole.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "log/nvm_log.h"
+#include "miscadmin.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "storage/fd.h"
+#include "verify/nvm_verify_log.h"
+#include "vlog/vlog_impl.h"
+
+static void
+list_path(char *path, int directory)
+{
+	snprintf(path, MAXPGPATH, "%s/" NVM_LOG_KEPT_NAME, nvm_log_directory(directory),
+			 nvm_log_pool_of(NvmPool->uuid));
+}
+
+void
+nvm_vlog_kept_path(char *path, int directory, uint32 incarnation, uint64 creation)
+{
+	snprintf(path, MAXPGPATH, "%s/" NVM_LOG_KEPT_ROWS_NAME, nvm_log_directory(directory),
+			 nvm_log_pool_of(NvmPool->uuid), incarnation, (unsigned long long) creation);
+}
+
+/*
+ * See vlog_impl.h.
+ */
+bool
+nvm_vlog_has_kept(void)
+{
+	return NvmPool->last_nonce != 0;
+}
+
+/* ---- read ---- */
+
+static NvmLogKept *
+read_in(int directory)
+{
+	char		path[MAXPGPATH];
+	const char *problem;
+	NvmLogKept *kept;
+	uint64		size;
+
+	list_path(path, directory);
+	kept = nvm_vlog_read_whole(path, NVM_LOG_KEPT_LENGTH(NVM_LOG_KEPT_FILES), &size);
+	if (kept == NULL)
+		return NULL;
+	problem = nvm_log_kept_problem(kept, size, NvmPool->uuid);
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" of UNLOGGED tables: %s", path, problem),
+				 errdetail("If it is removed, UNLOGGED tables in memory are empty after the next start, and all others are there.")));
+	return kept;
+}
+
+/*
+ * See vlog_impl.h.
+ */
+NvmLogKept *
+nvm_vlog_read_kept(void)
+{
+	for (int i = 0; nvm_vlog_has_kept() && i < nvm_log_ndirectories(); i++)
+	{
+		NvmLogKept *kept = read_in(i);
+
+		if (kept != NULL && kept->nonce == NvmPool->last_nonce)
+			return kept;
+	}
+	return NULL;
+}
+
+/*
+ * For nvm_dir_walk.
+ */
+static void
+count_unlogged(uint32 id, NvmDirEntry *entry, void *arg)
+{
+	if (nvm_vlog_is_unlogged(entry))
+		(*(uint32 *) arg)++;
+}
+
+/*
+ * See vlog_impl.h.
+ */
+uint32
+nvm_vlog_count_unlogged(void)
+{
+	uint32		n = 0;
+
+	nvm_dir_walk(count_unlogged, &n);
+	return n;
+}
+
+/*
+ * See vlog_impl.h.  Once: a second attempt has opened tables.
+ */
+void
+nvm_vlog_tell_lost(const NvmLogKept *kept)
+{
+	if (kept == NULL && nvm_vlog_has_kept() && !nvm_log_is_opening() &&
+		nvm_vlog_count_unlogged() > 0)
+		ereport(LOG,
+				(errmsg("nvm: UNLOGGED tables in memory are empty"),
+				 errdetail("The last stop of the server has not kept their rows, or file \"" NVM_LOG_KEPT_NAME "\" is not in %s any more.",
+						   nvm_log_pool_of(NvmPool->uuid), nvm_log_where())));
+}
+
+/* ---- replaced ---- */
+
+/*
+ * See vlog_impl.h.  The names of the files with rows become durable first.
+ */
+void
+nvm_vlog_switch_kept(NvmLogKept *kept, uint32 directories)
+{
+	int			directory = nvm_log_deal_file(0, 0, 0);
+	Size		size = NVM_LOG_KEPT_LENGTH(kept->nfiles);
+	char		path[MAXPGPATH];
+	char		temporary[MAXPGPATH + 8];
+	int			fd;
+
+	kept->crc = nvm_log_kept_crc(kept);
+	Assert(nvm_log_kept_problem(kept, size, NvmPool->uuid) == NULL);
+	list_path(path, directory);
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	fd = nvm_vlog_write_whole(directory, temporary, kept, size);
+	NVM_FAILPOINT("keep-sync");
+	nvm_vlog_sync_whole(directory, temporary, fd);
+	nvm_vlog_sync_names(directories | (uint32) 1 << directory);
+	NVM_FAILPOINT("keep-rename");
+	(void) durable_rename(temporary, path, ERROR);
+	NVM_FAILPOINT("keep-renamed");
+}
+
+/* ---- passed on ---- */
+
+/*
+ * A whole list, in memory of the current context; NULL if it is not there, or cannot be read,
+ * which is told.  No ERROR: the postmaster is about to end.
+ */
+static NvmLogKept *
+read_at_exit(const char *path)
+{
+	int			fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
+	const char *problem = NULL;
+	NvmLogKept *kept = NULL;
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return NULL;
+	memset(&st, 0, sizeof(st));
+	if (fd >= 0 && fstat(fd, &st) == 0 &&
+		(uint64) st.st_size <= NVM_LOG_KEPT_LENGTH(NVM_LOG_KEPT_FILES))
+		kept = palloc_extended(st.st_size + 1, MCXT_ALLOC_NO_OOM);
+	if (kept == NULL || pg_pread(fd, kept, st.st_size, 0) != st.st_size)
+		problem = "the file cannot be read";
+	else
+		problem = nvm_log_kept_problem(kept, (uint64) st.st_size, NvmPool->uuid);
+	if (fd >= 0)
+		close(fd);
+	if (problem == NULL)
+		return kept;
+	ereport(LOG,
+			(errmsg("nvm: file \"%s\" of UNLOGGED tables: %s", path, problem)));
+	return NULL;
+}
+
+/*
+ * The same list, of this run.
+ */
+static void
+pass_on(const char *path, NvmLogKept *kept)
+{
+	char		temporary[MAXPGPATH + 8];
+	Size		size = NVM_LOG_KEPT_LENGTH(kept->nfiles);
+	bool		done = false;
+	int			fd;
+
+	kept->nonce = nvm_pool_nonce();
+	kept->incarnation = NvmPool->incarnation;
+	kept->crc = nvm_log_kept_crc(kept);
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+	fd = BasicOpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+	errno = 0;
+	if (fd >= 0)
+	{
+		done = write(fd, kept, size) == (ssize_t) size;
+		NVM_FAILPOINT("keep-pass-on");
+		done = done && pg_fsync(fd) == 0;
+		close(fd);
+	}
+	if (!done)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s\": %m", temporary)));
+	else if (durable_rename(temporary, path, LOG) == 0)
+	{
+		NVM_FAILPOINT("keep-passed-on");
+		return;
+	}
+	ereport(LOG,
+			(errmsg("nvm: UNLOGGED tables in memory will be empty after the next start")));
+}
+
+/*
+ * Has nobody come to a table of the region in this run?
+ */
+static bool
+nobody_came(void)
+{
+	if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
+		return true;
+	return nvm_log_is_on && nvm_log_has_begun() && !nvm_log_is_whole() && !nvm_log_is_opening();
+}
+
+/*
+ * See vlog_impl.h.  The server is stopped before tables were opened, or while they could not
+ * be, or has no memory for them: what the stop before has kept is right still.  It counts once
+ * the pool is closed cleanly, which comes next.
+ */
+void
+nvm_vlog_kept_at_exit(int code, Datum arg)
+{
+	if (code != 0 || MyProcPid != (int) DatumGetInt32(arg) ||
+		NvmPool->status != NVM_POOL_OPEN || !nvm_vlog_has_kept() || !nobody_came())
+		return;
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+	{
+		char		path[MAXPGPATH];
+		NvmLogKept *kept;
+
+		list_path(path, i);
+		kept = read_at_exit(path);
+		if (kept != NULL && kept->nonce == NvmPool->last_nonce)
+		{
+			pass_on(path, kept);
+			return;
+		}
+	}
+}
+
+/* ---- removed ---- */
+
+static bool
+is_named(const NvmLogKept *kept, const NvmLogKeptName *name)
+{
+	for (uint32 i = 0; kept != NULL && i < kept->nfiles; i++)
+	{
+		const NvmLogKeptFile *file = &NVM_LOG_KEPT_DATA(kept)[i];
+
+		if (file->creation == name->creation && file->incarnation == name->incarnation)
+			return true;
+	}
+	return false;
+}
+
+static void
+remove_file(const char *path)
+{
+	NVM_FAILPOINT("keep-remove");
+	if (unlink(path) != 0 && errno != ENOENT)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+}
+
+/*
+ * The list in a directory, and one that was not finished.
+ */
+static void
+remove_list(int directory)
+{
+	char		path[MAXPGPATH];
+
+	list_path(path, directory);
+	if (access(path, F_OK) == 0)
+		remove_file(path);
+	strlcat(path, ".tmp", sizeof(path));
+	if (access(path, F_OK) == 0)
+		remove_file(path);
+}
+
+/*
+ * See vlog_impl.h.  The list goes first, so what is left names nothing that is gone.  Lists of
+ * earlier runs may be in other directories; nobody believes them.
+ */
+void
+nvm_vlog_retire_kept(const NvmLogKept *kept)
+{
+	NvmLogScan	scan;
+	NvmLogKeptName name;
+	const char *entry;
+
+	for (int i = 0; kept == NULL && i < nvm_log_ndirectories(); i++)
+		remove_list(i);
+	nvm_log_scan_begin(&scan, LOG);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
+	{
+		char		path[MAXPGPATH];
+
+		if (!nvm_log_parse_kept_rows_name(entry, &name) ||
+			name.pool != nvm_log_pool_of(NvmPool->uuid) || is_named(kept, &name))
+			continue;
+		nvm_log_path_in(path, scan.directory, entry);
+		remove_file(path);
+	}
+}

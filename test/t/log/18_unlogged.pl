@@ -1,0 +1,543 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# UNLOGGED tables in memory survive a clean stop, and are emptied by a crash
+# (src/vlog/README.md, "UNLOGGED tables over a clean stop").
+#
+#  1. a server without any other table in memory
+#  2. stops of all kinds: rows, large values, indexes, partitions, sequences; what was open or
+#     asynchronous; DDL before the stop; two starts; nothing is left over
+#  3. memory in a file: found, or thrown away
+#  4. pg_terminate_backend of the worker is no stop
+#  5. prepared transactions: their tables are left out, others are not
+#  6. stops during a rebuild, before and after tables open, and of servers that open none
+#  7. a crash at each step
+#  8. errors: a full disk, files that are damaged or missing; a walsender
+#  9. several directories, and nvm_logdump
+
+use strict;
+use warnings;
+
+use File::Copy;
+use File::Temp;
+use NvmTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+my $node;
+
+sub sql { return $node->safe_psql('postgres', join(";\n", @_)); }
+
+sub content
+{
+	return sql(map { "SELECT '$_', count(*), md5(coalesce(string_agg(x::text, ',' ORDER BY x::text), '')) FROM $_ x" } @_);
+}
+
+sub wait_until
+{
+	my ($what, $is_so) = @_;
+	my $end = time() + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (!$is_so->())
+	{
+		die "$what: this does not come about\n" . $node->log_since_start if time() > $end;
+		usleep(10_000);
+	}
+	return;
+}
+
+sub failpoint
+{
+	$node->set_conf('nvm.failpoint' => "'$_[0]'");
+	$node->reload if defined $node->{_pid};
+	return;
+}
+
+# files that a stop has left, lists and rows
+sub left { return map { my $d = $_; glob $node->data_dir . "/$d/*.kept*" } qw(pg_nvm_log pg_nvm_log_b); }
+sub lists { return grep { m,/[0-9a-f]{8}\.kept$, } left(); }
+sub files { return grep { m,/[0-9a-f]{8}-[0-9a-f]{8}-[0-9a-f]{16}\.kept$, } left(); }
+
+sub is_whole
+{
+	my ($name) = @_;
+	wait_until("$name: the region is whole", sub { sql('SELECT state FROM nvm.log_recovery') eq 'whole' });
+	wait_until("$name: nothing is left", sub { !left() });
+	return pass("$name: no file is left over");
+}
+
+# as two steps, so that log_since_start has the last one alone
+sub restart { $node->stop(@_); $node->start; return; }
+
+# ---------------------------------------------------------------- 1. alone
+
+$node = NvmTest->start_new('alone', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+CONF
+CREATE UNLOGGED TABLE u (id int PRIMARY KEY, s text) USING nvm_vlog;
+SQL
+is(sql('SELECT state FROM nvm.log'), 'on', 'an UNLOGGED table begins the log');
+restart();
+unlike($node->log_since_start, qr/UNLOGGED tables in memory are empty/, 'a table without rows has lost none');
+sql(q{INSERT INTO u SELECT i, 's' || i FROM generate_series(1, 5000) i});
+my $alone = content('u');
+foreach my $i (1 .. 2)
+{
+	$node->stop;
+	like($node->log_since_start, qr/nvm: kept 5000 rows of UNLOGGED tables in memory, \d+ bytes in 1 files/, 'the stop says so');
+	is(scalar(lists()) . ' ' . scalar(files()), '1 1', 'and has left a list, and a file');
+	is((stat((lists())[0]))[2] & 07777, 0600, 'for nobody else');
+	$node->start;
+	is(content('u'), $alone, "all is there after stop $i");
+	is_whole("stop $i");
+}
+is(sql("SET enable_seqscan = off", "SELECT s FROM u WHERE id = 4711"), 's4711', 'by the index, too');
+$node->check_clean('alone');
+restart('immediate');
+is(sql('SELECT count(*) FROM u'), 0, 'an immediate stop empties it');
+sql('INSERT INTO u VALUES (1)');
+$node->crash;
+$node->start;
+is(sql('SELECT count(*) FROM u'), 0, 'so does a crash');
+restart();
+is(sql('SELECT count(*) FROM u'), 0, 'and the stop before that brings nothing back');
+$node->stop;
+
+# ---------------------------------------------------------------- 2. stops
+
+$node = NvmTest->start_new('stops', conf => <<CONF, sql => <<SQL);
+nvm.memory_limit = 512MB
+nvm.recovery_workers = 3
+nvm.checkpoint_interval = 0
+autovacuum = off
+restart_after_crash = on
+max_worker_processes = 12
+max_prepared_transactions = 5
+CONF
+CREATE TABLE logged (id int PRIMARY KEY, v int) USING nvm_vlog;
+INSERT INTO logged SELECT i, 0 FROM generate_series(1, 1000) i;
+CREATE UNLOGGED TABLE u (id int PRIMARY KEY, k int, s text) USING nvm_vlog;
+CREATE INDEX u_k ON u USING hash (k);
+CREATE INDEX u_b ON u USING btree (k);
+INSERT INTO u SELECT i, i, repeat('u', i % 200) FROM generate_series(1, 20000) i;
+CREATE UNLOGGED TABLE wide (id int, s text, a int[]) USING nvm_vlog;
+ALTER TABLE wide ALTER s SET STORAGE EXTERNAL;
+CREATE INDEX wide_a ON wide USING gin (a);
+INSERT INTO wide SELECT i, repeat(chr(97 + i % 26), 9000 + i), ARRAY[i, i + 1] FROM generate_series(1, 300) i;
+INSERT INTO wide VALUES (1000, repeat('w', 3000000), '{1000}');
+CREATE UNLOGGED TABLE counted (id serial PRIMARY KEY, s text) USING nvm_vlog;
+INSERT INTO counted (s) SELECT 'c' || i FROM generate_series(1, 100) i;
+CREATE UNLOGGED TABLE parts (id int, s text) PARTITION BY RANGE (id);
+CREATE UNLOGGED TABLE part_v PARTITION OF parts FOR VALUES FROM (0) TO (1000) USING nvm_vlog;
+CREATE UNLOGGED TABLE part_h PARTITION OF parts FOR VALUES FROM (1000) TO (2000) USING heap;
+CREATE UNLOGGED TABLE part_n PARTITION OF parts FOR VALUES FROM (2000) TO (3000) USING nvm;
+INSERT INTO parts SELECT i, 'p' || i FROM generate_series(0, 2999) i;
+CREATE UNLOGGED TABLE bare (id int) USING nvm_vlog;
+CREATE UNLOGGED TABLE was_unlogged (id int PRIMARY KEY) USING nvm_vlog;
+CREATE TABLE was_logged (id int PRIMARY KEY) USING nvm_vlog;
+CREATE UNLOGGED TABLE emptied (id int PRIMARY KEY) USING nvm_vlog;
+CREATE UNLOGGED TABLE dropped (id int PRIMARY KEY) USING nvm_vlog;
+INSERT INTO was_unlogged SELECT generate_series(1, 100);
+INSERT INTO was_logged SELECT generate_series(1, 100);
+INSERT INTO emptied SELECT generate_series(1, 100);
+INSERT INTO dropped SELECT generate_series(1, 100);
+SQL
+my @tables = qw(logged u wide counted parts bare was_unlogged was_logged emptied);
+my @unlogged = qw(u wide counted part_v was_logged);
+
+sub change
+{
+	my ($n) = @_;
+	sql("UPDATE u SET k = k + 100000, s = s || repeat('x', $n * 50) WHERE id % 7 = $n",
+		"DELETE FROM u WHERE id % 11 = $n", "UPDATE u SET s = 'short' WHERE id % 5 = $n",
+		"INSERT INTO u SELECT 30000 + $n * 1000 + i, i, 'new' FROM generate_series(1, 500) i",
+		"UPDATE wide SET s = repeat('$n', 12000 + id) WHERE id % 3 = $n % 3",
+		"UPDATE logged SET v = v + 1", "INSERT INTO counted (s) VALUES ('more')",
+		"DELETE FROM parts WHERE id % 13 = $n");
+	return;
+}
+
+# without what scans see
+sub by_index
+{
+	return sql('SET enable_seqscan = off', 'SET enable_bitmapscan = off',
+		'SELECT count(*), sum(k) FROM u WHERE id BETWEEN 100 AND 400', 'SELECT count(*), sum(id) FROM u WHERE k BETWEEN 100100 AND 100400',
+		'SELECT count(*), sum(id) FROM generate_series(1, 1000) i, u WHERE u.k = i', 'RESET enable_bitmapscan',
+		'SELECT count(*), sum(id) FROM wide WHERE a @> ARRAY[77]');
+}
+
+sub same_after
+{
+	my ($name, $stop) = @_;
+	my $before = content(@tables) . by_index();
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$stop->();
+	$node->start;
+	is(content(@tables) . by_index(), $before, "$name: all is there");
+	is_whole($name);
+	return;
+}
+
+change(1);
+same_after('a fast stop', sub { $node->stop('fast') });
+$node->check_clean('after a fast stop');
+change(2);
+same_after('a smart stop', sub { $node->stop('smart') });
+is(sql("INSERT INTO counted (s) VALUES ('next') RETURNING id"), 103, 'a sequence goes on');
+sql('VACUUM u', 'VACUUM wide', 'VACUUM logged');
+change(3);
+same_after('after VACUUM', sub { $node->stop });
+same_after('once more, without a change', sub { $node->stop });
+sql('SELECT nvm.checkpoint()');
+change(4);
+same_after('with a checkpoint', sub { $node->stop });
+
+# DDL
+sql('ALTER TABLE was_unlogged SET LOGGED', 'ALTER TABLE was_logged SET UNLOGGED', 'TRUNCATE emptied',
+	'INSERT INTO emptied VALUES (7)', 'DROP TABLE dropped', 'ALTER TABLE counted ADD COLUMN x int DEFAULT 5', 'VACUUM FULL wide');
+same_after('DDL', sub { $node->stop });
+$node->crash;
+$node->start;
+is(sql('SELECT count(*) FROM was_unlogged'), 100, 'a table that is logged now outlives a crash');
+is(sql('SELECT ' . join(', ', map { "(SELECT count(*) FROM $_)" } @unlogged)), '0|0|0|0|0', 'those that are not are empty');
+sql('INSERT INTO u SELECT i, i, repeat(\'u\', i % 200) FROM generate_series(1, 20000) i');
+sql("INSERT INTO wide SELECT i, repeat(chr(97 + i % 26), 9000 + i), ARRAY[i, i + 1] FROM generate_series(1, 300) i");
+$node->check_clean('filled anew');
+same_after('filled anew', sub { $node->stop });
+
+# what nobody has waited for is there, what is open is not
+my $before = content('u', 'wide');
+my $open = $node->session('BEGIN', 'INSERT INTO u SELECT i, 0, NULL FROM generate_series(100001, 101000) i', 'DELETE FROM u WHERE id < 1000');
+sql('SET synchronous_commit = off', 'INSERT INTO bare SELECT generate_series(1, 77)', 'UPDATE logged SET v = 4242 WHERE id = 42');
+$node->stop('fast');
+$open->drop;
+$node->start;
+is(content('u', 'wide'), $before, 'an open transaction leaves nothing');
+is(sql('SELECT (SELECT count(*) FROM bare), (SELECT v FROM logged WHERE id = 42)'), '77|4242', 'a commit that nobody has waited for is there');
+$node->check_clean('an open transaction');
+
+# ---------------------------------------------------------------- 3. memory in a file
+
+my $shm = File::Temp->newdir('nvm_unlogged_XXXXXX', DIR => '/dev/shm');
+chmod 0700, $shm;
+$node->stop;
+$node->set_conf('nvm.memory_directory' => "'$shm'");
+$node->start;
+is(content('u', 'wide'), $before, 'into memory in a file');
+change(5);
+same_after('memory that is found', sub { $node->stop });
+unlike($node->log_since_start, qr/rebuilding tables in memory/, 'which nothing was read for');
+change(6);
+same_after('memory that is gone', sub { $node->stop; unlink glob "$shm/*" });
+like($node->log_since_start, qr/rebuilding tables in memory/, 'which is rebuilt');
+$node->check_clean('memory that is gone');
+$node->stop;
+$node->set_conf('nvm.memory_directory' => "''");
+$node->start;
+is_whole('no such directory');
+
+# ---------------------------------------------------------------- 4. the worker alone
+
+sub worker { return sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'nvm log recovery'}); }
+
+my $worker = worker();
+is(sql("SELECT pg_terminate_backend($worker, 60000)"), 't', 'the worker is terminated, and ends at once');
+ok(!left(), 'and has kept nothing');
+unlike($node->log_since_start, qr/kept \d+ rows/, 'nor says so');
+wait_until('another worker', sub { worker() !~ /^(?:$worker)?$/ });
+sql("INSERT INTO u VALUES (777777, 7, 'newest')");
+same_after('after that', sub { $node->stop });
+is(sql('SELECT s FROM u WHERE id = 777777'), 'newest', 'with the newest row');
+
+# ---------------------------------------------------------------- 5. prepared transactions
+
+my $file = sql("SELECT relfilenode FROM pg_class WHERE oid = 'counted'::regclass");
+my $database = sql('SELECT oid FROM pg_database WHERE datname = current_database()');
+$before = content(qw(u wide logged));
+sql('BEGIN', "INSERT INTO counted (s) VALUES ('prepared')", 'UPDATE logged SET v = -1 WHERE id = 5', 'SELECT FROM u WHERE id = 3 FOR UPDATE',
+	"PREPARE TRANSACTION 'x'");
+sql('BEGIN', 'DELETE FROM bare WHERE id = 5', "PREPARE TRANSACTION 'y'");
+$node->stop;
+like($node->log_since_start, qr/nvm: UNLOGGED table in memory with file number $file of database $database will be empty after the next start.*\n.*A prepared transaction has changed it/, 'the stop names a table that a prepared transaction has changed');
+$node->start;
+is(content(qw(u wide logged)), $before, 'prepared: others are there');
+is(sql('SELECT (SELECT count(*) FROM counted), (SELECT count(*) FROM bare)'), '0|0', 'prepared: those are empty');
+$node->fails_with("SET lock_timeout = '100ms'; UPDATE u SET k = 0 WHERE id = 3", qr/lock timeout/, 'prepared: a row that is locked is so still');
+is_whole('prepared');
+sql("COMMIT PREPARED 'x'", "ROLLBACK PREPARED 'y'");
+is(sql('SELECT v FROM logged WHERE id = 5'), -1, 'COMMIT PREPARED has its logged row');
+is(sql('SELECT (SELECT count(*) FROM counted), (SELECT count(*) FROM bare)'), '0|0', 'and the tables are empty still');
+sql("INSERT INTO counted (s) VALUES ('again')", 'UPDATE u SET k = 0 WHERE id = 3');
+same_after('after prepared ones', sub { $node->stop });
+$node->check_clean('after prepared ones');
+
+# ---------------------------------------------------------------- 6. stops during a rebuild
+
+# a table that opens late
+sql('CREATE UNLOGGED TABLE large (id int PRIMARY KEY, s text) USING nvm_vlog',
+	"INSERT INTO large SELECT i, repeat('l', 300) FROM generate_series(1, 40000) i",
+	'CREATE UNLOGGED TABLE small (id int PRIMARY KEY, s text) USING nvm_vlog', "INSERT INTO small SELECT i, 's' FROM generate_series(1, 50) i");
+push @tables, 'large', 'small';
+
+# stop the server while the processes stand at a failpoint
+sub stop_amid
+{
+	my ($place) = @_;
+	my $postmaster = $node->{_pid};
+	my @pids = $node->log_since_start =~ /failpoint $place hit, pid (\d+)/g;
+
+	kill 'INT', $postmaster;
+	wait_until('the stop', sub { $node->log_since_start =~ /received fast shutdown request/ });
+	wait_until('it ends', sub {
+		NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint $place hit, pid (\d+)/g;
+		!-e $node->data_dir . '/postmaster.pid' });
+	$node->_update_pid(0);
+	return;
+}
+
+sub start_amid
+{
+	my ($place) = @_;
+	failpoint("$place:stop:1");
+	$node->start;
+	wait_until("$place is reached", sub { $node->log_since_start =~ /failpoint $place hit/ });
+	failpoint('');
+	return;
+}
+
+my $all = content(@tables) . by_index();
+foreach my $place (qw(rebuild-read rebuild-collect rebuild-decided))
+{
+	$node->stop if defined $node->{_pid};
+	start_amid($place);
+	stop_amid($place);
+	ok(lists() == 1 && files() > 4, "$place: what was kept is there still");
+	$node->start;
+	is(content(@tables) . by_index(), $all, "a stop at $place: all is there");
+	is_whole($place);
+}
+foreach my $stop (1 .. 2)
+{
+	$node->stop;
+	start_amid('rebuild-blocks');
+	wait_until('small tables open', sub { sql('SELECT tables >= 2 FROM nvm.log_recovery') eq 't' });
+	is(sql("SELECT count(*) FROM small"), 49 + $stop, 'a table is open');
+	sql("INSERT INTO small VALUES (100 + $stop, 'amid')", "UPDATE small SET s = 'changed' WHERE id = $stop",
+		"CREATE UNLOGGED TABLE made$stop (id int) USING nvm_vlog", "INSERT INTO made$stop VALUES ($stop)");
+	push @tables, "made$stop";
+	$all = content('small', "made$stop");
+	stop_amid('rebuild-blocks');
+	like($node->log_since_start, qr/nvm: kept \d+ rows.*\n.*Those of [1-9]\d* tables that were not rebuilt yet stay/, 'some tables are kept as they were');
+}
+$node->start;
+is(content('small', 'made2'), $all, 'a table that was open has its changes');
+is(sql("SELECT (SELECT count(*) FROM large), (SELECT min(s) FROM large WHERE id = 777) = repeat('l', 300), (SELECT id FROM made1)"), '40000|t|1', 'and one that was not has its rows');
+is_whole('two stops amid');
+same_after('after that', sub { $node->stop });
+$node->check_clean('stops during a rebuild');
+
+# a death while tables open: those that are closed open, and are empty
+$node->stop;
+start_amid('rebuild-blocks');
+wait_until('small tables open', sub { sql('SELECT tables >= 2 FROM nvm.log_recovery') eq 't' });
+my $opened = $node->times_opened;
+my $victim = $node->session;
+kill 'KILL', $victim->pid;
+wait_until('it dies', sub {
+	NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint rebuild-blocks hit, pid (\d+)/g;
+	$node->times_opened > $opened });
+$victim->drop;
+$node->wait_reopened($opened);
+is(sql('SELECT (SELECT count(*) FROM large), (SELECT count(*) FROM small), (SELECT count(*) FROM logged)'), '0|0|1000', 'a death amid a rebuild: UNLOGGED tables are empty, and open');
+is_whole('a death amid a rebuild');
+sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+same_after('filled after a death', sub { $node->stop });
+
+# a server that has no memory for them, for a while
+$all = content(@tables) . by_index();
+$node->stop;
+$node->set_conf('nvm.memory_limit' => 0);
+$node->start;
+$node->fails_with('SELECT count(*) FROM u', qr/./, 'without memory');
+restart();
+$node->stop;
+$node->set_conf('nvm.memory_limit' => '512MB');
+$node->start;
+is(content(@tables) . by_index(), $all, 'starts without memory lose nothing');
+is_whole('without memory');
+
+# ---------------------------------------------------------------- 7. a crash at each step
+
+foreach my $place (qw(keep-data-write keep-data-sync keep-walked keep-sync keep-rename keep-renamed keep-remove))
+{
+	# so that there is something to be removed
+	if ($place eq 'keep-remove')
+	{
+		$node->stop;
+		failpoint("$place:crash:1");
+		$node->start;
+	}
+	else
+	{
+		failpoint("$place:crash:1");
+		kill 'INT', $node->{_pid};
+	}
+	$node->wait_crashed;
+	like($node->log_since_start, qr/failpoint $place hit/, "$place: a crash");
+	failpoint('');
+	$node->start;
+	is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|0|1000', "$place: UNLOGGED tables are empty, others are not");
+	is_whole($place);
+	$node->check_clean($place);
+	sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+}
+foreach my $place (qw(keep-pass-on keep-passed-on))
+{
+	$node->stop;
+	start_amid('rebuild-read');
+	failpoint("$place:crash:1");
+	kill 'INT', $node->{_pid};
+	wait_until('the stop', sub { $node->log_since_start =~ /received fast shutdown request/ });
+	NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint rebuild-read hit, pid (\d+)/g;
+	$node->wait_crashed;
+	like($node->log_since_start, qr/failpoint $place hit/, "$place: a crash");
+	failpoint('');
+	$node->start;
+	is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|0|1000', "$place: UNLOGGED tables are empty, others are not");
+	is_whole($place);
+	$node->check_clean($place);
+	sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+}
+
+# ---------------------------------------------------------------- 8. errors
+
+foreach my $place (qw(keep-data-write keep-data-sync keep-sync keep-rename))
+{
+	failpoint("$place:error:1");
+	$node->stop;
+	like($node->log_since_start, qr/nvm: UNLOGGED tables in memory will be empty after the next start: .*failpoint/, "$place: the stop tells of an error");
+	failpoint('');
+	$node->start;
+	is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|0|1000', "$place: UNLOGGED tables are empty, others are not");
+	like($node->log_since_start, qr/nvm: UNLOGGED tables in memory are empty/, "$place: the start says so");
+	is_whole($place);
+	sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+}
+
+# damage: all tables wait for it, and come back when the file does
+$all = content(@tables) . by_index();
+my $what = qr/If (?:it|file "[0-9a-f]{8}\.kept") is removed, UNLOGGED tables in memory are empty after the next start/;
+foreach my $case (
+	[ 'a list with a flipped bit', sub { (lists())[0] }, sub { substr($_[0], 60, 1) ^= "\1"; $_[0] }, qr/wrong checksum/ ],
+	[ 'a short list', sub { (lists())[0] }, sub { substr($_[0], 0, 70) }, qr/impossible length/ ],
+	[ 'rows with a flipped bit', sub { (files())[0] }, sub { substr($_[0], 4200, 1) ^= "\1"; $_[0] }, qr/checksum/ ],
+	[ 'a short file', sub { (files())[0] }, sub { substr($_[0], 0, 4200) }, qr/./ ],
+	[ 'a file that is missing', sub { (files())[0] }, undef, qr/No such file/ ])
+{
+	my ($name, $which, $damage, $re) = @$case;
+	$node->stop;
+	my $path = $which->();
+	my $bytes = slurp_file($path);
+	unlink $path;
+	if ($damage)
+	{
+		open(my $fh, '>:raw', $path) or die $!;
+		print $fh $damage->(my $copy = $bytes);
+		close $fh;
+		chmod 0600, $path;
+	}
+	$node->start;
+	my ($base) = $path =~ m,([^/]+)$,;
+	$node->fails_with('SELECT count(*) FROM logged', qr/tables in memory are not available.*\n.*could not be rebuilt.*\Q$base\E.*$re.*$what/s, "$name: the error names it");
+	$node->stop;
+	open(my $fh, '>:raw', $path) or die $!;
+	print $fh $bytes;
+	close $fh;
+	chmod 0600, $path;
+	$node->start;
+	# a list that was damaged could not be passed on to this run
+	if ($name =~ /list/)
+	{
+		is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM logged)'), '0|1000', "$name: of another run, when it is back");
+		like($node->log_since_start, qr/UNLOGGED tables in memory are empty/, "$name: which the start says");
+		sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+		$all = content(@tables) . by_index();
+	}
+	else
+	{
+		is(content(@tables) . by_index(), $all, "$name: with the file all is there");
+	}
+	is_whole($name);
+}
+$node->stop;
+unlink((files())[0]);
+$node->start;
+$node->fails_with('SELECT count(*) FROM logged', $what, 'a file is lost for good');
+$node->stop;
+unlink lists();
+$node->start;
+is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|0|1000', 'without the list UNLOGGED tables are empty, and others are there');
+is_whole('a file that is lost');
+
+# a walsender that goes on, and one that writes when it is too late
+$node->stop;
+$node->set_conf('wal_level' => 'replica', 'max_wal_senders' => 3);
+$node->start;
+sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+my $walsender = IPC::Run::start(
+	[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=0', '-d', $node->connstr('postgres') . ' replication=database' ],
+	'<', \"BEGIN; INSERT INTO u VALUES (900000, 0, 'w'); SELECT 'has written'; DO 'BEGIN RAISE LOG ''walsender has written''; END'; SELECT pg_sleep(600);", '>', \my $out, '2>', \my $err);
+wait_until('the walsender', sub { $node->log_since_start =~ /walsender has written/ });
+$node->stop;
+$walsender->finish;
+like($node->log_since_start, qr/UNLOGGED tables in memory will be empty after the next start.*\n.*A walsender goes on/, 'a walsender that goes on is told');
+$node->start;
+is(sql('SELECT count(*) FROM u'), 0, 'and the tables are empty');
+is_whole('a walsender');
+sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+failpoint('keep-walked:stop:1');
+$walsender = IPC::Run::start(
+	[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=0', '-d', $node->connstr('postgres') . ' replication=database' ],
+	'<', \"DO 'BEGIN RAISE LOG ''walsender waits''; PERFORM pg_sleep(3); RAISE LOG ''walsender writes''; END'; INSERT INTO u VALUES (900000, 0, 'w');", '>', \$out, '2>', \$err);
+wait_until('the walsender waits', sub { $node->log_since_start =~ /walsender waits/ });
+kill 'INT', $node->{_pid};
+wait_until('it has come too late', sub { $node->log_since_start =~ /keep-walked hit.*walsender writes.*(?:ERROR:.*being stopped|FATAL)/s });
+like($node->log_since_start, qr/ERROR:  cannot change nvm tables in memory while the server is being stopped/, 'a walsender writes nothing when rows are being kept');
+NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint keep-walked hit, pid (\d+)/g;
+wait_until('the stop', sub { !-e $node->data_dir . '/postmaster.pid' });
+$node->_update_pid(0);
+$walsender->finish;
+failpoint('');
+$node->start;
+is(sql('SELECT count(*), max(id) FROM u'), '3000|3000', 'and the others are there');
+is_whole('another walsender');
+
+# ---------------------------------------------------------------- 9. directories, nvm_logdump
+
+mkdir $node->data_dir . '/pg_nvm_log_b', 0700;
+$node->stop;
+$node->set_conf('nvm.log_directories' => "'pg_nvm_log, pg_nvm_log_b'");
+$node->start;
+sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO wide SELECT i, repeat('w', 9000), '{}' FROM generate_series(1, 10) i",
+	"INSERT INTO counted (s) SELECT 'c' FROM generate_series(1, 10)");
+same_after('two directories', sub {
+	$node->stop;
+	my %in = map { m,/(pg_nvm_log\w*)/,; ($1 => 1) } files();
+	is(join(' ', sort keys %in), 'pg_nvm_log pg_nvm_log_b', 'files are in both directories');
+	my ($stdout, $stderr) = run_command([ 'nvm_logdump', '--rows', map { $node->data_dir . "/$_" } qw(pg_nvm_log pg_nvm_log_b) ]);
+	like($stdout, qr/^UNLOGGED tables .*: incarnation \d+, \d+ files\n  file [0-9a-f]{8}-[0-9a-f]{8}-[0-9a-f]{16}\.kept, \d+ bytes\n.*storage \d+, creation \d+: \d+ rows/m, 'nvm_logdump prints what was kept');
+	is($stderr, '', 'and finds nothing wrong');
+	my $damaged = (files())[0];
+	copy($damaged, "$damaged.aside") or die;
+	open(my $fh, '+<:raw', $damaged) or die;
+	seek($fh, 4200, 0);
+	print $fh 'x';
+	close $fh;
+	($stdout, $stderr) = run_command([ 'nvm_logdump', map { $node->data_dir . "/$_" } qw(pg_nvm_log pg_nvm_log_b) ]);
+	like($stderr, qr/checksum/, 'nor does it miss damage');
+	move("$damaged.aside", $damaged) or die;
+});
+$node->check_clean('two directories');
+$node->stop;
+done_testing();
