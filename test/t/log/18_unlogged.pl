@@ -17,7 +17,10 @@
 use strict;
 use warnings;
 
+use Cwd qw(abs_path);
+use File::Basename;
 use File::Copy;
+use File::Spec;
 use File::Temp;
 use NvmTest;
 use PostgreSQL::Test::Utils;
@@ -425,6 +428,28 @@ foreach my $place (qw(keep-data-write keep-data-sync keep-sync keep-rename))
 	sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
 }
 
+# the device: the stop writes to files of the log
+$node->stop;
+my $faults = PostgreSQL::Test::Utils::tempdir();
+$ENV{LD_PRELOAD} = dirname(abs_path($0)) . '/../../tools/nvm_sync.so';
+$ENV{NVM_SYNC_DIR} = $faults;
+$node->start;
+foreach my $fault (['log-full', qr/No space left on device/], ['log-broken', qr/Input\/output error/])
+{
+	sql('SELECT nvm.checkpoint()', 'TRUNCATE u', "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+	append_to_file("$faults/$fault->[0]", '');
+	$node->stop;
+	like($node->log_since_start, qr/nvm: UNLOGGED tables in memory will be empty after the next start: .*$fault->[1]/, "$fault->[0]: the stop says so");
+	unlink "$faults/$fault->[0]";
+	$node->start;
+	is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM logged)'), '0|1000', "$fault->[0]: UNLOGGED tables are empty, others are not");
+	is_whole($fault->[0]);
+}
+$node->stop;
+delete $ENV{LD_PRELOAD};
+$node->start;
+sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
+
 # damage: all tables wait for it, and come back when the file does
 $all = content(@tables) . by_index();
 my $what = qr/If (?:it|file "[0-9a-f]{8}\.kept") is removed, UNLOGGED tables in memory are empty after the next start/;
@@ -481,13 +506,17 @@ is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM large), (SELECT c
 is_whole('a file that is lost');
 
 # a walsender that goes on, and one that writes when it is too late
+sub walsender
+{
+	return IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres') . ' replication=database', map { ('-c', $_) } @_ ],
+		'<', File::Spec->devnull, '>', File::Spec->devnull, '2>', File::Spec->devnull);
+}
+
 $node->stop;
 $node->set_conf('wal_level' => 'replica', 'max_wal_senders' => 3);
 $node->start;
 sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
-my $walsender = IPC::Run::start(
-	[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=0', '-d', $node->connstr('postgres') . ' replication=database' ],
-	'<', \"BEGIN; INSERT INTO u VALUES (900000, 0, 'w'); SELECT 'has written'; DO 'BEGIN RAISE LOG ''walsender has written''; END'; SELECT pg_sleep(600);", '>', \my $out, '2>', \my $err);
+my $walsender = walsender('BEGIN', "INSERT INTO u VALUES (900000, 0, 'w')", "DO 'BEGIN RAISE LOG ''walsender has written''; END'", 'SELECT pg_sleep(600)');
 wait_until('the walsender', sub { $node->log_since_start =~ /walsender has written/ });
 $node->stop;
 $walsender->finish;
@@ -497,9 +526,7 @@ is(sql('SELECT count(*) FROM u'), 0, 'and the tables are empty');
 is_whole('a walsender');
 sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
 failpoint('keep-walked:stop:1');
-$walsender = IPC::Run::start(
-	[ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=0', '-d', $node->connstr('postgres') . ' replication=database' ],
-	'<', \"DO 'BEGIN RAISE LOG ''walsender waits''; PERFORM pg_sleep(3); RAISE LOG ''walsender writes''; END'; INSERT INTO u VALUES (900000, 0, 'w');", '>', \$out, '2>', \$err);
+$walsender = walsender("DO 'BEGIN RAISE LOG ''walsender waits''; PERFORM pg_sleep(3); RAISE LOG ''walsender writes''; END'", "INSERT INTO u VALUES (900000, 0, 'w')");
 wait_until('the walsender waits', sub { $node->log_since_start =~ /walsender waits/ });
 kill 'INT', $node->{_pid};
 wait_until('it has come too late', sub { $node->log_since_start =~ /keep-walked hit.*walsender writes.*(?:ERROR:.*being stopped|FATAL)/s });
