@@ -212,7 +212,7 @@ sub dump_of
 	my ($path, %params) = @_;
 	my ($out, $err) = ('', '');
 	my %dump = (records => [], blocks => 0, end => 0, problem => '');
-	my ($dir, $file, $generation, $at, @rows);
+	my ($dir, $file, $generation, $at, $kept, @rows);
 
 	IPC::Run::run([ 'nvm_logdump', '--rows', map({ "--from=$_" } grep { defined } $params{from}), $path ],
 		'>', \$out, '2>', \$err);
@@ -221,6 +221,9 @@ sub dump_of
 	{
 		my $record = $dump{records}[-1];
 
+		# what a stop has kept of UNLOGGED tables is no part of the stream
+		$kept = $line =~ /^UNLOGGED tables / if $line =~ /^\S/;
+		next if $kept;
 		if ($line =~ m,^file ((.*/)[^/]+): generation (\d+)\, number,) { ($file, $dir, $generation) = (slurp_file($1), $2, $3); }
 		elsif ($line =~ /^file .*: side file/) { last; }
 		elsif ($line =~ /^block at (\d+): position (\d+),/)

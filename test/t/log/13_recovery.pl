@@ -323,12 +323,14 @@ foreach my $at (qw(read check collect choose decided opening blocks place open o
 	is(sql('SELECT count(*) > 0 FROM h'), 't', 'other tables are served');
 	if ($at eq 'opened')
 	{
-		my @open = grep { ($node->psql('postgres', "SELECT FROM $_"))[0] == 0 } @tables;
+		# after a clean stop the UNLOGGED one is rebuilt, too, and as it is the smallest one, first
+		my @all = (@tables, 'unlogged');
+		my @open = grep { ($node->psql('postgres', "SELECT FROM $_"))[0] == 0 } @all;
 		cmp_ok(scalar(@open), '>=', 1, 'those that are open stay so');
 		sql("UPDATE $open[0] SET id = id");
 		$node->psql('postgres', 'VACUUM ANALYZE', stderr => \$err);
 		my %skipped = map { $_ => 1 } $err =~ /WARNING:  skipping vacuum of "(\w+)" --- tables in memory are not available/g;
-		is(join(' ', sort grep { !$skipped{$_} } @tables), join(' ', sort @open), 'and are vacuumed, others are not');
+		is(join(' ', sort grep { !$skipped{$_} } @all), join(' ', sort @open), 'and are vacuumed, others are not');
 	}
 	failpoint('');
 	$node->stop;

@@ -340,6 +340,19 @@ is_whole('two stops amid');
 same_after('after that', sub { $node->stop });
 $node->check_clean('stops during a rebuild');
 
+# another worker goes on with what the first one has not opened
+$before = content(@tables);
+$node->stop;
+start_amid('rebuild-blocks');
+wait_until('small tables open', sub { sql('SELECT tables >= 2 FROM nvm.log_recovery') eq 't' });
+$worker = worker();
+sql("SELECT pg_terminate_backend($worker)", "INSERT INTO small VALUES (500, 'meanwhile')", 'DELETE FROM small WHERE id = 500');
+wait_until('another worker', sub {
+	NvmTest::continue_process($_) foreach $node->log_since_start =~ /failpoint rebuild-blocks hit, pid (\d+)/g;
+	worker() !~ /^(?:$worker)?$/ });
+is(content(@tables), $before, 'a worker that is terminated amid a rebuild: the next one has all the same');
+is_whole('the next worker');
+
 # a death while tables open: those that are closed open, and are empty
 $node->stop;
 start_amid('rebuild-blocks');
