@@ -505,7 +505,7 @@ extern void nvm_vlog_kept_path(char *path, int directory, uint32 incarnation, ui
 /* tell of UNLOGGED tables whose rows a clean stop should have kept, and has not */
 extern void nvm_vlog_tell_lost(const NvmLogKept *kept);
 
-/* in the postmaster's exit, if nobody has come to these tables */
+/* in the postmaster's exit: tables that nobody has come to keep what they had */
 extern void nvm_vlog_kept_at_exit(int code, Datum arg);
 
 /* ---- vlog_retire.c: files that nobody needs ---- */

@@ -221,40 +221,79 @@ pass_on(const char *path, NvmLogKept *kept)
 }
 
 /*
- * Has nobody come to a table of the region in this run?
+ * May there be tables that nobody has come to in this run?
  */
 static bool
-nobody_came(void)
+some_are_closed(void)
 {
 	if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
 		return true;
-	return nvm_log_is_on && nvm_log_has_begun() && !nvm_log_is_whole() && !nvm_log_is_opening();
+	return nvm_log_is_on && nvm_log_has_begun() && !nvm_log_is_whole();
+}
+
+static bool
+is_closed(uint64 creation)
+{
+	if (!nvm_log_is_on || !nvm_log_is_opening())
+		return true;
+	for (uint32 id = 1; id <= NvmPool->ndirs; id++)
+	{
+		if (nvm_log_is_closed(id, creation))
+			return true;
+	}
+	return false;
 }
 
 /*
- * See vlog_impl.h.  The server is stopped before tables were opened, or while they could not
- * be, or has no memory for them: what the stop before has kept is right still.  It counts once
- * the pool is closed cleanly, which comes next.
+ * Those of a list that have been opened in this run have other rows by now.
+ */
+static void
+drop_opened(NvmLogKept *kept)
+{
+	NvmLogKeptFile *file = NVM_LOG_KEPT_DATA(kept);
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < kept->nfiles; i++)
+	{
+		if (is_closed(file[i].creation))
+			file[n++] = file[i];
+	}
+	kept->nfiles = n;
+}
+
+/*
+ * See vlog_impl.h.  The server is stopped before all tables were opened, or while they could
+ * not be, or has no memory for them: of those that are closed, what the stop before has kept
+ * is right still.  The worker has written a list of this run, if it was there and has had no
+ * error.  What we write counts once the pool is closed cleanly, which comes next.
  */
 void
 nvm_vlog_kept_at_exit(int code, Datum arg)
 {
+	NvmLogKept *before = NULL;
+	char		path[MAXPGPATH];
+
 	if (code != 0 || MyProcPid != (int) DatumGetInt32(arg) ||
-		NvmPool->status != NVM_POOL_OPEN || !nvm_vlog_has_kept() || !nobody_came())
+		NvmPool->status != NVM_POOL_OPEN || !nvm_vlog_has_kept() || !some_are_closed())
 		return;
 	for (int i = 0; i < nvm_log_ndirectories(); i++)
 	{
-		char		path[MAXPGPATH];
+		char		at[MAXPGPATH];
 		NvmLogKept *kept;
 
-		list_path(path, i);
-		kept = read_at_exit(path);
-		if (kept != NULL && kept->nonce == NvmPool->last_nonce)
-		{
-			pass_on(path, kept);
+		list_path(at, i);
+		kept = read_at_exit(at);
+		if (kept != NULL && kept->nonce == nvm_pool_nonce())
 			return;
-		}
+		if (kept == NULL || kept->nonce != NvmPool->last_nonce)
+			continue;
+		before = kept;
+		strlcpy(path, at, sizeof(path));
 	}
+	if (before == NULL)
+		return;
+	drop_opened(before);
+	pass_on(path, before);
 }
 
 /* ---- removed ---- */

@@ -441,6 +441,20 @@ foreach my $place (qw(keep-data-write keep-data-sync keep-sync keep-rename))
 	sql("INSERT INTO large SELECT i, 'l' FROM generate_series(1, 5000) i", "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
 }
 
+# amid a rebuild: tables that are closed have what they had
+$node->stop;
+start_amid('rebuild-blocks');
+wait_until('small tables open', sub { sql('SELECT tables >= 2 FROM nvm.log_recovery') eq 't' });
+sql("INSERT INTO small VALUES (600, 'amid')");
+failpoint('keep-walked:error:1');
+stop_amid('rebuild-blocks');
+like($node->log_since_start, qr/nvm: UNLOGGED tables in memory will be empty after the next start: .*failpoint/, 'amid a rebuild the stop tells of an error');
+failpoint('');
+$node->start;
+is(sql('SELECT (SELECT count(*) FROM small), (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|5000|1000', 'an error amid a rebuild: a table that was open is empty, one that was not has its rows');
+is_whole('an error amid a rebuild');
+$node->check_clean('an error amid a rebuild');
+
 # the device: the stop writes to files of the log
 $node->stop;
 my $faults = PostgreSQL::Test::Utils::tempdir();
