@@ -218,7 +218,7 @@ all_there('from the log');
 sub stopped
 {
 	my ($how, $change) = @_;
-	sql('UPDATE v SET n = n + 1; INSERT INTO u SELECT max(id) + 1 FROM v');
+	sql('UPDATE v SET n = n + 1; INSERT INTO u SELECT 1 + max(id) FROM (SELECT id FROM v UNION ALL SELECT id FROM u) x');
 	remember();
 	$how eq 'crash' ? $node->crash : $node->stop;
 	$change->();
