@@ -106,11 +106,11 @@ SELECT results_eq('SELECT state, reason, generation, files FROM nvm.log',
 	$$VALUES ('not begun', NULL::text, NULL::bigint, NULL::bigint)$$, 'no table in memory: the log has not begun');
 SELECT is_empty($$SELECT * FROM pg_ls_dir('.') f WHERE f = 'pg_nvm_log'$$, 'and has no directory');
 CREATE TEMP TABLE in_memory_temp (a int) USING nvm_vlog;
+SELECT results_eq('SELECT state FROM nvm.log', $$VALUES ('not begun')$$, 'a temporary one does not begin it');
 CREATE UNLOGGED TABLE public.in_memory_unlogged (a int) USING nvm_vlog;
-SELECT results_eq('SELECT state FROM nvm.log', $$VALUES ('not begun')$$, 'one that is not logged does not begin it');
 CREATE TABLE public.in_memory (a int) USING nvm_vlog;
 SELECT results_eq('SELECT state, reason, generation, inserted = persistent, files, file_bytes FROM nvm.log',
-	$$VALUES ('on', NULL::text, 1::bigint, true, 1::bigint, 16777216::bigint)$$, 'the first that is logged does');
+	$$VALUES ('on', NULL::text, 1::bigint, true, 1::bigint, 16777216::bigint)$$, 'the first other one does');
 SELECT results_eq('SELECT state, reason, is_current, position > 0, files, file_bytes, syncs > 0 FROM nvm.log_directories',
 	$$VALUES ('on', NULL::text, true, NULL::boolean, 1::bigint, 16777216::bigint, false)$$, 'in one directory');
 SELECT results_eq('SELECT state, reason, rows, started FROM nvm.log_recovery',
