@@ -33,6 +33,9 @@
 /* starts it, unless this process has */
 static void (*recovery_worker) (void) = NULL;
 
+/* what it does when the server is stopped */
+static void (*recovery_at_stop) (void) = NULL;
+
 NvmLogRebuild
 nvm_log_rebuild_state(void)
 {
@@ -60,9 +63,10 @@ nvm_log_set_rebuild_state(NvmLogRebuild state, const char *problem)
 /* ---- the worker ---- */
 
 void
-nvm_log_register_recovery(void (*start_worker) (void))
+nvm_log_register_recovery(void (*start_worker) (void), void (*at_stop) (void))
 {
 	recovery_worker = start_worker;
+	recovery_at_stop = at_stop;
 }
 
 /*
@@ -95,6 +99,22 @@ nvm_log_become_recovery(void)
 		!pg_atomic_compare_exchange_u32(&NvmLog->recovery_pid, &nobody, (uint32) MyProcPid))
 		return false;
 	on_shmem_exit(recovery_ends, (Datum) 0);
+	return true;
+}
+
+/*
+ * See nvm_log.h.  Who does it refuses writers first.
+ */
+bool
+nvm_log_stop_instead(void)
+{
+	if (!nvm_log_is_on || !nvm_log_has_begun() || nvm_log_refuses_writers())
+		return true;
+	if (!nvm_log_become_recovery())
+		return false;
+	/* it may have done so, and ended, since we looked */
+	if (!nvm_log_refuses_writers())
+		recovery_at_stop();
 	return true;
 }
 

@@ -147,9 +147,15 @@ nvm_log_require_open(uint32 dir, uint64 creation, const char *name)
  * has it done, once the log has begun, and again whenever there is none.  The worker
  * says that it is there: false if another one is.
  */
-extern void nvm_log_register_recovery(void (*start_worker) (void));
+extern void nvm_log_register_recovery(void (*start_worker) (void), void (*at_stop) (void));
 extern void nvm_log_watch_recovery(void);
 extern bool nvm_log_become_recovery(void);
+
+/*
+ * The server is being stopped.  The keeper does what that worker does then (vlog_keep.c), if
+ * there is none.  False: there is one, which has not begun with that; it may end without.
+ */
+extern bool nvm_log_stop_instead(void);
 
 /* how far it is, for the view: counts of the rebuild that began last */
 typedef struct NvmLogProgress

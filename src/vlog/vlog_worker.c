@@ -122,7 +122,7 @@ start_checkpointer(void)
 void
 nvm_vlog_register(void)
 {
-	nvm_log_register_recovery(start_recovery);
+	nvm_log_register_recovery(start_recovery, nvm_vlog_keep);
 }
 
 /*

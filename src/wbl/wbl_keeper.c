@@ -8,7 +8,8 @@
  * frozen[], watches nvm.redo_limit and wakes the WAL writer.  It warns of
  * standbys that nvm commits do not wait for.  The gap collector is in
  * wbl_collector.c.  Both have no database.  They end at SIGTERM at once, so
- * that they hold up no shutdown.  If the pool is not open they end for good.
+ * that they hold up no shutdown; but the keeper does what the log's worker does then, if
+ * that is not there.  If the pool is not open they end for good.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -37,6 +38,9 @@
 
 /* rounds of silence before an xid is spent on the horizon */
 #define SILENT_ROUNDS			3
+
+/* between two looks at the worker of the log, when the server is stopped, in milliseconds */
+#define STOP_PAUSE				10
 
 /*
  * See nvm_wbl.h.
@@ -195,6 +199,17 @@ warn_of_ignored_standbys(void)
 }
 
 /*
+ * The server is being stopped, and the worker of the log may not be there: it was about to
+ * start, or there was no room for it, or somebody has ended it.
+ */
+static void
+stop_instead(void)
+{
+	while (!nvm_log_stop_instead())
+		(void) nvm_worker_sleep(STOP_PAUSE);
+}
+
+/*
  * Entry point of the keeper.
  */
 void
@@ -228,5 +243,7 @@ nvm_keeper_main(Datum main_arg)
 		nvm_walwriter_round();
 	} while (nvm_worker_sleep(Min(nvm_horizon_naptime, WalWriterDelay)));
 
+	if (nvm_worker_is_stopped_with_server())
+		stop_instead();
 	nvm_worker_end();
 }
