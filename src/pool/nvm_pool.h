@@ -57,6 +57,8 @@ typedef struct NvmPoolShared
 	uint64		last_nonce;		/* of the run before this one, if both were
 								 * closed cleanly, and the server was not used
 								 * without the pool since; else 0 */
+	uint64		found_at;		/* if so, where the start found PostgreSQL's
+								 * checkpoint; else 0 */
 	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */
 	bool		incarnation_lost;	/* a sync of the incarnation file has
 									 * failed, and no later one tells */
@@ -173,6 +175,12 @@ extern void nvm_pool_sizes(uint64 *total, uint64 *free, uint64 *nchunks);
 
 /* the nonce of this run: what it leaves is for the run that finds it in the header */
 extern uint64 nvm_pool_nonce(void);
+
+/*
+ * In the postmaster's exit: it found all closed cleanly, and no transaction has come since.
+ * PostgreSQL has not even begun to run.
+ */
+extern bool nvm_pool_is_as_found(void);
 
 /* ERROR with reason, detail and hint unless the pool is open */
 extern void nvm_pool_require_slow(void) __attribute__((noreturn));

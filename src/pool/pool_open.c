@@ -439,7 +439,10 @@ find_how_it_stopped(PoolOpening *o)
 	o->ran_without = NvmPool->was_clean && o->known && o->header.incarnation != 0 &&
 		o->header.wal_position != o->control.checkPoint;
 	if (NvmPool->was_clean && NvmPool->data_clean && !o->ran_without)
+	{
 		NvmPool->last_nonce = o->header.nonce;
+		NvmPool->found_at = o->control.checkPoint;
+	}
 	/* noted with the incarnation, or this open would be the last that knows */
 	if (!NvmPool->was_clean && !NvmPool->data_clean && o->rec.armed != 0 &&
 		o->rec.incarnation == o->header.incarnation && nvm_witness_was_emptied())
@@ -540,14 +543,30 @@ open_pool(void)
 }
 
 /*
- * At the postmaster's exit, and before it reinitialises (code 1).
+ * See nvm_pool.h.  A server that comes to run says so in pg_control, before any process may
+ * write rows; and the next shutdown is another checkpoint.
+ */
+bool
+nvm_pool_is_as_found(void)
+{
+	ControlFileData control;
+
+	return NvmPool->status == NVM_POOL_OPEN && NvmPool->found_at != 0 &&
+		nvm_control_read(&control) && control.state == DB_SHUTDOWNED &&
+		control.checkPoint == NvmPool->found_at;
+}
+
+/*
+ * At the postmaster's exit, and before it reinitialises (code 1).  It may end with code 1
+ * because it could not start, after us (pg_hba.conf is damaged, for one): a pool that was
+ * closed cleanly is closed so again.
  */
 static void
 pool_at_exit(int code, Datum arg)
 {
 	if (MyProcPid != (int) DatumGetInt32(arg))
 		return;
-	if (code == 0)
+	if (code == 0 || nvm_pool_is_as_found())
 	{
 		nvm_pool_close_clean();
 		nvm_file_unlock();

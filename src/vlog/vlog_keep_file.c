@@ -224,9 +224,9 @@ pass_on(const char *path, NvmLogKept *kept)
  * May there be tables that nobody has come to in this run?
  */
 static bool
-some_are_closed(void)
+some_are_closed(bool is_as_found)
 {
-	if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
+	if (is_as_found || nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
 		return true;
 	return nvm_log_is_on && nvm_log_has_begun() && !nvm_log_is_whole();
 }
@@ -264,17 +264,23 @@ drop_opened(NvmLogKept *kept)
 /*
  * See vlog_impl.h.  The server is stopped before all tables were opened, or while they could
  * not be, or has no memory for them: of those that are closed, what the stop before has kept
- * is right still.  The worker has written a list of this run, if it was there and has had no
- * error.  What we write counts once the pool is closed cleanly, which comes next.
+ * is right still.  If the server could not even start (code 1), so is all of it, also where
+ * nvm.memory_directory has the rows.  The worker has written a list of this run, if it was
+ * there and has had no error.  What we write counts once the pool is closed cleanly, which
+ * comes next.
  */
 void
 nvm_vlog_kept_at_exit(int code, Datum arg)
 {
 	NvmLogKept *before = NULL;
+	bool		is_as_found;
 	char		path[MAXPGPATH];
 
-	if (code != 0 || MyProcPid != (int) DatumGetInt32(arg) ||
-		NvmPool->status != NVM_POOL_OPEN || !nvm_vlog_has_kept() || !some_are_closed())
+	if (MyProcPid != (int) DatumGetInt32(arg) || NvmPool->status != NVM_POOL_OPEN ||
+		!nvm_vlog_has_kept())
+		return;
+	is_as_found = nvm_pool_is_as_found();
+	if ((code != 0 && !is_as_found) || !some_are_closed(is_as_found))
 		return;
 	for (int i = 0; i < nvm_log_ndirectories(); i++)
 	{
@@ -292,7 +298,8 @@ nvm_vlog_kept_at_exit(int code, Datum arg)
 	}
 	if (before == NULL)
 		return;
-	drop_opened(before);
+	if (!is_as_found)
+		drop_opened(before);
 	pass_on(path, before);
 }
 

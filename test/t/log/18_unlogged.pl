@@ -3,7 +3,7 @@
 # UNLOGGED tables in memory survive a clean stop, and are emptied by a crash
 # (src/vlog/README.md, "UNLOGGED tables over a clean stop").
 #
-#  1. a server without any other table in memory
+#  1. a server without any other table in memory; starts that fail; no worker
 #  2. stops of all kinds: rows, large values, indexes, partitions, sequences; what was open or
 #     asynchronous; DDL before the stop; two starts; nothing is left over
 #  3. memory in a file: found, or thrown away
@@ -72,6 +72,22 @@ sub is_whole
 # as two steps, so that log_since_start has the last one alone
 sub restart { $node->stop(@_); $node->start; return; }
 
+# the postmaster opens the pool, and ends
+sub start_fails
+{
+	my ($name) = @_;
+	my $hba = $node->data_dir . '/pg_hba.conf';
+	my $bytes = slurp_file($hba);
+
+	append_to_file($hba, "no such line\n");
+	ok(!$node->start(fail_ok => 1), "$name: a start fails");
+	like($node->log_since_start, qr/pool opened in .*could not load .*pg_hba.conf/s, "$name: when the pool is open");
+	$node->_forget_postmaster;
+	unlink $hba;
+	append_to_file($hba, $bytes);
+	return;
+}
+
 # ---------------------------------------------------------------- 1. alone
 
 $node = NvmTest->start_new('alone', conf => <<CONF, sql => <<SQL);
@@ -104,6 +120,39 @@ $node->start;
 is(sql('SELECT count(*) FROM u'), 0, 'so does a crash');
 restart();
 is(sql('SELECT count(*) FROM u'), 0, 'and the stop before that brings nothing back');
+
+# starts that fail lose nothing
+sql(q{INSERT INTO u SELECT i, 's' || i FROM generate_series(1, 5000) i});
+$node->stop;
+start_fails("failure $_") foreach 1 .. 2;
+$node->start;
+is(content('u'), $alone, 'after starts that have failed all is there');
+is_whole('starts that have failed');
+$node->check_clean('starts that have failed');
+# but a crash is one
+$node->crash;
+start_fails('after a crash');
+$node->start;
+is(sql('SELECT count(*) FROM u'), 0, 'a start that fails behind a crash brings nothing back');
+is_whole('after a crash');
+$node->stop;
+
+# the worker is not there: the keeper does what it does at a stop
+$node = NvmTest->start_new('keeper', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+max_worker_processes = 4
+CONF
+CREATE UNLOGGED TABLE u (id int PRIMARY KEY, s text) USING nvm_vlog;
+INSERT INTO u SELECT i, 's' || i FROM generate_series(1, 5000) i;
+SQL
+wait_until('no worker', sub { $node->log_since_start =~ /worker "nvm log recovery" cannot be started/ });
+is(sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'nvm log recovery'}), 0, 'there is no worker');
+$node->stop;
+like($node->log_since_start, qr/nvm: kept 5000 rows/, 'the stop keeps rows without it');
+$node->set_conf('max_worker_processes' => 8);
+$node->start;
+is(content('u'), $alone, 'which are there');
+is_whole('without the worker');
 $node->stop;
 
 # ---------------------------------------------------------------- 2. stops
@@ -234,6 +283,11 @@ unlike($node->log_since_start, qr/rebuilding tables in memory/, 'which nothing w
 change(6);
 same_after('memory that is gone', sub { $node->stop; unlink glob "$shm/*" });
 like($node->log_since_start, qr/rebuilding tables in memory/, 'which is rebuilt');
+change(7);
+same_after('a start that fails', sub { $node->stop; start_fails('memory in a file') });
+unlike($node->log_since_start, qr/rebuilding tables in memory/, 'memory is found after that');
+change(8);
+same_after('a start that fails, and memory that is gone', sub { $node->stop; start_fails('memory in a file'); unlink glob "$shm/*" });
 $node->check_clean('memory that is gone');
 $node->stop;
 $node->set_conf('nvm.memory_directory' => "''");
