@@ -215,7 +215,8 @@ static void
 sync_at_exit(int code, Datum arg)
 {
 	/* not in an immediate shutdown, nor ahead of a start that does it */
-	if (code != 0 || MyProcPid != (int) DatumGetInt32(arg) || !nvm_log_is_on || !nvm_log_has_begun())
+	if (MyProcPid != (int) DatumGetInt32(arg) || !nvm_pool_may_close(code) ||
+		!nvm_log_is_on || !nvm_log_has_begun())
 		return;
 	if (!nvm_log_write_rest())
 		ereport(LOG,

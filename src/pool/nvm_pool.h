@@ -182,6 +182,9 @@ extern uint64 nvm_pool_nonce(void);
  */
 extern bool nvm_pool_is_as_found(void);
 
+/* with this exit code: all that is to be kept may be, if pg_control says the same */
+extern bool nvm_pool_may_close(int code);
+
 /* ERROR with reason, detail and hint unless the pool is open */
 extern void nvm_pool_require_slow(void) __attribute__((noreturn));
 

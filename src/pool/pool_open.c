@@ -557,16 +557,26 @@ nvm_pool_is_as_found(void)
 }
 
 /*
- * At the postmaster's exit, and before it reinitialises (code 1).  It may end with code 1
+ * See nvm_pool.h.  A server of a single user ends with code 1 at a FATAL error, or SIGTERM,
+ * but has aborted its transaction, and made the shutdown checkpoint.  A postmaster does
  * because it could not start, after us (pg_hba.conf is damaged, for one): a pool that was
  * closed cleanly is closed so again.
+ */
+bool
+nvm_pool_may_close(int code)
+{
+	return code == 0 || !IsPostmasterEnvironment || nvm_pool_is_as_found();
+}
+
+/*
+ * At the postmaster's exit, and before it reinitialises (code 1).
  */
 static void
 pool_at_exit(int code, Datum arg)
 {
 	if (MyProcPid != (int) DatumGetInt32(arg))
 		return;
-	if (code == 0 || nvm_pool_is_as_found())
+	if (nvm_pool_may_close(code))
 	{
 		nvm_pool_close_clean();
 		nvm_file_unlock();

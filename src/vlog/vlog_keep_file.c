@@ -280,7 +280,7 @@ nvm_vlog_kept_at_exit(int code, Datum arg)
 		!nvm_vlog_has_kept())
 		return;
 	is_as_found = nvm_pool_is_as_found();
-	if ((code != 0 && !is_as_found) || !some_are_closed(is_as_found))
+	if (!nvm_pool_may_close(code) || !some_are_closed(is_as_found))
 		return;
 	for (int i = 0; i < nvm_log_ndirectories(); i++)
 	{

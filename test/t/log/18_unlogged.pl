@@ -129,6 +129,14 @@ $node->start;
 is(content('u'), $alone, 'after starts that have failed all is there');
 is_whole('starts that have failed');
 $node->check_clean('starts that have failed');
+# nor does a server of a single user that ends by a FATAL error
+$node->stop;
+IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'no_such_database' ], '<', File::Spec->devnull, '>&', \my $said);
+like($said, qr/FATAL: .*no_such_database.*checkpoint complete/s, 'a server of a single user ends by a FATAL error');
+$node->start;
+is(content('u'), $alone, 'after that all is there');
+is_whole('a single user');
+$node->check_clean('a single user');
 # but a crash is one
 $node->crash;
 start_fails('after a crash');
