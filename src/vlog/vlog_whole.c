@@ -103,7 +103,8 @@ nvm_vlog_sync_whole(int directory, const char *temporary, int fd)
 }
 
 /*
- * See vlog_impl.h.
+ * See vlog_impl.h.  Not fsync_fname: that is a PANIC, unless data_sync_retry is on.  What needs
+ * these names is given up, and the next attempt has others.
  */
 void
 nvm_vlog_sync_names(uint32 directories)
@@ -111,6 +112,6 @@ nvm_vlog_sync_names(uint32 directories)
 	for (int i = 0; i < nvm_log_ndirectories(); i++)
 	{
 		if ((directories & ((uint32) 1 << i)) != 0)
-			fsync_fname(nvm_log_directory(i), true);
+			(void) fsync_fname_ext(nvm_log_directory(i), true, false, ERROR);
 	}
 }
