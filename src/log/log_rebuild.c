@@ -141,7 +141,7 @@ rebuild_has_failed(void)
 			 NvmLog->rebuild_problem[0] == '\0' ?
 			 errdetail("They could not be rebuilt from the log. The server log says why.") :
 			 errdetail("They could not be rebuilt from the log: %s.", NvmLog->rebuild_problem),
-			 errhint("Put back what is missing or damaged in the directory of the log, or remove the cause, and restart the server. Other tables are not concerned. If it is lost for good, call nvm.reset_log() before the restart: that gives up the rows of all tables in memory, and of no others.")));
+			 errhint("Put back what is missing or damaged in the directory of the log, or remove the cause, and restart the server. Other tables are not concerned. Of files whose name ends in .kept the one with the shorter name may be removed: UNLOGGED tables are empty then, and no others. If anything else is lost for good, call nvm.reset_log() before the restart: that gives up the rows of all tables in memory, and of no others.")));
 }
 
 static void

@@ -437,7 +437,7 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	ereport(LOG,
 			(errmsg("nvm: tables in memory could not be rebuilt from the log: %s", reason),
 			 errdetail("The log is in %s.", nvm_log_where()),
-			 errhint("Put back what is missing or damaged there, or remove the cause, and restart the server. Until then each access to these tables is an error. If it is lost for good, call nvm.reset_log() before the restart.")));
+			 errhint("Put back what is missing or damaged there, or remove the cause, and restart the server. Until then each access to these tables is an error. Of files whose name ends in .kept the one with the shorter name may be removed: UNLOGGED tables are empty then, and no others. If anything else is lost for good, call nvm.reset_log() before the restart.")));
 	return true;
 }
 
