@@ -27,13 +27,16 @@ use NvmTest;
 
 our $interval = 5;
 
-# of a sample; kb of memory that is the process's own
+# of a sample; kb of memory that is the process's own.  The memory of tables in memory
+# (memory_kb) has a limit, and keeps what it once had as long as the server runs: what is
+# used of it is to level off, and shared_kb is the rest.
 my @columns = qw(seconds mode phase age pool_size pool_used relations ended slots gaps prepared pool_kb
   shared_kb postmaster_kb keeper_kb collector_kb checkpointer_kb backends backend_kb backend_max_kb
   postmaster_fds keeper_fds collector_fds backend_max_fds base_files wal_files pool_files shm_files
-  log_recovery_kb log_checkpointer_kb log_files log_kb);
+  log_recovery_kb log_checkpointer_kb log_files log_kb memory_kb memory_used_kb);
 my @settled_columns = qw(seconds cycle pool_used relations live dead_rows storages slots pool_kb shared_kb
-  base_files relation_files unowned_files unowned_kb wal_files pool_files other_files log_files log_kb);
+  base_files relation_files unowned_files unowned_kb wal_files pool_files other_files log_files log_kb
+  memory_kb memory_used_kb);
 
 sub new
 {
@@ -101,14 +104,15 @@ sub sample
 
 	$self->{last} = time();
 	my $said = $soak->ask(<<'SQL') // return;
-SELECT p.size, p.used, r.relations, r.ended, a.slots_used, a.gaps, (SELECT count(*) FROM pg_prepared_xacts)
+SELECT p.size, p.used, r.relations, r.ended, a.slots_used, a.gaps, (SELECT count(*) FROM pg_prepared_xacts),
+	(SELECT coalesce(max(size), 0) / 1024 FROM nvm.memory), (SELECT coalesce(max(used), 0) / 1024 FROM nvm.memory)
 FROM nvm.pool p, nvm.activity a,
 	(SELECT coalesce(sum(bytes) FILTER (WHERE NOT ended), 0) AS relations, coalesce(sum(bytes) FILTER (WHERE ended), 0) AS ended FROM nvm.relations) r;
 SELECT pid, backend_type FROM pg_stat_activity WHERE backend_type IN ('nvm keeper', 'nvm gap collector', 'checkpointer', 'nvm log recovery', 'nvm checkpointer')
 	OR backend_type = 'client backend' AND application_name LIKE 'soak%';
 SQL
 	my ($numbers, @pids) = split /\n/, $said;
-	@row{qw(pool_size pool_used relations ended slots gaps prepared)} = split /\|/, $numbers;
+	@row{qw(pool_size pool_used relations ended slots gaps prepared memory_kb memory_used_kb)} = split /\|/, $numbers;
 	# processes come and go
 	eval {
 		my %name = ('nvm keeper' => 'keeper', 'nvm gap collector' => 'collector', 'checkpointer' => 'checkpointer',
@@ -132,7 +136,7 @@ SQL
 			$row{backend_max_fds} = $fds if $fds > $row{backend_max_fds};
 		}
 		$row{backend_kb} = int($row{backend_kb} / ($row{backends} || 1));
-		$row{shared_kb} = $node->shared_kb;
+		$row{shared_kb} = $node->shared_kb - $row{memory_kb};
 		%row = (%row, $self->files);
 		$self->write_row('samples', \@columns, %row);
 	};
@@ -147,11 +151,12 @@ sub settled
 	my $node = $soak->node;
 	my %row = (seconds => sprintf('%.1f', time() - $self->{began}), cycle => scalar @{ $self->{settled} }, $self->files);
 
-	@row{qw(pool_used relations dead_rows storages slots live)} = split /\|/, $node->safe_psql('postgres', <<'SQL');
-SELECT p.used, r.relations, r.dead, r.n, a.slots_used, live_bytes()
+	@row{qw(pool_used relations dead_rows storages slots live memory_kb memory_used_kb)} = split /\|/, $node->safe_psql('postgres', <<'SQL');
+SELECT p.used, r.relations, r.dead, r.n, a.slots_used, live_bytes(),
+	(SELECT coalesce(max(size), 0) / 1024 FROM nvm.memory), (SELECT coalesce(max(used), 0) / 1024 FROM nvm.memory)
 FROM nvm.pool p, nvm.activity a, (SELECT sum(bytes) AS relations, sum(dead_versions) AS dead, count(*) AS n FROM nvm.relations) r
 SQL
-	$row{shared_kb} = $node->shared_kb;
+	$row{shared_kb} = $node->shared_kb - $row{memory_kb};
 	$self->count_unowned(\%row);
 	$self->write_row('settled', \@settled_columns, %row);
 	return;
@@ -215,6 +220,7 @@ my @limits = (
 	[ 'storages',        'settled', 0.10, 10 ],
 	[ 'slots',           'settled', 0.10, 10 ],
 	[ 'shared_kb',       'settled', 0.10, 1024 ],
+	[ 'memory_used_kb',  'settled', 0.10, 8192 ],
 	[ 'pool_files',      'settled', 0,    0 ],
 	[ 'other_files',     'settled', 0.10, 5 ],
 	[ 'wal_files',       'settled', 0.20, 5 ],
