@@ -38,6 +38,19 @@ CREATE ACCESS METHOD nvm_vlog TYPE TABLE HANDLER nvm.nvm_vlog_handler;
 COMMENT ON ACCESS METHOD nvm_vlog IS
 'tables in ordinary memory, brought back after a restart by a log of what was committed';
 
+CREATE FUNCTION nvm.nvm_cmdlog_handler(internal)
+RETURNS table_am_handler
+AS 'MODULE_PATHNAME', 'nvm_cmdlog_handler'
+LANGUAGE C STRICT;
+
+COMMENT ON FUNCTION nvm.nvm_cmdlog_handler(internal) IS
+'handler of table access method nvm_cmdlog';
+
+CREATE ACCESS METHOD nvm_cmdlog TYPE TABLE HANDLER nvm.nvm_cmdlog_handler;
+
+COMMENT ON ACCESS METHOD nvm_cmdlog IS
+'tables like those of nvm_vlog; calls of registered functions that write them are put in order, by lanes';
+
 CREATE FUNCTION nvm.nvm_btree_handler(internal)
 RETURNS index_am_handler
 AS 'MODULE_PATHNAME', 'nvm_btree_handler'
@@ -49,7 +62,7 @@ COMMENT ON FUNCTION nvm.nvm_btree_handler(internal) IS
 CREATE ACCESS METHOD nvm_btree TYPE INDEX HANDLER nvm.nvm_btree_handler;
 
 COMMENT ON ACCESS METHOD nvm_btree IS
-'B+tree in the persistent-memory pool or in memory, for nvm and nvm_vlog tables';
+'B+tree in the persistent-memory pool or in memory, for tables of nvm, nvm_vlog and nvm_cmdlog';
 
 CREATE FUNCTION nvm.mirror_operator_classes()
 RETURNS int

@@ -150,6 +150,7 @@ _PG_init(void)
 	nvm_index_state_register();
 	nvm_table_register();
 	nvm_vlog_method_register();
+	nvm_cmdlog_method_register();
 	nvm_btree_register();
 	nvm_btree_register_settle();
 	nvm_index_register_relpages();

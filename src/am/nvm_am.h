@@ -27,6 +27,10 @@ extern const TableAmRoutine nvm_tableam_routine;
 extern void nvm_vlog_method_register(void);
 extern bool nvm_relation_is_vlog(Relation rel);
 
+/* ---- cmdlog.c ---- */
+
+extern void nvm_cmdlog_method_register(void);
+
 /* ---- scan.c ---- */
 
 extern TableScanDesc nvm_scan_begin(Relation rel, Snapshot snapshot, int nkeys,

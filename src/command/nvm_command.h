@@ -31,7 +31,8 @@ typedef struct NvmCommand
 	bool		all_lanes;
 	int			nlane_args;
 	int16		lane_arg[NVM_COMMAND_MAX_LANE_ARGS];	/* from 0, of fcinfo */
-	const char *problem;		/* NULL: none; else why no call of it qualifies */
+	const char *problem;		/* NULL: none; else why no call of it
+								 * qualifies */
 } NvmCommand;
 
 /*

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * ddl_vacuum.c
- *	  VACUUM and ANALYZE pass over nvm_vlog tables that are not available.
+ *	  VACUUM and ANALYZE pass over tables in memory that are not available.
  *
  * A server without memory for these tables, or that could not rebuild them from
  * the log, serves all others, and has to vacuum them.  VACUUM of the whole
@@ -82,7 +82,7 @@ is_open(Form_pg_class form, bool otherwise)
 }
 
 /*
- * An nvm_vlog table that is not available, while they are rebuilt, or where they cannot be?
+ * A table in memory that is not available, while they are rebuilt, or where they cannot be?
  */
 static bool
 is_closed_table(Oid relid, bool rebuilding)
@@ -95,7 +95,7 @@ is_closed_table(Oid relid, bool rebuilding)
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	result = (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW) &&
-		nvm_access_method_is_vlog(form->relam) && !is_open(form, rebuilding);
+		nvm_access_method_is_in_memory(form->relam) && !is_open(form, rebuilding);
 	ReleaseSysCache(tuple);
 	return result;
 }

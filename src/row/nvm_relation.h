@@ -56,8 +56,8 @@ extern bool nvm_relation_is_nvm(Relation rel);
  */
 extern bool nvm_access_method_is_ours(Oid am);
 
-/* Is it nvm_vlog, by the same means? */
-extern bool nvm_access_method_is_vlog(Oid am);
+/* Is it nvm_vlog or nvm_cmdlog, by the same means? */
+extern bool nvm_access_method_is_in_memory(Oid am);
 
 /* is rel a table whose rows are yet to come from the log? */
 extern bool nvm_table_is_being_rebuilt(Relation rel);

@@ -32,13 +32,14 @@
 #include "xact/nvm_xact.h"
 
 /*
- * Is rel a relation with rows of the nvm access method?
+ * Is rel a relation with rows of ours?  Each access method of ours has the same
+ * function here, whatever comes before it writes a row.
  */
 bool
 nvm_relation_is_nvm(Relation rel)
 {
 	return rel->rd_tableam != NULL &&
-		rel->rd_tableam->tuple_insert == nvm_tuple_insert;
+		rel->rd_tableam->tuple_lock == nvm_tuple_lock;
 }
 
 /* a test's library and the handler in it, which returns a routine of ours */
@@ -89,8 +90,8 @@ proc_is(HeapTuple proc, const char *name, const char *library)
 }
 
 /*
- * Is this function the handler of nvm_vlog; or, if any will do, another one of the
- * library, or the one that was registered?
+ * Is this function the handler of nvm_vlog or nvm_cmdlog; or, if any will do, another
+ * one of the library, or the one that was registered?
  */
 static bool
 handler_is_ours(Oid handler, bool any)
@@ -102,6 +103,7 @@ handler_is_ours(Oid handler, bool any)
 		return false;
 	result = ((Form_pg_proc) GETSTRUCT(proc))->prolang == ClanguageId &&
 		(proc_is(proc, "nvm_vlog_handler", "pg_nvm") ||
+		 proc_is(proc, "nvm_cmdlog_handler", "pg_nvm") ||
 		 (any && (proc_is(proc, "nvm_tableam_handler", "pg_nvm") ||
 				  proc_is(proc, other_handler, other_library))));
 	ReleaseSysCache(proc);
@@ -143,7 +145,7 @@ nvm_access_method_is_ours(Oid am)
  * See nvm_relation.h.
  */
 bool
-nvm_access_method_is_vlog(Oid am)
+nvm_access_method_is_in_memory(Oid am)
 {
 	return access_method_is_ours(am, false);
 }

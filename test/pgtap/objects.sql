@@ -12,11 +12,14 @@ SELECT results_eq(
 	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_vlog'$$,
 	$$VALUES ('t', 'nvm.nvm_vlog_handler')$$, 'access method nvm_vlog is of type table');
 SELECT results_eq(
+	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_cmdlog'$$,
+	$$VALUES ('t', 'nvm.nvm_cmdlog_handler')$$, 'access method nvm_cmdlog is of type table');
+SELECT results_eq(
 	$$SELECT amtype::text, amhandler::regproc::text FROM pg_am WHERE amname = 'nvm_btree'$$,
 	$$VALUES ('i', 'nvm.nvm_btree_handler')$$, 'access method nvm_btree is of type index');
 
 -- functions
-SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_btree_handler']) f;
+SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_cmdlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
 FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint']) f;
@@ -65,7 +68,7 @@ SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'byt
 SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
 	'files', 'blocks_done', 'blocks_total']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
-SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_vlog', 'nvm_btree');
+SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog', 'nvm_btree');
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
