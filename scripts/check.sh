@@ -9,7 +9,7 @@
 #			races), or their paths; several with spaces between them.  Without
 #			tiers it means build and tap.  "make check T=LIST" is the same.
 #	tiers	lint media crashimage build install headers likeheap regress
-#			isolation region vlog pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
+#			isolation region vlog cmdlog pgtap tap; default all.  PROVE_TESTS chooses among the TAP tests
 #			by paths, REGRESS_TESTS among those of regress by names.
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
@@ -27,7 +27,7 @@
 # its log, and "N passed, N failed"; the logs of a failed run are kept and named.
 set -u
 
-all_tiers="lint media crashimage build install headers likeheap regress isolation region vlog pgtap tap"
+all_tiers="lint media crashimage build install headers likeheap regress isolation region vlog cmdlog pgtap tap"
 long=0 keep=0 tiers='' chosen=''
 for arg; do
 	case $arg in
@@ -464,6 +464,23 @@ tier_vlog() {
 	in_memory vlog on
 }
 
+# The same by the routine of nvm_cmdlog, which is to give what nvm_vlog's gives: here the
+# extension's script makes it nvm's.
+tier_cmdlog() {
+	local script
+	script=$("$PG_CONFIG" --sharedir)/extension/pg_nvm--0.1.sql
+	cp "$script" "$work/tmp/script.sql"
+	sed "s/^AS 'MODULE_PATHNAME', 'nvm_tableam_handler'/AS 'MODULE_PATHNAME', 'nvm_cmdlog_handler'/" \
+		"$work/tmp/script.sql" >"$script"
+	if cmp -s "$work/tmp/script.sql" "$script"; then
+		echo "the extension's script has no handler to exchange" >"$log"
+		echo 0 1 0
+	else
+		in_memory cmdlog on
+	fi
+	cp "$work/tmp/script.sql" "$script"
+}
+
 tier_pgtap() {
 	local status=0
 	scripts/check_pgtap.sh "$work/tmp/pgtap" "$NVM_CHECK_POOLS/pgtap" >"$log" 2>&1 || status=$?
@@ -625,7 +642,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" cmdlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do
