@@ -409,6 +409,136 @@ CREATE VIEW nvm.log_recovery AS SELECT * FROM nvm.log_recovery_info();
 COMMENT ON VIEW nvm.log_recovery IS
 'are nvm_vlog tables there (whole), or being rebuilt from the log, and how far; if that has failed, why';
 
+-- ---------------------------------------------------------------------------
+-- Commands: calls of registered functions
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION nvm.partition_table(relation regclass, "column" name)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_partition_table'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.partition_table(regclass, name) IS
+'divide the rows of an nvm_cmdlog table into lanes by a column, which must be NOT NULL and a key of each unique index';
+
+CREATE FUNCTION nvm.unpartition_table(relation regclass)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_unpartition_table'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.unpartition_table(regclass) IS
+'take back nvm.partition_table(): the table is shared by all lanes';
+
+CREATE FUNCTION nvm.register_command(function regprocedure, lanes text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_register_command'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.register_command(regprocedure, text) IS
+'register a function or procedure as a command; lanes: the arguments whose values name its lanes, as in ''{w_id,$3}'', or ''all''';
+
+CREATE FUNCTION nvm.unregister_command(function regprocedure)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_unregister_command'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.unregister_command(regprocedure) IS
+'take back nvm.register_command()';
+
+-- In plans of expressions that PL/pgSQL evaluates by itself (src/command/README.md).
+CREATE FUNCTION nvm.note_function(anyelement, oid)
+RETURNS anyelement
+AS 'MODULE_PATHNAME', 'nvm_note_function'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION nvm.note_function(anyelement, oid) IS
+'the first argument; in a call of a registered function, notes that it is the result of a function that a replay cannot call again';
+
+CREATE FUNCTION nvm.reset_commands()
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_reset_commands'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.reset_commands() IS
+'set the counters of view nvm.commands back, of the current database';
+
+REVOKE ALL ON FUNCTION nvm.reset_commands() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.register_command(regprocedure, text) FROM PUBLIC;
+
+CREATE FUNCTION nvm.commands_info(
+    OUT function regprocedure, OUT lanes text, OUT state text, OUT problem text,
+    OUT calls bigint, OUT replayable bigint, OUT by_values bigint, OUT unlogged bigint,
+    OUT reasons jsonb, OUT last_reason text, OUT last_object text, OUT last_query text,
+    OUT last_time timestamptz, OUT mean_ms double precision)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_commands_info'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.commands_info() IS 'the rows of view nvm.commands';
+
+-- Its relation lock stands for all lanes (src/command/README.md).
+CREATE VIEW nvm.commands AS SELECT * FROM nvm.commands_info();
+
+COMMENT ON VIEW nvm.commands IS
+'registered functions of the current database, and what their calls would be to a log of commands; counters since the server started';
+COMMENT ON COLUMN nvm.commands.state IS
+'shadow: calls are counted, and transactions logged by their values all the same; unsuitable: no call could be replayed';
+COMMENT ON COLUMN nvm.commands.problem IS
+'why it is unsuitable';
+COMMENT ON COLUMN nvm.commands.replayable IS
+'committed transactions that called it, wrote rows of nvm_cmdlog tables, and could be replayed by their calls';
+COMMENT ON COLUMN nvm.commands.by_values IS
+'those that could not';
+COMMENT ON COLUMN nvm.commands.unlogged IS
+'those that wrote no row of nvm_cmdlog tables';
+COMMENT ON COLUMN nvm.commands.reasons IS
+'why transactions of by_values and unlogged could not be replayed, and how many: the first reason of each';
+
+CREATE FUNCTION nvm.partition_info(relation regclass, OUT "column" text, OUT why text)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_partition_info'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.partition_info(regclass) IS
+'of view nvm.partitioned_tables: the column by which a table is partitioned, and why it is shared all the same';
+
+CREATE VIEW nvm.partitioned_tables AS
+SELECT c.oid::regclass AS relation, p."column",
+       CASE WHEN p."column" IS NOT NULL AND p.why IS NULL THEN 'partitioned' ELSE 'shared' END AS state,
+       p.why
+FROM pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
+CROSS JOIN LATERAL nvm.partition_info(c.oid) p
+WHERE c.relkind = 'r'
+  AND (a.amname = 'nvm_cmdlog' OR
+       EXISTS (SELECT FROM pg_catalog.pg_seclabel s
+               WHERE s.objoid = c.oid AND s.classoid = 'pg_catalog.pg_class'::regclass
+                 AND s.provider = 'nvm'));
+
+COMMENT ON VIEW nvm.partitioned_tables IS
+'tables of nvm_cmdlog, and those with the label of one: partitioned by a column, or shared by all lanes, and why';
+
+-- Its relation lock is lane 0 (src/command/README.md).
+CREATE VIEW nvm.lanes AS
+SELECT CASE WHEN l.locktype = 'advisory' THEN l.objid::bigint
+            WHEN l.relation = pg_catalog.to_regclass('nvm.lanes') THEN 0 END AS lane,
+       CASE WHEN l.locktype = 'advisory' THEN 'lane'
+            WHEN l.relation = pg_catalog.to_regclass('nvm.lanes') THEN 'shared tables'
+            ELSE 'all lanes' END AS target,
+       l.mode, l.granted, l.pid, l.waitstart
+FROM pg_catalog.pg_locks l
+WHERE l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+                    WHERE d.datname = pg_catalog.current_database())
+  AND l.mode IN ('RowShareLock', 'RowExclusiveLock', 'ShareLock', 'ExclusiveLock')
+  AND (l.locktype = 'advisory' AND l.classid = 0 AND l.objsubid = 19798
+       OR l.locktype = 'relation' AND l.relation IN (pg_catalog.to_regclass('nvm.lanes'),
+                                                     pg_catalog.to_regclass('nvm.commands')));
+
+COMMENT ON VIEW nvm.lanes IS
+'locks of lanes in the current database: who has them, and who waits for them since when';
+COMMENT ON COLUMN nvm.lanes.lane IS
+'1 to 65535: a hash of the partition column''s value; 0: shared tables; NULL: all lanes of rows';
+
 -- Names of directories and of other databases' tables are for monitoring.
 REVOKE ALL ON FUNCTION nvm.pool_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.recovery_info() FROM PUBLIC;
@@ -427,6 +557,9 @@ REVOKE ALL ON FUNCTION nvm.checkpoints_info() FROM PUBLIC;
 REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM PUBLIC;
 REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
 REVOKE ALL ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.commands_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.partition_info(regclass) FROM PUBLIC;
+REVOKE ALL ON nvm.commands, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -444,6 +577,9 @@ GRANT EXECUTE ON FUNCTION nvm.log_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_directories_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.commands_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.partition_info(regclass) TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
 GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
+GRANT SELECT ON nvm.commands, nvm.partitioned_tables, nvm.lanes TO pg_monitor;

@@ -17,9 +17,11 @@
 
 #include "am/nvm_am.h"
 #include "btree/nvm_btree_am.h"
+#include "command/nvm_command.h"
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
 #include "executor/executor.h"
+#include "fmgr.h"
 #include "nvm_library.h"
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
@@ -32,6 +34,42 @@ static get_relation_info_hook_type prev_get_relation_info = NULL;
 static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
 static planner_hook_type prev_planner = NULL;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
+static needs_fmgr_hook_type prev_needs_fmgr = NULL;
+static fmgr_hook_type prev_fmgr = NULL;
+
+/* ---- functions ---- */
+
+static bool
+nvm_needs_fmgr(Oid fn_oid)
+{
+	if (prev_needs_fmgr && prev_needs_fmgr(fn_oid))
+		return true;
+	return nvm_command_is_registered(fn_oid) || nvm_is_block_reader(fn_oid);
+}
+
+/*
+ * fmgr_hook.  Others' functions come here too, and those with SET or SECURITY DEFINER.
+ *
+ * A hook that throws at the start is not told of the end: so no more do we begin
+ * before the next one has returned.
+ */
+static void
+nvm_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
+{
+	Datum	   *next_arg = nvm_command_hook_argument(flinfo, arg);
+
+	if (event != FHET_START)
+		nvm_block_readers_end(flinfo->fn_oid);
+	if (prev_fmgr)
+		prev_fmgr(event, flinfo, next_arg);
+	if (event == FHET_START)
+	{
+		nvm_block_readers_begin(flinfo->fn_oid);
+		nvm_command_enter(flinfo, arg);
+	}
+}
 
 /* ---- the planner ---- */
 
@@ -56,6 +94,7 @@ nvm_get_relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *
 static void
 nvm_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
+	nvm_plan_pin_lanes(root, rel, rte);
 	nvm_plan_paths_made(root, rel, rti, rte, prev_set_rel_pathlist);
 }
 
@@ -63,7 +102,8 @@ nvm_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntr
  * planner_hook: page costs, then indexes that pose as btree's for a statement of
  * DDL, then those that do for a row comparison, then the planner.  Each takes back
  * what it has changed when the next one returns or fails, so the last to begin is
- * the first to end.
+ * the first to end.  Expressions that PL/pgSQL will evaluate by itself are marked in
+ * the plan.
  */
 static PlannedStmt *
 plan_after_ddl(Query *parse, const char *query_string, int cursorOptions,
@@ -90,8 +130,11 @@ static PlannedStmt *
 nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
 {
-	return nvm_plan_with_page_costs(parse, query_string, cursorOptions, boundParams,
-									plan_after_costs);
+	PlannedStmt *stmt = nvm_plan_with_page_costs(parse, query_string, cursorOptions, boundParams,
+												 plan_after_costs);
+
+	nvm_command_query_planned(stmt);
+	return stmt;
 }
 
 /* ---- the executor ---- */
@@ -102,7 +145,9 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
  * The snapshot is published before the executor opens tables by it.  Indexes pose
  * as btree's while the executor opens them, and not longer.  The rest looks at
  * the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
- * slots of index-only scans; none of these depends on another.
+ * slots of index-only scans, what a call reads; none of these depends on another.
+ *
+ * What a plan does in a call of a registered function is judged before it runs.
  */
 static void
 nvm_ExecutorStart(QueryDesc *query, int eflags)
@@ -111,6 +156,7 @@ nvm_ExecutorStart(QueryDesc *query, int eflags)
 	bool		outer_slots;
 	bool		outer_bitmap;
 
+	nvm_command_query_starts(query);
 	nvm_snapshot_before_query(query);
 	outer_slots = nvm_unread_slots_begin();
 	outer_bitmap = nvm_bitmap_query_begin();
@@ -122,20 +168,37 @@ nvm_ExecutorStart(QueryDesc *query, int eflags)
 #if NVM_SPECULATIVE_WANTS_BTREE
 	nvm_speculative_query_started(query, eflags);
 #endif
+	nvm_cmdlog_query_started(query);
 	nvm_bitmap_query_end(query, outer_bitmap);
 	nvm_unread_slots_end(query, eflags, outer_slots);
 }
 
+/*
+ * ExecutorRun_hook
+ */
+static void
+nvm_ExecutorRun(NVM_EXECUTOR_RUN_ARGS)
+{
+	ExecutorRun_hook_type next = prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun;
+
+	nvm_command_query_runs(queryDesc);
 #if NVM_SPECULATIVE_WANTS_BTREE
-static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+	nvm_speculative_run(queryDesc, direction, count, execute_once, next);
+#else
+	next(NVM_EXECUTOR_RUN_PASS);
+#endif
+	nvm_command_query_ran(queryDesc);
+}
 
 static void
-nvm_ExecutorRun(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
+nvm_ExecutorEnd(QueryDesc *query)
 {
-	nvm_speculative_run(query, direction, count, execute_once,
-						prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun);
+	nvm_command_query_ends(query);
+	if (prev_ExecutorEnd)
+		prev_ExecutorEnd(query);
+	else
+		standard_ExecutorEnd(query);
 }
-#endif
 
 /*
  * Install them; in _PG_init.
@@ -151,8 +214,12 @@ nvm_install_hooks(void)
 	planner_hook = nvm_planner;
 	prev_ExecutorStart = ExecutorStart_hook;
 	ExecutorStart_hook = nvm_ExecutorStart;
-#if NVM_SPECULATIVE_WANTS_BTREE
 	prev_ExecutorRun = ExecutorRun_hook;
 	ExecutorRun_hook = nvm_ExecutorRun;
-#endif
+	prev_ExecutorEnd = ExecutorEnd_hook;
+	ExecutorEnd_hook = nvm_ExecutorEnd;
+	prev_needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = nvm_needs_fmgr;
+	prev_fmgr = fmgr_hook;
+	fmgr_hook = nvm_fmgr;
 }

@@ -24,6 +24,7 @@
 #include "am/nvm_am.h"
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_state.h"
+#include "command/nvm_command.h"
 #include "ddl/nvm_ddl.h"
 #include "fmgr.h"
 #include "log/nvm_log.h"
@@ -61,11 +62,13 @@ nvm_shmem_request(void)
 	RequestAddinShmemSpace(nvm_btree_shmem_size());
 	RequestAddinShmemSpace(nvm_table_shmem_size());
 	RequestAddinShmemSpace(nvm_vlog_shmem_size());
+	RequestAddinShmemSpace(nvm_command_shmem_size());
 	RequestNamedLWLockTranche(NVM_PMEM_TRANCHE, nvm_pmem_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_LOG_TRANCHE, nvm_log_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_WBL_TRANCHE, nvm_wbl_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_TABLE_TRANCHE, nvm_table_num_lwlocks());
+	RequestNamedLWLockTranche(NVM_COMMAND_TRANCHE, nvm_command_num_lwlocks());
 }
 
 /*
@@ -88,6 +91,7 @@ nvm_shmem_startup(void)
 	nvm_pmem_shmem_startup();
 	nvm_pool_shmem_startup();
 	nvm_log_shmem_startup();
+	nvm_command_shmem_startup();
 	if (!IsUnderPostmaster)
 		nvm_table_forget_old_marks();
 	nvm_btree_shmem_startup();
@@ -124,6 +128,7 @@ _PG_init(void)
 	nvm_memory_define_settings();
 	nvm_log_define_settings();
 	nvm_wbl_define_settings();
+	nvm_command_define_settings();
 	nvm_btree_define_settings();
 	nvm_ddl_define_settings();
 	nvm_vlog_define_settings();
@@ -144,6 +149,7 @@ _PG_init(void)
 	 */
 	nvm_xact_register_callbacks();
 	nvm_log_register_callbacks();
+	nvm_command_register_verdict();
 
 	/* what lower layers call of higher ones */
 	nvm_row_state_register();
@@ -157,8 +163,8 @@ _PG_init(void)
 	nvm_vlog_register();
 
 	/* PostgreSQL's hooks: those of one part, then those of several */
+	nvm_command_register_labels();
 	nvm_ddl_register_hooks();
-	nvm_block_readers_register_hooks();
 	nvm_install_hooks();
 
 	nvm_wbl_register_workers();

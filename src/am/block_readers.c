@@ -39,14 +39,14 @@ static const char *const block_readers[] = {
 	"pg_visibility", "pg_visibility_rel"
 };
 
-static needs_fmgr_hook_type prev_needs_fmgr_hook = NULL;
-static fmgr_hook_type prev_fmgr_hook = NULL;
-
 /* the one that runs, or InvalidOid; they do not call each other */
 static Oid	running = InvalidOid;
 
-static bool
-is_block_reader(Oid fn_oid)
+/*
+ * needs_fmgr_hook: is it one of them?
+ */
+bool
+nvm_is_block_reader(Oid fn_oid)
 {
 	HeapTuple	tuple;
 	bool		found = false;
@@ -71,30 +71,21 @@ is_block_reader(Oid fn_oid)
 	return found;
 }
 
-static bool
-nvm_needs_fmgr_hook(Oid fn_oid)
+/*
+ * fmgr_hook: such a function begins, or a function is over.
+ */
+void
+nvm_block_readers_begin(Oid function)
 {
-	if (prev_needs_fmgr_hook && prev_needs_fmgr_hook(fn_oid))
-		return true;
-	return is_block_reader(fn_oid);
+	if (nvm_is_block_reader(function))
+		running = function;
 }
 
-static void
-nvm_fmgr_hook(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
+void
+nvm_block_readers_end(Oid function)
 {
-	/* others' functions come here too, and those with SET or SECURITY DEFINER */
-	if (event != FHET_START && running == flinfo->fn_oid)
+	if (running == function)
 		running = InvalidOid;
-
-	/*
-	 * a callback that throws at the start is not told of the end: no more do
-	 * we begin
-	 */
-	if (prev_fmgr_hook)
-		prev_fmgr_hook(event, flinfo, arg);
-
-	if (event == FHET_START && is_block_reader(flinfo->fn_oid))
-		running = flinfo->fn_oid;
 }
 
 /*
@@ -111,16 +102,4 @@ nvm_block_readers_refuse(Relation rel)
 					get_func_name(running), RelationGetRelationName(rel)),
 			 errdetail("The rows of nvm tables are in the persistent-memory pool, not in files and buffers."),
 			 errhint("They are in memory without being prewarmed; nvm.check() verifies them, and view nvm.relations shows what they take.")));
-}
-
-/*
- * Install the hooks; called from _PG_init when the library is preloaded.
- */
-void
-nvm_block_readers_register_hooks(void)
-{
-	prev_needs_fmgr_hook = needs_fmgr_hook;
-	needs_fmgr_hook = nvm_needs_fmgr_hook;
-	prev_fmgr_hook = fmgr_hook;
-	fmgr_hook = nvm_fmgr_hook;
 }

@@ -30,6 +30,12 @@ extern bool nvm_relation_is_vlog(Relation rel);
 /* ---- cmdlog.c ---- */
 
 extern void nvm_cmdlog_method_register(void);
+extern void nvm_cmdlog_query_started(QueryDesc *query);
+
+/* ---- plan_pin.c ---- */
+
+extern Cost nvm_plan_other_way(const IndexPath *path);
+extern void nvm_plan_pin_lanes(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte);
 
 /* ---- scan.c ---- */
 
@@ -147,7 +153,11 @@ extern PlannedStmt *nvm_plan_with_page_costs(Query *parse, const char *query_str
 /* ---- block_readers.c ---- */
 
 extern void nvm_block_readers_refuse(Relation rel);
-extern void nvm_block_readers_register_hooks(void); /* fmgr; in _PG_init */
+
+/* src/hooks.c, of needs_fmgr_hook and fmgr_hook */
+extern bool nvm_is_block_reader(Oid fn_oid);
+extern void nvm_block_readers_begin(Oid function);
+extern void nvm_block_readers_end(Oid function);
 
 /* ---- speculative.c ---- */
 

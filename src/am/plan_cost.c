@@ -171,7 +171,7 @@ add_rows(IndexPath *path, Selectivity selectivity, Cost *total_cost)
 
 	if (path->path.pathtype == T_IndexOnlyScan)
 		tuples *= 1.0 - rel->allvisfrac;
-	*total_cost += tuples * ROW_ACCESS * cpu_tuple_cost;
+	*total_cost += tuples * ROW_ACCESS * cpu_tuple_cost + nvm_plan_other_way(path);
 	lower_for(rel);
 }
 

@@ -26,6 +26,7 @@
 
 #include "btree/nvm_btree_persist.h"
 #include "btree/nvm_btree_scan.h"
+#include "command/nvm_command.h"
 #include "compat/nvm_compat_indexam.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
@@ -118,6 +119,8 @@ nvm_btree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 	so->combination = 0;
 	if (keys != NULL && scan->numberOfKeys > 0)
 		memmove(scan->keyData, keys, scan->numberOfKeys * sizeof(ScanKeyData));
+	if (unlikely(nvm_command_in_call()))
+		nvm_btree_note_read(scan);
 }
 
 void

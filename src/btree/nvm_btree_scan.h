@@ -234,6 +234,10 @@ typedef struct NvmScan
 	NvmScanLeaf mark;			/* unless mark_here */
 } NvmScan;
 
+/* ---- lanes of a call (btree_pin.c) ---- */
+
+extern void nvm_btree_note_read(IndexScanDesc scan);
+
 /* ---- one leaf (btree_scanleaf.c) ---- */
 
 /*

@@ -14,10 +14,17 @@
 
 #include "postgres.h"
 
-#include "storage/lock.h"
+#include "access/attnum.h"
+#include "datatype/timestamp.h"
+#include "executor/execdesc.h"
+#include "fmgr.h"
+#include "nodes/plannodes.h"
 #include "utils/relcache.h"
 
 /* ---- command_label.c: what is registered, by labels ---- */
+
+#define NVM_LABEL_PROVIDER		"nvm"
+#define NVM_PARTITION_LABEL		"partition"
 
 /* in _PG_init: the label provider, and what invalidates the session's cache */
 extern void nvm_command_register_labels(void);
@@ -31,46 +38,80 @@ typedef struct NvmCommand
 	bool		all_lanes;
 	int			nlane_args;
 	int16		lane_arg[NVM_COMMAND_MAX_LANE_ARGS];	/* from 0, of fcinfo */
+	Oid			lane_type[NVM_COMMAND_MAX_LANE_ARGS];	/* perhaps an array */
 	const char *problem;		/* NULL: none; else why no call of it
 								 * qualifies */
 } NvmCommand;
 
 /*
  * The registration of a function of the current database, or NULL.  Cheap if the
- * database has none.  Only within a transaction.
+ * database has none.  Only within a transaction.  What is returned is good until the
+ * next call.
  */
 extern const NvmCommand *nvm_command_find(Oid function);
 
+/* has any function a label, has this one, and which */
+extern bool nvm_command_any(void);
+extern bool nvm_command_is_registered(Oid function);
+extern const char *nvm_command_label(Oid function);
+
+/* those of all functions: calls back with each */
+extern void nvm_command_each(void (*callback) (Oid function, void *arg), void *arg);
+
+/* ---- command_table.c: which tables are partitioned ---- */
+
 /*
- * The partition column of a table, or InvalidAttrNumber: it is shared.  problem: why one
- * that has a label is shared all the same, or NULL.
+ * The partition column of a table, or InvalidAttrNumber: it is shared.  problem (may be
+ * NULL): why one that has a label is shared all the same, or NULL.
  */
 extern AttrNumber nvm_command_partition_column(Relation table, const char **problem);
+
+/* why a column cannot be that, or NULL; the column with the label, whatever it is worth */
+extern const char *nvm_command_column_problem(Relation table, AttrNumber column);
+extern AttrNumber nvm_command_labelled_column(Oid relid);
+
+/* ---- command_method.c: which tables these are ---- */
+
+struct TableAmRoutine;
+
+/* in _PG_init, by am/: tables whose access method returns this routine */
+extern void nvm_command_register_method(const struct TableAmRoutine *routine);
+
+/*
+ * Is rel a table of nvm_cmdlog with rows that a replay would find again?  A temporary
+ * or UNLOGGED one is to a call what any other table is.
+ */
+extern bool nvm_command_is_table(Relation rel);
 
 /* ---- command_lane.c ---- */
 
 #define NVM_LANES	65536		/* 0: shared tables */
 
+/* of their advisory locks, objsubid in pg_locks: pg_advisory_lock's are 1 and 2 */
+#define NVM_LANE_LOCK_CLASS		19798
+
 /* of a value of this type; 0 is never returned */
 extern uint32 nvm_lane_of(Oid type, Oid collation, Datum value);
 
-/* is the lane held exclusively by the call that runs? */
+/* is the lane held exclusively by the call that runs?  NVM_LANES: are all of them? */
 extern bool nvm_lane_is_held(uint32 lane);
 
 /*
  * Before a row is written outside of the call's lanes, or outside of any call; and
- * before one of a shared table.  May wait, may ERROR.  No LWLock is held.
+ * before one of a shared table.  The transaction is one of values from now on.  May
+ * wait, may ERROR.  No LWLock is held.
  */
 extern void nvm_lane_write_values(uint32 lane);
 extern void nvm_lane_write_shared(void);
 
 /* ---- command_call.c: the call that runs ---- */
 
-/* in _PG_init */
-extern void nvm_command_register_hooks(void);
-
 /* is a registered function running in this process? */
 extern bool nvm_command_in_call(void);
+
+/* src/hooks.c, of needs_fmgr_hook and fmgr_hook */
+extern Datum *nvm_command_hook_argument(FmgrInfo *flinfo, Datum *arg);
+extern void nvm_command_enter(FmgrInfo *flinfo, Datum *arg);
 
 /* ---- command_verdict.c: can the transaction be replayed by its calls? ---- */
 
@@ -86,10 +127,13 @@ typedef enum NvmReason
 	NVM_REASON_OTHER_LANE,		/* a row of a lane that is not held */
 	NVM_REASON_UTILITY,
 	NVM_REASON_SUBTRANSACTION,	/* one was rolled back */
-	NVM_REASON_OLD_CURSOR,
+	NVM_REASON_OLD_CURSOR,		/* a query that was begun before the call */
 	NVM_REASON_PREPARED,
 	NVM_REASON_PARALLEL,
 	NVM_REASON_FUNCTION,		/* one whose result a replay may not get again */
+	NVM_REASON_DEFERRABLE,		/* a trigger that may run behind the call */
+	NVM_REASON_SYSTEM_COLUMN,	/* ctid and its like */
+	NVM_REASON_LOCKED_ROWS,		/* NOWAIT, SKIP LOCKED */
 	NVM_REASON_ORDER,			/* a result that depends on the order of rows */
 	NVM_REASON_UNSUITABLE,		/* NvmCommand.problem */
 	NVM_NUM_REASONS
@@ -104,7 +148,54 @@ extern void nvm_command_disqualify(NvmReason reason, Oid classid, Oid object);
 /* rows of a cmdlog table are written by the current transaction */
 extern void nvm_command_writes(void);
 
+extern const char *nvm_command_reason_name(NvmReason reason);
+
+/* in _PG_init */
+extern void nvm_command_register_verdict(void);
+
+/* ---- command_plan.c: what the statements of a call do; src/hooks.c and ddl/ ---- */
+
+extern void nvm_command_query_starts(QueryDesc *query);
+extern void nvm_command_query_runs(QueryDesc *query);
+extern void nvm_command_query_ran(QueryDesc *query);
+extern void nvm_command_query_ends(QueryDesc *query);
+extern void nvm_command_utility(Node *stmt);
+
+/* ---- command_function.c; of planner_hook ---- */
+
+extern void nvm_command_query_planned(PlannedStmt *stmt);
+
 /* ---- command_stat.c ---- */
+
+#define NVM_COMMAND_TRANCHE		"nvm_command"
+
+#define NVM_COMMAND_QUERY_SIZE	128
+
+/* of a function, since the server has started or it was registered */
+typedef struct NvmCommandStat
+{
+	Oid			database;		/* both are the key */
+	Oid			function;
+	int64		calls;
+	int64		usec;			/* in them */
+	int64		replayable;		/* transactions that could be replayed */
+	int64		by_values;		/* that could not */
+	int64		unlogged;		/* that wrote no row of nvm_cmdlog tables */
+	int64		reasons[NVM_NUM_REASONS];	/* of by_values and unlogged */
+	NvmReason	last_reason;
+	Oid			last_class;
+	Oid			last_object;
+	TimestampTz last_time;
+	char		last_query[NVM_COMMAND_QUERY_SIZE];
+} NvmCommandStat;
+
+/* false: there is nothing of it */
+extern bool nvm_command_stat_get(Oid function, NvmCommandStat *stat);
+
+/* forget what is known of a function, or of all of the database: InvalidOid */
+extern void nvm_command_stat_forget(Oid database, Oid function);
+
+extern void nvm_command_define_settings(void);
 
 extern Size nvm_command_shmem_size(void);
 extern int	nvm_command_num_lwlocks(void);

@@ -33,6 +33,16 @@
 /* and make scan keys of row comparisons for indexes of btree alone */
 #define NVM_ROW_COMPARE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 
+/* ExecutorRun_hook lost an argument in 18 */
+#if PG_VERSION_NUM >= 180000
+#define NVM_EXECUTOR_RUN_ARGS	QueryDesc *queryDesc, ScanDirection direction, uint64 count
+#define NVM_EXECUTOR_RUN_PASS	queryDesc, direction, count
+#else
+#define NVM_EXECUTOR_RUN_ARGS \
+	QueryDesc *queryDesc, ScanDirection direction, uint64 count, bool execute_once
+#define NVM_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
+#endif
+
 /*
  * An apply worker looks rows up by an index. 16 and 17 assert that this index
  * is the replica identity, but ask the index for that and not its table.  Then
@@ -78,9 +88,14 @@ nvm_reindex_index(Oid index, char persistence)
 #include "utils/acl.h"
 #if PG_VERSION_NUM >= 160000
 #include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #define NvmOwnsRelation(relid)	object_ownercheck(RelationRelationId, (relid), GetUserId())
+#define NvmMayExecute(function) \
+	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define NvmOwnsRelation(relid)	pg_class_ownercheck((relid), GetUserId())
+#define NvmMayExecute(function) \
+	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
 /* slots: copy_minimal_tuple grew an argument in 18 */

@@ -22,6 +22,8 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "command/nvm_command.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
@@ -129,6 +131,8 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 							  get_database_oid(command->template, false), objectId);
 	if (classId == DatabaseRelationId && access == OAT_DROP && ddl_command != NULL)
 		ddl_command->dropped = objectId;
+	if (classId == ProcedureRelationId && access == OAT_DROP && nvm_command_is_registered(objectId))
+		nvm_command_stat_forget(MyDatabaseId, objectId);
 
 	if (classId == InheritsRelationId && access == OAT_POST_ALTER && command->attaching)
 		nvm_ddl_attached_table(((ObjectAccessPostAlter *) arg)->auxiliary_id, objectId);
@@ -258,7 +262,10 @@ ddl_execute(DdlCommand *command)
 		ddl_execute_database(command);
 		nvm_ddl_check_publication(stmt);
 		if (OidIsValid(command->dropped))
+		{
 			nvm_ddl_drop_database(command->dropped);
+			nvm_command_stat_forget(command->dropped, InvalidOid);
+		}
 		return;
 	}
 
@@ -408,6 +415,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		.params = params,.queryEnv = queryEnv,.dest = dest,.qc = qc
 	};
 
+	nvm_command_utility(stmt);
 	nvm_ddl_pose_settled();
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_vacuum_available(pstmt, context == PROCESS_UTILITY_TOPLEVEL);

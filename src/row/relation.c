@@ -39,7 +39,7 @@ bool
 nvm_relation_is_nvm(Relation rel)
 {
 	return rel->rd_tableam != NULL &&
-		rel->rd_tableam->tuple_lock == nvm_tuple_lock;
+		rel->rd_tableam->tuple_complete_speculative == nvm_tuple_complete_speculative;
 }
 
 /* a test's library and the handler in it, which returns a routine of ours */

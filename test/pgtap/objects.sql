@@ -22,9 +22,13 @@ SELECT results_eq(
 SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_cmdlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint', 'commands_info', 'reset_commands']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT has_function('nvm', 'size', ARRAY['regclass']);
+SELECT has_function('nvm', 'partition_table', ARRAY['regclass', 'name']);
+SELECT has_function('nvm', f, ARRAY['regclass']) FROM unnest(ARRAY['unpartition_table', 'partition_info']) f;
+SELECT has_function('nvm', 'register_command', ARRAY['regprocedure', 'text']);
+SELECT has_function('nvm', 'unregister_command', ARRAY['regprocedure']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
 SELECT is_empty(
@@ -32,8 +36,9 @@ SELECT is_empty(
 	  AND obj_description(oid, 'pg_proc') IS NULL$$, 'every function has a comment');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
-	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype) AND has_function_privilege('public', oid, 'EXECUTE')$$,
-	'no function is for everybody');
+	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype) AND has_function_privilege('public', oid, 'EXECUTE')
+	  AND proname NOT IN ('unregister_command', 'partition_table', 'unpartition_table', 'note_function')$$,
+	'no function is for everybody, except those that ask who owns the object, and what plans have');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND prosecdef$$,
 	'no function runs as its owner');
@@ -43,7 +48,8 @@ SELECT is_empty(
 
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
-	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints']);
+	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints',
+	'commands', 'partitioned_tables', 'lanes']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
@@ -67,14 +73,18 @@ SELECT columns_are('nvm', 'log_directories', ARRAY['directory', 'state', 'reason
 SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'bytes', 'bytes_total', 'rows', 'tables', 'tables_total', 'workers', 'started', 'finished', 'mb_per_s']);
 SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
 	'files', 'blocks_done', 'blocks_total']);
+SELECT columns_are('nvm', 'commands', ARRAY['function', 'lanes', 'state', 'problem', 'calls', 'replayable', 'by_values',
+	'unlogged', 'reasons', 'last_reason', 'last_object', 'last_query', 'last_time', 'mean_ms']);
+SELECT columns_are('nvm', 'partitioned_tables', ARRAY['relation', 'column', 'state', 'why']);
+SELECT columns_are('nvm', 'lanes', ARRAY['lane', 'target', 'mode', 'granted', 'pid', 'waitstart']);
 SELECT isnt(obj_description('nvm'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
 SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FROM pg_am WHERE amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog', 'nvm_btree');
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.partitioned_tables', 'nvm.lanes']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.partitioned_tables', 'nvm.lanes']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;
@@ -84,7 +94,7 @@ SELECT throws_ok('SELECT * FROM nvm.check_pool()', '42501');
 RESET ROLE;
 SET ROLE nvm_watcher;
 SELECT lives_ok('SELECT * FROM nvm.' || v)
-FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'log', 'log_directories', 'log_recovery', 'check_pool()']) v;
+FROM unnest(ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'log', 'log_directories', 'log_recovery', 'check_pool()', 'commands', 'partitioned_tables', 'lanes']) v;
 SELECT throws_ok('SELECT * FROM nvm.check(''pg_class'')', '42501');
 RESET ROLE;
 
@@ -142,6 +152,7 @@ SELECT results_eq(
 	  ('nvm.log_delay', 'superuser', NULL, '-1', '100000', '-1'),
 	  ('nvm.log_directories', 'postmaster', NULL, NULL, NULL, 'pg_nvm_log'),
 	  ('nvm.log_retry_interval', 'sighup', 's', '1', '3600', '10'),
+	  ('nvm.max_commands', 'postmaster', NULL, '1', '1000000', '1000'),
 	  ('nvm.memory_directory', 'postmaster', NULL, NULL, NULL, ''),
 	  ('nvm.memory_limit', 'postmaster', 'MB', '-1', '16777216', '-1'),
 	  ('nvm.persist_method', 'postmaster', NULL, NULL, NULL, 'auto'),

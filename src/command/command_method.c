@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_method.c
+ *	  Which tables are those of nvm_cmdlog.
+ *
+ * The access method lies in a layer above, and tells its routine.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "command/nvm_command.h"
+#include "utils/rel.h"
+
+static const struct TableAmRoutine *method = NULL;
+
+/*
+ * See nvm_command.h.
+ */
+void
+nvm_command_register_method(const struct TableAmRoutine *routine)
+{
+	method = routine;
+}
+
+/*
+ * See nvm_command.h.
+ */
+bool
+nvm_command_is_table(Relation rel)
+{
+	return rel->rd_tableam != NULL && rel->rd_tableam == method &&
+		RelationIsPermanent(rel);
+}

@@ -1,0 +1,190 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_stat.c
+ *	  Counters of registered functions, in shared memory, since the server started.
+ *
+ * A transaction adds to them when it is committed.  Who adds holds the lock shared and
+ * the entry's spinlock; who makes or removes an entry, the lock exclusively.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "command/command_impl.h"
+#include "command/nvm_command.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/timestamp.h"
+
+typedef struct Key
+{
+	Oid			database;
+	Oid			function;
+} Key;
+
+typedef struct Entry
+{
+	Key			key;
+	slock_t		mutex;			/* for stat */
+	NvmCommandStat stat;
+} Entry;
+
+static int	max_commands = 1000;	/* nvm.max_commands */
+static HTAB *entries = NULL;
+static LWLock *entries_lock = NULL;
+
+void
+nvm_command_define_settings(void)
+{
+	DefineCustomIntVariable("nvm.max_commands",
+							"Registered functions, of all databases, whose calls are counted.",
+							NULL,
+							&max_commands,
+							1000, 1, 1000 * 1000,
+							PGC_POSTMASTER, 0,
+							NULL, NULL, NULL);
+}
+
+Size
+nvm_command_shmem_size(void)
+{
+	return hash_estimate_size(max_commands, sizeof(Entry));
+}
+
+int
+nvm_command_num_lwlocks(void)
+{
+	return 1;
+}
+
+void
+nvm_command_shmem_startup(void)
+{
+	HASHCTL		ctl = {.keysize = sizeof(Key),.entrysize = sizeof(Entry)};
+
+	entries_lock = &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[0].lock;
+	entries = ShmemInitHash("nvm commands", max_commands, max_commands, &ctl,
+							HASH_ELEM | HASH_BLOBS);
+}
+
+static void
+reset_stat(Entry *entry)
+{
+	memset(&entry->stat, 0, sizeof(entry->stat));
+	entry->stat.database = entry->key.database;
+	entry->stat.function = entry->key.function;
+}
+
+/*
+ * The entry, made if it is not there; NULL: there is no room.  The lock is held, and
+ * still is.
+ */
+static Entry *
+find_or_make(const Key *key)
+{
+	Entry	   *entry = hash_search(entries, key, HASH_FIND, NULL);
+	bool		found;
+
+	if (entry != NULL)
+		return entry;
+	LWLockRelease(entries_lock);
+	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	entry = hash_search(entries, key, HASH_FIND, NULL);
+	if (entry == NULL && hash_get_num_entries(entries) < max_commands)
+	{
+		entry = hash_search(entries, key, HASH_ENTER_NULL, &found);
+		if (entry != NULL)
+		{
+			SpinLockInit(&entry->mutex);
+			reset_stat(entry);
+		}
+	}
+	return entry;
+}
+
+/*
+ * Add what a committed transaction has found out.
+ */
+void
+nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason,
+					 Oid reason_class, Oid object, const char *query)
+{
+	Key			key = {.database = MyDatabaseId,.function = count->function};
+	TimestampTz now = reason != NVM_REASON_NONE ? GetCurrentTransactionStopTimestamp() : 0;
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_SHARED);
+	entry = find_or_make(&key);
+	if (entry != NULL)
+	{
+		NvmCommandStat *stat = &entry->stat;
+
+		SpinLockAcquire(&entry->mutex);
+		stat->calls += count->calls;
+		stat->usec += count->usec;
+		if (!writes)
+			stat->unlogged++;
+		else if (reason == NVM_REASON_NONE)
+			stat->replayable++;
+		else
+			stat->by_values++;
+		if (reason != NVM_REASON_NONE)
+		{
+			stat->reasons[reason]++;
+			stat->last_reason = reason;
+			stat->last_class = reason_class;
+			stat->last_object = object;
+			stat->last_time = now;
+			memcpy(stat->last_query, query, sizeof(stat->last_query));
+		}
+		SpinLockRelease(&entry->mutex);
+	}
+	LWLockRelease(entries_lock);
+}
+
+bool
+nvm_command_stat_get(Oid function, NvmCommandStat *stat)
+{
+	Key			key = {.database = MyDatabaseId,.function = function};
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_SHARED);
+	entry = hash_search(entries, &key, HASH_FIND, NULL);
+	if (entry != NULL)
+	{
+		SpinLockAcquire(&entry->mutex);
+		*stat = entry->stat;
+		SpinLockRelease(&entry->mutex);
+	}
+	LWLockRelease(entries_lock);
+	return entry != NULL;
+}
+
+/*
+ * Forget a function, or all of a database: InvalidOid.
+ */
+void
+nvm_command_stat_forget(Oid database, Oid function)
+{
+	HASH_SEQ_STATUS seq;
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	hash_seq_init(&seq, entries);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+	{
+		if (entry->key.database == database &&
+			(!OidIsValid(function) || entry->key.function == function))
+			(void) hash_search(entries, &entry->key, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(entries_lock);
+}

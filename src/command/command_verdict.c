@@ -1,0 +1,222 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_verdict.c
+ *	  Could the transaction be replayed by its calls?  If not, the first reason.
+ *
+ * A reason stands to the end of the transaction, also when the subtransaction that gave
+ * it is rolled back.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "command/command_impl.h"
+#include "command/nvm_command.h"
+#include "mb/pg_wchar.h"
+#include "tcop/tcopprot.h"
+
+/* functions of one transaction that are counted; more are not */
+#define MAX_FUNCTIONS	16
+
+typedef struct Verdict
+{
+	bool		writes;			/* rows of nvm_cmdlog tables */
+	NvmReason	reason;			/* the first one */
+	Oid			classid;		/* what it is about */
+	Oid			object;
+	char		query[NVM_COMMAND_QUERY_SIZE];
+	int			call_level;		/* subtransaction of the last call; 0: none
+								 * was made */
+	int			nfunctions;
+	NvmCommandCount functions[MAX_FUNCTIONS];
+} Verdict;
+
+static Verdict verdict;
+
+static const char *const reason_names[NVM_NUM_REASONS] = {
+	[NVM_REASON_NONE] = "none",
+	[NVM_REASON_OUTSIDE] = "rows written outside of calls",
+	[NVM_REASON_ISOLATION] = "isolation level",
+	[NVM_REASON_OTHER_TABLE_READ] = "other table read",
+	[NVM_REASON_OTHER_TABLE_WRITTEN] = "other table written",
+	[NVM_REASON_SHARED_WRITTEN] = "shared table written",
+	[NVM_REASON_NOT_PINNED] = "scan not within held lanes",
+	[NVM_REASON_OTHER_LANE] = "lane not held",
+	[NVM_REASON_UTILITY] = "utility command",
+	[NVM_REASON_SUBTRANSACTION] = "subtransaction rolled back",
+	[NVM_REASON_OLD_CURSOR] = "older cursor",
+	[NVM_REASON_PREPARED] = "prepared transaction",
+	[NVM_REASON_PARALLEL] = "parallel query",
+	[NVM_REASON_FUNCTION] = "function",
+	[NVM_REASON_DEFERRABLE] = "deferrable constraint",
+	[NVM_REASON_SYSTEM_COLUMN] = "system column",
+	[NVM_REASON_LOCKED_ROWS] = "NOWAIT or SKIP LOCKED",
+	[NVM_REASON_ORDER] = "order of rows",
+	[NVM_REASON_UNSUITABLE] = "unsuitable function or arguments"
+};
+
+const char *
+nvm_command_reason_name(NvmReason reason)
+{
+	return reason_names[reason];
+}
+
+/*
+ * The client's statement, as much as there is room for.
+ */
+static void
+note_query(void)
+{
+	const char *query = debug_query_string ? debug_query_string : "";
+	int			length = pg_mbcliplen(query, (int) strnlen(query, NVM_COMMAND_QUERY_SIZE),
+									  NVM_COMMAND_QUERY_SIZE - 1);
+
+	memcpy(verdict.query, query, length);
+	verdict.query[length] = '\0';
+}
+
+/*
+ * The current transaction cannot be replayed by its calls.
+ */
+void
+nvm_command_disqualify(NvmReason reason, Oid classid, Oid object)
+{
+	if (likely(verdict.reason != NVM_REASON_NONE))
+		return;
+	verdict.reason = reason;
+	verdict.classid = classid;
+	verdict.object = object;
+	note_query();
+}
+
+bool
+nvm_verdict_by_values(void)
+{
+	return verdict.reason != NVM_REASON_NONE;
+}
+
+void
+nvm_command_writes(void)
+{
+	verdict.writes = true;
+}
+
+/* ---- calls ---- */
+
+static NvmCommandCount *
+count_of(Oid function)
+{
+	for (int i = 0; i < verdict.nfunctions; i++)
+	{
+		if (verdict.functions[i].function == function)
+			return &verdict.functions[i];
+	}
+	if (verdict.nfunctions == MAX_FUNCTIONS)
+		return NULL;
+	verdict.functions[verdict.nfunctions].function = function;
+	verdict.functions[verdict.nfunctions].calls = 0;
+	verdict.functions[verdict.nfunctions].usec = 0;
+	return &verdict.functions[verdict.nfunctions++];
+}
+
+void
+nvm_verdict_call_begins(Oid function)
+{
+	NvmCommandCount *count = count_of(function);
+
+	if (count != NULL)
+		count->calls++;
+	verdict.call_level = GetCurrentTransactionNestLevel();
+}
+
+void
+nvm_verdict_call_ended(Oid function, uint64 usec)
+{
+	NvmCommandCount *count = count_of(function);
+
+	if (count != NULL)
+		count->usec += usec;
+}
+
+/* ---- ends ---- */
+
+/*
+ * It is committed, or prepared.
+ */
+static void
+report(void)
+{
+	for (int i = 0; i < verdict.nfunctions; i++)
+		nvm_command_stat_add(&verdict.functions[i], verdict.writes, verdict.reason,
+							 verdict.classid, verdict.object, verdict.query);
+}
+
+static void
+forget(void)
+{
+	verdict.writes = false;
+	verdict.reason = NVM_REASON_NONE;
+	verdict.call_level = 0;
+	verdict.nfunctions = 0;
+	nvm_lanes_forget();
+	nvm_call_forget();
+}
+
+static void
+verdict_xact(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			nvm_command_disqualify(NVM_REASON_PREPARED, InvalidOid, InvalidOid);
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+			if (verdict.nfunctions > 0)
+				report();
+			forget();
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			forget();
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * A subtransaction that is rolled back counts if a call was made in it, or it was made
+ * in a call: the function may have caught what a replay would not meet.
+ */
+static void
+verdict_subxact(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid,
+				void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB &&
+		((nvm_command_in_call() && level > nvm_call_level()) ||
+		 (verdict.call_level > 0 && level <= verdict.call_level)))
+		nvm_command_disqualify(NVM_REASON_SUBTRANSACTION, InvalidOid, InvalidOid);
+	if (verdict.call_level >= level)
+		verdict.call_level = level - 1;
+	nvm_lanes_subxact_end(event == SUBXACT_EVENT_COMMIT_SUB);
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_command_register_verdict(void)
+{
+	RegisterXactCallback(verdict_xact, NULL);
+	RegisterSubXactCallback(verdict_subxact, NULL);
+	nvm_functions_register();
+}

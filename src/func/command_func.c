@@ -1,0 +1,295 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_func.c
+ *	  nvm.register_command() and nvm.partition_table(), and what takes them back.
+ *
+ * They set security labels, by SECURITY LABEL, which checks who may.  What they check
+ * besides is what a restore cannot: when a dump sets a label, indexes may still be
+ * missing.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
+#include "command/nvm_command.h"
+#include "commands/proclang.h"
+#include "compat/nvm_compat_am.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+#include "xact/nvm_storage.h"
+
+PG_FUNCTION_INFO_V1(nvm_register_command);
+PG_FUNCTION_INFO_V1(nvm_unregister_command);
+PG_FUNCTION_INFO_V1(nvm_partition_table);
+PG_FUNCTION_INFO_V1(nvm_unpartition_table);
+PG_FUNCTION_INFO_V1(nvm_reset_commands);
+
+/*
+ * SECURITY LABEL for an object; NULL removes it.
+ */
+static void
+set_label(const char *object, const char *label)
+{
+	StringInfoData command;
+
+	initStringInfo(&command);
+	appendStringInfo(&command, "SECURITY LABEL FOR %s ON %s IS %s", NVM_LABEL_PROVIDER,
+					 object, label ? quote_literal_cstr(label) : "NULL");
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not execute \"%s\"", command.data);
+	SPI_finish();
+
+	/* now it is there */
+	CommandCounterIncrement();
+}
+
+/* ---- functions ---- */
+
+/*
+ * With the modes of its arguments: two procedures may differ by these alone.
+ */
+static char *
+function_object(Oid function)
+{
+	Datum		arguments = DirectFunctionCall1(pg_get_function_identity_arguments,
+												ObjectIdGetDatum(function));
+
+	return psprintf("%s %s(%s)",
+					get_func_prokind(function) == PROKIND_PROCEDURE ? "PROCEDURE" : "FUNCTION",
+					quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
+											   get_func_name(function)),
+					TextDatumGetCString(arguments));
+}
+
+/*
+ * Refuse what can never be a command.
+ */
+static void
+require_command(Oid function)
+{
+	char		kind = get_func_prokind(function);
+	Oid			result = get_func_rettype(function);
+
+	if (function < FirstNormalObjectId)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("function %s is built in", format_procedure(function)),
+				 errhint("Register a function that calls it.")));
+	if (kind != PROKIND_FUNCTION && kind != PROKIND_PROCEDURE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is an aggregate or window function", format_procedure(function)),
+				 errhint("Functions and procedures can be registered.")));
+	if (result == TRIGGEROID || result == EVENT_TRIGGEROID)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is a trigger function", format_procedure(function)),
+				 errdetail("What it does is part of the call that fires the trigger.")));
+	if (kind == PROKIND_FUNCTION && func_volatile(function) != PROVOLATILE_VOLATILE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("function %s is not VOLATILE", format_procedure(function)),
+				 errdetail("A function that is STABLE or IMMUTABLE sees by the snapshot of its caller, which is older than its lanes."),
+				 errhint("ALTER FUNCTION %s VOLATILE.", format_procedure(function))));
+}
+
+/*
+ * Of languages other than SQL and PL/pgSQL nothing is known.
+ */
+static void
+warn_of_language(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			language;
+
+	if (!HeapTupleIsValid(tuple))
+		return;
+	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	ReleaseSysCache(tuple);
+	if (language != SQLlanguageId && language != get_language_oid("plpgsql", true))
+		ereport(NOTICE,
+				(errmsg("what function %s does beside its queries is not looked at",
+						format_procedure(function)),
+				 errdetail("It is written in language %s. That a call with the same arguments does the same is your word.",
+						   get_language_name(language, false))));
+}
+
+/*
+ * The label of a list of arguments as an array has it, {a,b}, or 'all'.
+ */
+static char *
+command_label(const char *lanes)
+{
+	return psprintf("command lanes=%s", lanes);
+}
+
+Datum
+nvm_register_command(PG_FUNCTION_ARGS)
+{
+	Oid			function = PG_GETARG_OID(0);
+	char	   *lanes = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	const NvmCommand *command;
+
+	nvm_table_require();
+	if (get_func_name(function) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function with OID %u does not exist", function)));
+	require_command(function);
+	set_label(function_object(function), command_label(lanes));
+
+	command = nvm_command_find(function);
+	if (command == NULL)
+		elog(ERROR, "label of function %u is not found", function);
+	if (command->problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("function %s cannot be registered", format_procedure(function)),
+				 errdetail("Because %s.", command->problem),
+				 errhint("Lanes are named by arguments of hashable types, or arrays of them, as in '{w_id}' or '{$1}'.")));
+	nvm_command_stat_forget(MyDatabaseId, function);
+	warn_of_language(function);
+	PG_RETURN_VOID();
+}
+
+Datum
+nvm_unregister_command(PG_FUNCTION_ARGS)
+{
+	Oid			function = PG_GETARG_OID(0);
+
+	nvm_table_require();
+	if (!nvm_command_is_registered(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("function %s is not registered",
+						get_func_name(function) ? format_procedure(function) : psprintf("%u", function))));
+	set_label(function_object(function), NULL);
+	PG_RETURN_VOID();
+}
+
+Datum
+nvm_reset_commands(PG_FUNCTION_ARGS)
+{
+	nvm_table_require();
+	nvm_command_stat_forget(MyDatabaseId, InvalidOid);
+	PG_RETURN_VOID();
+}
+
+/* ---- tables ---- */
+
+static char *
+column_object(Relation rel, AttrNumber column)
+{
+	return psprintf("COLUMN %s.%s",
+					quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+											   RelationGetRelationName(rel)),
+					quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(rel), column - 1)->attname)));
+}
+
+static Relation
+open_owned_table(Oid relid)
+{
+	Relation	rel = relation_open(relid, AccessExclusiveLock);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table that has rows of its own",
+						RelationGetRelationName(rel)),
+				 errhint("Of a partitioned table name each partition.")));
+	return rel;
+}
+
+static void
+require_owner(Oid relid)
+{
+	char	   *name = get_rel_name(relid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	if (!NvmOwnsRelation(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of table %s", name)));
+}
+
+Datum
+nvm_partition_table(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+	char	   *name = NameStr(*PG_GETARG_NAME(1));
+	Relation	rel;
+	AttrNumber	column;
+	AttrNumber	before;
+	const char *problem;
+
+	nvm_table_require();
+	require_owner(relid);
+	rel = open_owned_table(relid);
+	column = get_attnum(relid, name);
+	if (column <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of table \"%s\" does not exist", name,
+						RelationGetRelationName(rel))));
+	problem = nvm_command_column_problem(rel, column);
+
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" cannot be partitioned by column \"%s\"",
+						RelationGetRelationName(rel), name),
+				 errdetail("Because %s.", problem),
+				 errhint("The column must be NOT NULL, of a hashable type, and a key of each unique index.")));
+	before = nvm_command_labelled_column(relid);
+	if (before != InvalidAttrNumber && before != column)
+		set_label(column_object(rel, before), NULL);
+	set_label(column_object(rel, column), NVM_PARTITION_LABEL);
+	if (!nvm_command_is_table(rel))
+		ereport(NOTICE,
+				(errmsg("table \"%s\" is not a permanent table of access method nvm_cmdlog",
+						RelationGetRelationName(rel)),
+				 errdetail("That it is partitioned has no effect before it is.")));
+	relation_close(rel, NoLock);
+	PG_RETURN_VOID();
+}
+
+Datum
+nvm_unpartition_table(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+	Relation	rel;
+	AttrNumber	column;
+
+	nvm_table_require();
+	require_owner(relid);
+	rel = open_owned_table(relid);
+	column = nvm_command_labelled_column(relid);
+	if (column == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("table \"%s\" is not partitioned", RelationGetRelationName(rel))));
+	set_label(column_object(rel, column), NULL);
+	relation_close(rel, NoLock);
+	PG_RETURN_VOID();
+}

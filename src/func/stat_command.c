@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * stat_command.c
+ *	  nvm.commands_info() and nvm.partition_info(): what is registered, and what came of it.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/objectaddress.h"
+#include "command/nvm_command.h"
+#include "fmgr.h"
+#include "func/nvm_stat_row.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "xact/nvm_storage.h"
+
+PG_FUNCTION_INFO_V1(nvm_commands_info);
+PG_FUNCTION_INFO_V1(nvm_partition_info);
+
+/*
+ * {"reason": count, ...}
+ */
+static Datum
+reasons_json(const NvmCommandStat *stat)
+{
+	StringInfoData json;
+	const char *separator = "";
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	for (int i = NVM_REASON_NONE + 1; i < NVM_NUM_REASONS; i++)
+	{
+		if (stat->reasons[i] == 0)
+			continue;
+		appendStringInfo(&json, "%s\"%s\": " INT64_FORMAT, separator,
+						 nvm_command_reason_name(i), stat->reasons[i]);
+		separator = ", ";
+	}
+	appendStringInfoChar(&json, '}');
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+}
+
+/*
+ * What the last reason was about, if it is there.
+ */
+static char *
+object_name(const NvmCommandStat *stat)
+{
+	ObjectAddress address;
+
+	if (!OidIsValid(stat->last_class) || !OidIsValid(stat->last_object))
+		return NULL;
+	ObjectAddressSet(address, stat->last_class, stat->last_object);
+	return getObjectDescription(&address, true);
+}
+
+static void
+put_command(Oid function, void *arg)
+{
+	NvmStatRow	row = {0};
+	const NvmCommand *command = nvm_command_find(function);
+	const char *label = nvm_command_label(function);
+	NvmCommandStat stat = {0};
+
+	if (command == NULL || label == NULL)
+		return;
+	(void) nvm_command_stat_get(function, &stat);
+	nvm_stat_datum(&row, ObjectIdGetDatum(function));
+	nvm_stat_text(&row, strchr(label, '=') ? strchr(label, '=') + 1 : label);
+	nvm_stat_text(&row, command->problem ? "unsuitable" : "shadow");
+	nvm_stat_text(&row, command->problem);
+	nvm_stat_count(&row, stat.calls);
+	nvm_stat_count(&row, stat.replayable);
+	nvm_stat_count(&row, stat.by_values);
+	nvm_stat_count(&row, stat.unlogged);
+	nvm_stat_datum(&row, reasons_json(&stat));
+	if (stat.last_reason != NVM_REASON_NONE)
+	{
+		nvm_stat_text(&row, nvm_command_reason_name(stat.last_reason));
+		nvm_stat_text(&row, object_name(&stat));
+		nvm_stat_text(&row, stat.last_query);
+		nvm_stat_time(&row, stat.last_time);
+	}
+	else
+		nvm_stat_nulls(&row, 4);
+	nvm_stat_datum_if(&row, stat.calls != 0,
+					  Float8GetDatum(stat.calls == 0 ? 0 : (double) stat.usec / stat.calls / 1000.0));
+	nvm_stat_put((ReturnSetInfo *) arg, &row);
+}
+
+Datum
+nvm_commands_info(PG_FUNCTION_ARGS)
+{
+	nvm_table_require();
+	InitMaterializedSRF(fcinfo, 0);
+	nvm_command_each(put_command, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+/*
+ * The column by which a table is partitioned, and why it is shared all the same.
+ */
+Datum
+nvm_partition_info(PG_FUNCTION_ARGS)
+{
+	NvmStatRow	row = {0};
+	Relation	rel;
+	AttrNumber	column;
+	const char *problem = NULL;
+
+	nvm_table_require();
+	rel = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
+	if (rel == NULL)
+		PG_RETURN_NULL();
+	column = nvm_command_labelled_column(RelationGetRelid(rel));
+	if (column != InvalidAttrNumber)
+	{
+		nvm_stat_text(&row, NameStr(TupleDescAttr(RelationGetDescr(rel), column - 1)->attname));
+		(void) nvm_command_partition_column(rel, &problem);
+	}
+	else
+		nvm_stat_nulls(&row, 1);
+	if (problem == NULL && !nvm_command_is_table(rel))
+		problem = "it is not a permanent table of access method nvm_cmdlog";
+	nvm_stat_text(&row, problem);
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
+}
