@@ -247,6 +247,8 @@ struct NvmRelState
 	uint32		had;			/* extend_lock; of a table of the volatile
 								 * region: blocks below it that are made ready
 								 * are SUSPECT */
+	uint32		raise;			/* extend_lock; of such a table: by how much its
+								 * number of blocks was raised last, in this run */
 	uint32		nready;			/* extend_lock; those below it that are not
 								 * handed out yet are ready */
 	uint32		dir;			/* own id; 0 = unused */

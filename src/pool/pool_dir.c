@@ -277,7 +277,7 @@ nvm_dir_set_relaxed(uint32 id, bool relaxed)
 
 /* ---- how many extents there are at least ---- */
 
-/* the number of blocks is raised by this part of it and so many more */
+/* the number of blocks is raised by at most this part of it and so many more */
 #define RAISE_PART		32
 #define RAISE_LEAST		32
 
@@ -385,23 +385,30 @@ store_blocks(NvmDirEntry *entry, uint32 nblocks)
 }
 
 /*
- * See pool_impl.h.  The number is durable before a block of these can be used.  It is raised
- * by some more, since each time may be a sync.  If the extent is not counted yet, the number
- * does not go with the count until it is: all extents count meanwhile, and this one has
- * nothing.  Caller holds the extend lock.
+ * See pool_impl.h.  The number is durable before a block of these can be used.  Each time
+ * may be a sync, so it is raised by more than is needed: by one block, then two, four, up
+ * to a part of the table.  Rows of the next run go behind the number, if the region is lost
+ * and VACUUM has not come.  So a run that adds few blocks may leave it few too high.
+ *
+ * If the extent is not counted yet, the number does not go with the count until it is: all
+ * extents count meanwhile, and this one has nothing.
  */
-void
-nvm_dir_raise_blocks(NvmRelState *rel, uint32 nblocks)
+uint32
+nvm_dir_raise_blocks(NvmRelState *rel, uint32 blk, uint32 n)
 {
 	NvmDirEntry *entry = nvm_dir_entry(rel->dir);
 	uint32		extent;
 	uint32		first;
 
-	if (!counts_blocks(entry) || nblocks <= entry->uses)
-		return;
-	extent = nvm_extent_of_block(nblocks - 1, &first);
-	store_blocks(entry, (uint32) Min((uint64) nblocks + nblocks / RAISE_PART + RAISE_LEAST,
+	if (!counts_blocks(entry))
+		return n;
+	if (blk < entry->uses)
+		return Min(n, entry->uses - blk);
+	rel->raise = Min(Max(1, 2 * rel->raise), blk / RAISE_PART + RAISE_LEAST);
+	extent = nvm_extent_of_block(blk, &first);
+	store_blocks(entry, (uint32) Min((uint64) blk + rel->raise,
 									 (uint64) first + nvm_extent_units(extent)));
+	return Min(n, entry->uses - blk);
 }
 
 /*
@@ -412,12 +419,15 @@ nvm_dir_begin_count(NvmRelState *rel)
 {
 	NvmDirEntry *entry = nvm_dir_entry(rel->dir);
 	uint32		nextents;
+	uint32		nblocks;
 
 	LWLockAcquire(nvm_rel_extend_lock(rel), LW_EXCLUSIVE);
 	nextents = Max(1, pg_atomic_read_u32(&rel->nextents));
 	if (nextents > NVM_DIR_COUNT(entry->counted))
 		store_volatile_count(rel->dir, entry, nextents);
-	nvm_dir_raise_blocks(rel, Max(rel->nready, pg_atomic_read_u32(&rel->nblocks)));
+	nblocks = Max(rel->nready, pg_atomic_read_u32(&rel->nblocks));
+	if (nblocks > entry->uses)
+		store_blocks(entry, nblocks);
 	LWLockRelease(nvm_rel_extend_lock(rel));
 }
 

@@ -426,7 +426,7 @@ make_ready(NvmRelState *rel, uint32 blk, uint32 end, NvmReadyCallback ready, voi
 	if (nvm_persist_in_force == NVM_PERSIST_MSYNC && nvm_rel_region(rel)->durable)
 		n = Max(n, Min(NVM_READY_BLOCKS_MSYNC, blk / 4));
 	n = Min(n, Min(end, MaxBlockNumber) - blk);
-	nvm_dir_raise_blocks(rel, blk + n);
+	n = nvm_dir_raise_blocks(rel, blk, n);
 	for (uint32 i = 0; i < n; i++)
 		nvm_unit_set_sound(nvm_block(rel, blk + i));
 	ready(rel, blk, n, arg);

@@ -151,8 +151,11 @@ extern void nvm_contents_announce(uint64 current, uint64 nonce);
 extern void nvm_contents_bind(const NvmPoolHeader *h);
 extern void nvm_contents_unbind(void);
 
-/* pool_dir.c: blocks are about to be made ready */
-extern void nvm_dir_raise_blocks(NvmRelState *rel, uint32 nblocks);
+/*
+ * pool_dir.c: n blocks from blk on, which lie in one extent, are to be made ready.  Returns
+ * how many of them may be, one at least.  Caller holds the extend lock.
+ */
+extern uint32 nvm_dir_raise_blocks(NvmRelState *rel, uint32 blk, uint32 n);
 
 /* pool_reserve.c */
 extern uint64 nvm_region_used_units(const NvmRegion *region);

@@ -152,6 +152,7 @@ nvm_dir_empty(uint32 id)
 
 	pg_atomic_write_u32(&rel->nblocks, 0);
 	rel->nready = 0;
+	rel->raise = 0;
 	if (user->emptied != NULL)
 		user->emptied(rel);
 	pg_write_barrier();
