@@ -125,6 +125,9 @@ extern void nvm_vacuum_unreachable(NvmVacuum *vac);
 /* vacuum_parallel.c */
 extern bool nvm_vacuum_indexes_parallel(NvmVacuum *vac);
 
+/* vacuum_clean.c */
+extern void nvm_vacuum_find_clean(NvmVacuum *vac);
+
 /* vacuum_report.c */
 extern void nvm_vacuum_started(NvmVacuumStart *start);
 extern void nvm_vacuum_report(NvmVacuum *vac, VacuumParams *params,

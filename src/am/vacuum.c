@@ -454,6 +454,7 @@ vacuum_work(NvmVacuum *vac)
 	nvm_vacuum_unreachable(vac);
 	vacuum_last_dead(vac);
 	nvm_vacuum_free_values(vac, true);
+	nvm_vacuum_find_clean(vac);
 	if (vac->index_cleanup)
 		vacuum_cleanup_indexes(vac);
 	vac_close_indexes(vac->nindexes, vac->indrels, NoLock);

@@ -58,6 +58,33 @@ check_allvisible(NvmCheck *check, uint32 blk)
 }
 
 /*
+ * No index entry leads to the clean run: so no root is there.  Who puts one there takes the
+ * block from the run first.
+ */
+static void
+check_clean_run(NvmCheck *check, uint32 blk)
+{
+	NvmBlock   *block = nvm_block(check->state, blk);
+	uint32		off = NVM_FIRST_CELL - 1;
+
+	if (!nvm_clean_has(check->state, blk) || block->magic != NVM_BLOCK_MAGIC)
+		return;
+	while ((off = nvm_block_next_start(block, off + 1)) != 0)
+	{
+		NvmVersion *v = nvm_cell(check->state, blk, off);
+		uint64		begin = nvm_load(&v->begin);
+
+		if (nvm_begin_is(begin, NVM_STAMP_STUB) || nvm_begin_is(begin, NVM_STAMP_DEAD) ||
+			(begin != 0 && !nvm_begin_is(begin, NVM_STAMP_RETIRED) &&
+			 (v->flags & NVM_VF_ROOT) != 0))
+		{
+			nvm_check_report(check, blk, off, "a row is in a block of the clean run, which has none");
+			return;
+		}
+	}
+}
+
+/*
  * One block; again under locks if anything is found.
  */
 static void
@@ -68,6 +95,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 	nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
 	nvm_check_unwritten(check, blk);
 	check_allvisible(check, blk);
+	check_clean_run(check, blk);
 	if (check->problems != NIL)
 	{
 		LWLock	   *row_lock = nvm_row_lock(check->block.dir, blk);
@@ -81,6 +109,7 @@ check_block_twice(NvmCheck *check, uint32 blk)
 		nvm_verify_block(&check->block, nvm_block(check->state, blk), blk);
 		nvm_check_unwritten(check, blk);
 		check_allvisible(check, blk);
+		check_clean_run(check, blk);
 		LWLockRelease(alloc_lock);
 		LWLockRelease(row_lock);
 	}

@@ -273,10 +273,20 @@ typedef struct NvmDirEntry
 								 * which one to rebuild first.  Of a table of
 								 * the volatile region: see counted */
 	uint64_t	counted;
-	uint8_t		reserved[48];	/* zero, checked */
+	uint64_t	clean;			/* of a table of the volatile region: blocks
+								 * to which no index entry leads,
+								 * NVM_CLEAN_RUN */
+	uint32_t	clean_check;	/* checksum of that; stored behind it.  If it
+								 * is wrong there is no such run */
+	uint8_t		reserved[36];	/* zero, checked */
 } NvmDirEntry;
 
 #define NVM_DIR_ENTRY_SIZE		128
+
+/* NvmDirEntry.clean: from block `first` to before `end`; 0: none */
+#define NVM_CLEAN_RUN(first, end)	((uint64_t) (first) | (uint64_t) (end) << 32)
+#define NVM_CLEAN_FIRST(run)	((uint32_t) (run))
+#define NVM_CLEAN_END(run)		((uint32_t) ((run) >> 32))
 
 #define NVM_DIR_COUNT(w)		((uint32_t) (w))	/* of counted */
 #define NvmDirIsRelaxed(entry) \

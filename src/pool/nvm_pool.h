@@ -247,8 +247,11 @@ struct NvmRelState
 	uint32		had;			/* extend_lock; of a table of the volatile
 								 * region: blocks below it that are made ready
 								 * are SUSPECT */
-	uint32		raise;			/* extend_lock; of such a table: by how much its
-								 * number of blocks was raised last, in this run */
+	uint32		raise;			/* extend_lock; of such a table: by how much
+								 * its number of blocks was raised last, in
+								 * this run */
+	pg_atomic_uint64 clean;		/* changes under extend_lock; its clean run,
+								 * NVM_CLEAN_RUN, 0: none */
 	uint32		nready;			/* extend_lock; those below it that are not
 								 * handed out yet are ready */
 	uint32		dir;			/* own id; 0 = unused */
@@ -479,6 +482,34 @@ extern uint32 nvm_dir_blocks_had(uint32 id);
  * behind it.  Durable on return.  Takes the extend lock.
  */
 extern void nvm_dir_lower_count(NvmRelState *rel);
+
+/*
+ * The clean run of such a table: blocks to which no entry of an index leads, after any loss
+ * of the region.  The rebuild does not make them SUSPECT (vlog/README.md, "The clean run").
+ * All take the extend lock.
+ *
+ * nvm_clean_take: block blk leaves the run, durably, before a cell of it is handed out.
+ * nvm_clean_offer: in memory, these blocks are the run from now on.  The caller then looks
+ * at each under its allocation lock: it is empty, and index entries to it are durably gone.
+ * If one is not, nvm_clean_take.  nvm_clean_settle: what is left of it is the run, durably.
+ * Between the two a crash leaves no run.  One process at a time, VACUUM.
+ * nvm_clean_found: the run that the directory has, in the postmaster.
+ */
+extern void nvm_clean_take(NvmRelState *rel, uint32 blk);
+extern void nvm_clean_offer(NvmRelState *rel, uint32 first, uint32 end);
+extern void nvm_clean_settle(NvmRelState *rel);
+extern void nvm_clean_found(NvmRelState *rel);
+
+/* does the table have a clean run, or can VACUUM find it one? */
+extern bool nvm_dir_counts_blocks(uint32 id);
+
+static inline bool
+nvm_clean_has(NvmRelState *rel, uint32 blk)
+{
+	uint64		run = pg_atomic_read_u64(&rel->clean);
+
+	return unlikely(blk < NVM_CLEAN_END(run)) && blk >= NVM_CLEAN_FIRST(run);
+}
 
 /*
  * The index is rebuilt: as many extents as it has are what the next rebuild will need.

@@ -385,9 +385,28 @@ store_blocks(NvmDirEntry *entry, uint32 nblocks)
 }
 
 /*
+ * See pool_impl.h.  One block, then two, four, up to a part of the table.  Caller holds the
+ * extend lock.
+ */
+uint32
+nvm_dir_next_raise(NvmRelState *rel, uint32 blk)
+{
+	rel->raise = Min(Max(1, 2 * rel->raise), blk / RAISE_PART + RAISE_LEAST);
+	return rel->raise;
+}
+
+/*
+ * See nvm_pool.h.
+ */
+bool
+nvm_dir_counts_blocks(uint32 id)
+{
+	return counts_blocks(nvm_dir_entry(id));
+}
+
+/*
  * See pool_impl.h.  The number is durable before a block of these can be used.  Each time
- * may be a sync, so it is raised by more than is needed: by one block, then two, four, up
- * to a part of the table.  Rows of the next run go behind the number, if the region is lost
+ * may be a sync, so it is raised by more than is needed.  Rows of the next run go behind the number, if the region is lost
  * and VACUUM has not come.  So a run that adds few blocks may leave it few too high.
  *
  * If the extent is not counted yet, the number does not go with the count until it is: all
@@ -404,9 +423,8 @@ nvm_dir_raise_blocks(NvmRelState *rel, uint32 blk, uint32 n)
 		return n;
 	if (blk < entry->uses)
 		return Min(n, entry->uses - blk);
-	rel->raise = Min(Max(1, 2 * rel->raise), blk / RAISE_PART + RAISE_LEAST);
 	extent = nvm_extent_of_block(blk, &first);
-	store_blocks(entry, (uint32) Min((uint64) blk + rel->raise,
+	store_blocks(entry, (uint32) Min((uint64) blk + nvm_dir_next_raise(rel, blk),
 									 (uint64) first + nvm_extent_units(extent)));
 	return Min(n, entry->uses - blk);
 }

@@ -91,6 +91,7 @@ scan_entry(uint32 id, NvmDirEntry *entry, uint64 *owned)
 						  nvm_pool_path, id);
 	*owned += nextents + pg_atomic_read_u32(&rel->nlarge);
 	rel->dir = id;
+	nvm_clean_found(rel);
 	nvm_dir_hash_insert(id);
 	NvmPool->ndirs = id;
 	return true;

@@ -157,6 +157,9 @@ extern void nvm_contents_unbind(void);
  */
 extern uint32 nvm_dir_raise_blocks(NvmRelState *rel, uint32 blk, uint32 n);
 
+/* by how much to change a number of blocks this time, at block blk; at least 1 */
+extern uint32 nvm_dir_next_raise(NvmRelState *rel, uint32 blk);
+
 /* pool_reserve.c */
 extern uint64 nvm_region_used_units(const NvmRegion *region);
 extern void nvm_region_require_room(const NvmRegion *region, uint64 nunits);

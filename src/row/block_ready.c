@@ -43,7 +43,7 @@ nvm_blocks_make_ready(NvmRelState *state, uint32 blk, uint32 n, void *arg)
 		block->dir = state->dir;
 		block->blkno = blk + i;
 		block->alloc_inc = NvmPool->incarnation;
-		block->flags = blk + i < state->had ? NVM_BLOCK_SUSPECT : 0;
+		block->flags = blk + i < state->had && !nvm_clean_has(state, blk + i) ? NVM_BLOCK_SUSPECT : 0;
 		block->used[0] = (1 << NVM_FIRST_CELL) - 1;
 		block->check = nvm_block_check(block, state->dir, blk + i);
 
@@ -183,7 +183,8 @@ nvm_block_sanitize(NvmBlock *block)
 	memset(block->retired, 0, sizeof(block->retired));
 	block->retired[NVM_RETIRED_MORE] = more;
 	block->ended = 0;
-	if (nvm_incarnation_crashed(block->alloc_inc))
+	if (nvm_incarnation_crashed(block->alloc_inc) &&
+		!nvm_clean_has(&nvm_relstates[block->dir], block->blkno))
 		block->flags |= NVM_BLOCK_SUSPECT;
 	nvm_flush(block, NVM_UNIT_SIZE);
 	nvm_drain("space-sanitize");

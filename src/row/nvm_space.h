@@ -29,6 +29,12 @@ extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
 
 /* ---- taking areas (space.c) ---- */
 
+/*
+ * Is there nothing in the block, and may roots be put there?  Caller holds its allocation
+ * lock, or it is a hint.
+ */
+extern bool nvm_block_is_clean(NvmRelState *state, uint32 blk);
+
 /* first run of n free cells, or 0; cells of the header count as used */
 extern uint32 nvm_block_find_run(const NvmBlock *block, uint32 n);
 

@@ -75,12 +75,12 @@ nvm_rebuild_row_cells(const NvmLogRow *first)
 
 /*
  * A new block is SUSPECT if the table has an index that has WAL: that may have kept
- * entries that lead there to rows that are gone.
+ * entries that lead there to rows that are gone.  None leads into the clean run.
  */
 static void
 make_suspect(NvmRelState *state, uint32 blk)
 {
-	if (NVM_DIR_COUNT(nvm_dir_entry(state->dir)->counted) > 0)
+	if (NVM_DIR_COUNT(nvm_dir_entry(state->dir)->counted) > 0 && !nvm_clean_has(state, blk))
 		nvm_block(state, blk)->flags |= NVM_BLOCK_SUSPECT;
 }
 
@@ -387,6 +387,7 @@ nvm_rebuild_place(NvmRebuild *rebuild, const NvmRebuildRow *row, int n)
 	int			napart = 0;
 
 	Assert(n > 0 && n <= NVM_BLOCK_CELLS);
+	Assert(!nvm_clean_has(rebuild->state, blk));
 	for (int i = 0; i < n; i++)
 	{
 		const NvmLogRow *following = i + 1 < n ? image_row(&row[i + 1]) : NULL;

@@ -172,7 +172,15 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	if (unlikely(!nvm_unit_is_sound(block)))
 		return NULL;
 
+	if (nvm_clean_has(state, blk))
+		nvm_clean_take(state, blk);
 	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (nvm_clean_has(state, blk))
+	{
+		/* VACUUM has just offered it */
+		LWLockRelease(lock);
+		return NULL;
+	}
 	if (!nvm_block_is_initialised(state, block, blk))
 		nvm_blocks_make_ready(state, blk, 1, NULL);
 	else if (block->alloc_inc != NvmPool->incarnation)
@@ -265,6 +273,18 @@ block_takes_roots(const NvmBlock *block)
 }
 
 /*
+ * See nvm_space.h.
+ */
+bool
+nvm_block_is_clean(NvmRelState *state, uint32 blk)
+{
+	const NvmBlock *block = nvm_block(state, blk);
+
+	return block->magic == NVM_BLOCK_MAGIC && block_takes_roots(block) &&
+		nvm_block_free_cells(block) == NVM_BLOCK_CELLS;
+}
+
+/*
  * Is there a reason to look through the table?  After a round in which
  * nothing was retired there is none.  There is one again if the round has
  * passed over areas that may have come of age since, or over the front of the
@@ -331,6 +351,15 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 		 * comes by.
 		 */
 		block = nvm_block(state, b);
+		if (nvm_clean_has(state, b))
+		{
+			/* that is for when there is nothing else */
+			uint32		next = b + 1;
+
+			pg_atomic_compare_exchange_u32(&nvm_rel_row(state)->hint_next, &next,
+										   NVM_CLEAN_END(pg_atomic_read_u64(&state->clean)));
+			continue;
+		}
 		if (block->magic == NVM_BLOCK_MAGIC && wanted->root && !block_takes_roots(block))
 			continue;
 		full = taken_cells(block) >= wanted->limit || nvm_block_find_run(block, cells) == 0;
@@ -358,6 +387,18 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 }
 
 /*
+ * The first block of the clean run, rather than that the table grows.
+ */
+static bool
+next_clean(NvmRelState *state, int tries, uint32 *blk)
+{
+	uint64		run = pg_atomic_read_u64(&state->clean);
+
+	*blk = NVM_CLEAN_FIRST(run);
+	return run != 0 && *blk < nvm_rel_nblocks(state) && tries < 4 * SEARCH_BLOCKS;
+}
+
+/*
  * The block to insert into.  Backends of one slot share it, so that a new
  * session goes on where the last one stopped.
  *
@@ -379,8 +420,8 @@ next_target(const SpaceWanted *wanted, pg_atomic_uint32 *target, int tries,
 	context.arg = wanted->rel;
 	error_context_stack = &context;
 	*fresh = false;
-	if (tries >= 2 * SEARCH_BLOCKS ||
-		!search_free_block(wanted, reclaim, &blk))
+	if ((tries >= 2 * SEARCH_BLOCKS || !search_free_block(wanted, reclaim, &blk)) &&
+		!next_clean(wanted->state, tries, &blk))
 	{
 		blk = nvm_storage_extend(wanted->state, nvm_blocks_make_ready, NULL);
 		*fresh = true;

@@ -220,6 +220,10 @@ nvm_dir_needs_extents(const NvmDirEntry *entry)
 /* NvmDirEntry.counted of entry id, for so many extents */
 extern uint64 nvm_dir_counted(uint32 id, uint32 nextents);
 
+/* NvmDirEntry.clean_check of entry id for a run, and the run that the entry has, 0 if none */
+extern uint32 nvm_dir_clean_check(uint32 id, uint64 run);
+extern uint64 nvm_dir_clean_run(uint32 id, const NvmDirEntry *entry);
+
 /* what is wrong with entry id, which is in use, or NULL */
 extern const char *nvm_dir_entry_problem(uint32 id, const NvmDirEntry *entry);
 

@@ -207,6 +207,8 @@ nvm_dir_entry_crc(uint32 id, const NvmDirEntry *entry)
 	copy.all_visible = 0;
 	copy.uses = 0;
 	copy.counted = 0;
+	copy.clean = 0;
+	copy.clean_check = 0;
 	copy.crc = 0;
 	return nvm_pool_check(&copy, sizeof(copy), NVM_PLACE_DIR(id), 32);
 }
@@ -218,6 +220,21 @@ nvm_dir_counted(uint32 id, uint32 nextents)
 		return 0;
 	return nextents |
 		(uint64) nvm_pool_check(&nextents, sizeof(nextents), NVM_PLACE_DIR(id), 32) << 32;
+}
+
+uint32
+nvm_dir_clean_check(uint32 id, uint64 run)
+{
+	return run == 0 ? 0 : nvm_pool_check(&run, sizeof(run), NVM_PLACE_DIR(id), 32);
+}
+
+uint64
+nvm_dir_clean_run(uint32 id, const NvmDirEntry *entry)
+{
+	uint64		run = entry->clean;
+
+	return NVM_CLEAN_FIRST(run) < NVM_CLEAN_END(run) &&
+		entry->clean_check == nvm_dir_clean_check(id, run) ? run : 0;
 }
 
 const char *
