@@ -706,6 +706,7 @@ sub settle
 		usleep(100_000);
 	}
 	$node->safe_psql('postgres', "VACUUM;\nSELECT pg_current_xact_id();\nSELECT pg_sleep(0.3);\nVACUUM;\nCHECKPOINT;");
+	$self->problem($self->{log}->give_up) if $self->{log};
 	$self->problem($node->check_findings);
 	$self->problem(split /\n/, $node->safe_psql('postgres', <<'SQL'));
 SELECT verify_owners();

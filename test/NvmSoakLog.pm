@@ -46,6 +46,11 @@ The device is as it was.
 
 Is that a line of the server's log which such a device accounts for?
 
+=item give_up
+
+Everybody is at rest: let a checkpoint give up the log before it.  Returns what is left
+that nobody needs, as problems.
+
 =item files
 
 Number of files of the log, and their size in kB.
@@ -150,6 +155,18 @@ sub expects
 	  || $line =~ /nvm index rebuild worker .*FATAL: .*(?:cannot connect to invalid database "soak_copy"|database \d+ does not exist)/
 	  # a session that ends commits what it does with its temporary tables
 	  || $line =~ /FATAL: .*could not write the log of tables in memory: /;
+}
+
+sub give_up
+{
+	my ($self) = @_;
+	my $node = $self->{soak}->node;
+
+	$node->safe_psql('postgres', 'SELECT nvm.checkpoint()');
+	my $number = sprintf '%016x', $node->safe_psql('postgres', q{SELECT number FROM nvm.checkpoints WHERE state = 'usable'});
+	return map { "nobody needs file $_ of the log" }
+	  grep { /\.side$/ || (/-([0-9a-f]{16})-[0-9a-f]{8}\.rows$/ && $1 ne $number) }
+	  map { basename($_) } glob $node->data_dir . '/pg_nvm_log/*';
 }
 
 sub files
