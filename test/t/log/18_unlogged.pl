@@ -11,7 +11,8 @@
 #  5. prepared transactions: their tables are left out, others are not
 #  6. stops during a rebuild, before and after tables open, and of servers that open none
 #  7. a crash at each step
-#  8. errors: a full disk, files that are damaged or missing; a walsender
+#  8. errors: a full disk, a directory that cannot be synced, files that are damaged or missing;
+#     a walsender
 #  9. several directories, and nvm_logdump
 
 use strict;
@@ -534,7 +535,28 @@ foreach my $fault (['log-full', qr/No space left on device/], ['log-broken', qr/
 	is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM logged)'), '0|1000', "$fault->[0]: UNLOGGED tables are empty, others are not");
 	is_whole($fault->[0]);
 }
+
+# the directory alone, whose names are to be durable: no PANIC, which would empty all UNLOGGED tables
 $node->stop;
+$node->set_conf('fsync' => 'on');
+$node->start;
+sql('TRUNCATE u', "INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i", 'TRUNCATE part_h', 'INSERT INTO part_h SELECT generate_series(1000, 1099)');
+append_to_file("$faults/log-broken", '*/pg_nvm_log');
+my $opened_before = $node->times_opened;
+$node->fails_with('SELECT nvm.checkpoint()', qr/checkpoint of tables in memory has failed: could not fsync file "pg_nvm_log": Input\/output error/, 'a directory that cannot be synced: no checkpoint');
+is(sql('SELECT count(*) FROM u') . ', ' . ($node->times_opened - $opened_before), '3000, 0', 'and the server goes on');
+unlink "$faults/log-broken";
+sql('SELECT nvm.checkpoint()');
+append_to_file("$faults/log-broken", '*/pg_nvm_log');
+$node->stop;
+like($node->log_since_start, qr/nvm: UNLOGGED tables in memory will be empty after the next start: could not fsync file "pg_nvm_log": Input\/output error.*database system is shut down/s, 'nor are rows kept, and the stop is a clean one');
+unlink "$faults/log-broken";
+$node->start;
+is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM logged), (SELECT count(*) FROM part_h)'), '0|1000|100', 'UNLOGGED tables in memory are empty, others are not');
+is_whole('a directory that cannot be synced');
+$node->check_clean('a directory that cannot be synced');
+$node->stop;
+$node->set_conf('fsync' => 'off');
 delete $ENV{LD_PRELOAD};
 $node->start;
 sql("INSERT INTO u SELECT i, i, 'u' FROM generate_series(1, 3000) i");
