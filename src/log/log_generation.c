@@ -185,7 +185,7 @@ read_last_file(Found *found)
 	bool		ok;
 
 	nvm_log_file_path(path, found->directory, found->generation, found->number);
-	base = nvm_log_read_whole(path, &size);
+	base = nvm_log_read_whole(path, NVM_LOG_FILE_SIZE + NVM_LOG_PAGE, &size);
 	if (base == NULL)
 		return refuse(ERRCODE_IO_ERROR, psprintf("could not read log file \"%s\": %m", path),
 					  DIRECTORY_HINT);

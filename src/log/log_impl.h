@@ -322,12 +322,6 @@ extern uint32 nvm_log_memory_layout(void);
 extern bool nvm_log_check_kept(const char *companion, const NvmPoolHeader *h,
 							   const char **problem);
 
-/*
- * Read a file as a whole.  NULL with errno set; what cannot be read is an error here,
- * where a mapping would end the postmaster.
- */
-extern char *nvm_log_read_whole(const char *path, uint64 *size);
-
 /* ---- log_directory.c ---- */
 
 extern bool nvm_log_check_directories(char **newval, void **extra, GucSource source);

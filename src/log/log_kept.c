@@ -83,10 +83,10 @@ nvm_log_memory_layout(void)
 }
 
 /*
- * See log_impl.h.
+ * See nvm_log.h.
  */
 char *
-nvm_log_read_whole(const char *path, uint64 *size)
+nvm_log_read_whole(const char *path, uint64 limit, uint64 *size)
 {
 	struct stat st;
 	char	   *base = NULL;
@@ -97,7 +97,8 @@ nvm_log_read_whole(const char *path, uint64 *size)
 		return NULL;
 	if (fstat(fd, &st) == 0)
 	{
-		*size = Min((uint64) st.st_size, NVM_LOG_FILE_SIZE + NVM_LOG_PAGE);
+		*size = Min((uint64) st.st_size, limit);
+		errno = ENOMEM;
 		base = palloc_extended(*size + 1, MCXT_ALLOC_NO_OOM);
 	}
 	while (base != NULL && done < *size)
@@ -214,7 +215,7 @@ check_file(NvmLogMemory *m, const NvmPoolHeader *h, const char **problem)
 	}
 	snprintf(name, sizeof(name), NVM_LOG_NAME, nvm_log_pool_of(h->uuid), h->log_generation, h->log_file);
 	nvm_log_path_in(path, Max(nvm_log_find(name), 0), name);
-	base = nvm_log_read_whole(path, &size);
+	base = nvm_log_read_whole(path, NVM_LOG_FILE_SIZE + NVM_LOG_PAGE, &size);
 	if (base == NULL && nvm_reset_requested() == NVM_RESET_LOG)
 	{
 		if (m->rebuild == NVM_LOG_WHOLE)

@@ -247,6 +247,12 @@ extern const char *nvm_log_where(void);
 /* the directory that has a file of this name, the first one, or the next; -1: none */
 extern int	nvm_log_find(const char *name);
 extern int	nvm_log_find_after(const char *name, int after);
+
+/*
+ * All of a file, but `limit` bytes at most, in memory of the current context.  NULL with errno
+ * set; what cannot be read is an error here, where a mapping would end the process.
+ */
+extern char *nvm_log_read_whole(const char *path, uint64 limit, uint64 *size);
 extern void nvm_log_path_in(char *path, int which, const char *name);
 
 /*

@@ -50,9 +50,14 @@ read_in(int directory)
 	uint64		size;
 
 	checkpoint_path(path, directory);
-	checkpoint = nvm_vlog_read_whole(path, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES), &size);
-	if (checkpoint == NULL)
+	checkpoint = (NvmLogCheckpoint *)
+		nvm_log_read_whole(path, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES), &size);
+	if (checkpoint == NULL && errno == ENOENT)
 		return NULL;
+	if (checkpoint == NULL)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", path)));
 	problem = nvm_log_checkpoint_problem(checkpoint, size, NvmPool->uuid);
 	if (problem != NULL)
 		ereport(ERROR,

@@ -410,12 +410,6 @@ extern void nvm_vlog_open_held(NvmVlog *vlog);
 /* ---- vlog_whole.c: small files, replaced as a whole ---- */
 
 /*
- * All of a file, but `limit` bytes at most, in memory of the current context; NULL if it is not
- * there.  May ERROR.
- */
-extern void *nvm_vlog_read_whole(const char *path, uint64 limit, uint64 *size);
-
-/*
  * Write it under a name for the time being, which lies in this directory: returns the open
  * file, which is to be synced.  sync_names: files in directories of this mask are found
  * under their names.  All may ERROR.
@@ -479,8 +473,8 @@ extern void nvm_vlog_keep(void);
 extern bool nvm_vlog_has_kept(void);
 
 /*
- * The list that the stop before this run has left, or NULL.  ERROR if one is damaged, which
- * may be that one.
+ * The list that the stop before this run has left, or NULL.  ERROR if it is not found and one
+ * is damaged, which may be that one.
  */
 extern NvmLogKept *nvm_vlog_read_kept(void);
 

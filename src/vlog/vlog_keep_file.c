@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log/nvm_log.h"
@@ -50,25 +49,56 @@ nvm_vlog_has_kept(void)
 
 /* ---- read ---- */
 
+/*
+ * The list in a directory, in memory of the current context, and its path.  NULL: there is
+ * none, or *problem says what is wrong with it.  No ERROR: the postmaster may be about to end.
+ */
 static NvmLogKept *
-read_in(int directory)
+read_in(int directory, char *path, const char **problem)
 {
-	char		path[MAXPGPATH];
-	const char *problem;
 	NvmLogKept *kept;
 	uint64		size;
 
 	list_path(path, directory);
-	kept = nvm_vlog_read_whole(path, NVM_LOG_KEPT_LENGTH(NVM_LOG_KEPT_FILES), &size);
-	if (kept == NULL)
-		return NULL;
-	problem = nvm_log_kept_problem(kept, size, NvmPool->uuid);
-	if (problem != NULL)
-		ereport(ERROR,
+	kept = (NvmLogKept *)
+		nvm_log_read_whole(path, NVM_LOG_KEPT_LENGTH(NVM_LOG_KEPT_FILES), &size);
+	if (kept != NULL)
+		*problem = nvm_log_kept_problem(kept, size, NvmPool->uuid);
+	else
+		*problem = errno == ENOENT ? NULL : psprintf("it cannot be read: %m");
+	return *problem == NULL ? kept : NULL;
+}
+
+/*
+ * The list that the run of this nonce has left, with its path, or NULL.  There may be lists of
+ * other runs in other directories.  One that is damaged may be the one, unless that is found:
+ * then elevel tells of it.
+ */
+static NvmLogKept *
+find_list(uint64 nonce, char *path, int elevel)
+{
+	char		damaged[MAXPGPATH];
+	const char *what = NULL;
+
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+	{
+		const char *problem;
+		NvmLogKept *kept = read_in(i, path, &problem);
+
+		if (kept != NULL && kept->nonce == nonce)
+			return kept;
+		if (problem != NULL)
+		{
+			what = problem;
+			strlcpy(damaged, path, sizeof(damaged));
+		}
+	}
+	if (what != NULL)
+		ereport(elevel,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" of UNLOGGED tables: %s", path, problem),
+				 errmsg("file \"%s\" of UNLOGGED tables: %s", damaged, what),
 				 errdetail("If it is removed, UNLOGGED tables in memory are empty after the next start, and all others are there.")));
-	return kept;
+	return NULL;
 }
 
 /*
@@ -77,14 +107,9 @@ read_in(int directory)
 NvmLogKept *
 nvm_vlog_read_kept(void)
 {
-	for (int i = 0; nvm_vlog_has_kept() && i < nvm_log_ndirectories(); i++)
-	{
-		NvmLogKept *kept = read_in(i);
+	char		path[MAXPGPATH];
 
-		if (kept != NULL && kept->nonce == NvmPool->last_nonce)
-			return kept;
-	}
-	return NULL;
+	return nvm_vlog_has_kept() ? find_list(NvmPool->last_nonce, path, ERROR) : NULL;
 }
 
 /*
@@ -151,37 +176,6 @@ nvm_vlog_switch_kept(NvmLogKept *kept, uint32 directories)
 }
 
 /* ---- passed on ---- */
-
-/*
- * A whole list, in memory of the current context; NULL if it is not there, or cannot be read,
- * which is told.  No ERROR: the postmaster is about to end.
- */
-static NvmLogKept *
-read_at_exit(const char *path)
-{
-	int			fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
-	const char *problem = NULL;
-	NvmLogKept *kept = NULL;
-	struct stat st;
-
-	if (fd < 0 && errno == ENOENT)
-		return NULL;
-	memset(&st, 0, sizeof(st));
-	if (fd >= 0 && fstat(fd, &st) == 0 &&
-		(uint64) st.st_size <= NVM_LOG_KEPT_LENGTH(NVM_LOG_KEPT_FILES))
-		kept = palloc_extended(st.st_size + 1, MCXT_ALLOC_NO_OOM);
-	if (kept == NULL || pg_pread(fd, kept, st.st_size, 0) != st.st_size)
-		problem = "the file cannot be read";
-	else
-		problem = nvm_log_kept_problem(kept, (uint64) st.st_size, NvmPool->uuid);
-	if (fd >= 0)
-		close(fd);
-	if (problem == NULL)
-		return kept;
-	ereport(LOG,
-			(errmsg("nvm: file \"%s\" of UNLOGGED tables: %s", path, problem)));
-	return NULL;
-}
 
 /*
  * The same list, of this run.
@@ -272,7 +266,7 @@ drop_opened(NvmLogKept *kept)
 void
 nvm_vlog_kept_at_exit(int code, Datum arg)
 {
-	NvmLogKept *before = NULL;
+	NvmLogKept *before;
 	bool		is_as_found;
 	char		path[MAXPGPATH];
 
@@ -280,22 +274,10 @@ nvm_vlog_kept_at_exit(int code, Datum arg)
 		!nvm_vlog_has_kept())
 		return;
 	is_as_found = nvm_pool_is_as_found();
-	if (!nvm_pool_may_close(code) || !some_are_closed(is_as_found))
+	if (!nvm_pool_may_close(code) || !some_are_closed(is_as_found) ||
+		find_list(nvm_pool_nonce(), path, DEBUG1) != NULL)
 		return;
-	for (int i = 0; i < nvm_log_ndirectories(); i++)
-	{
-		char		at[MAXPGPATH];
-		NvmLogKept *kept;
-
-		list_path(at, i);
-		kept = read_at_exit(at);
-		if (kept != NULL && kept->nonce == nvm_pool_nonce())
-			return;
-		if (kept == NULL || kept->nonce != NvmPool->last_nonce)
-			continue;
-		before = kept;
-		strlcpy(path, at, sizeof(path));
-	}
+	before = find_list(NvmPool->last_nonce, path, LOG);
 	if (before == NULL)
 		return;
 	if (!is_as_found)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * vlog_whole.c
- *	  Small files that are read and replaced as a whole: that of the checkpoint, and the
- *	  list of what a clean stop has kept.
+ *	  Small files that are replaced as a whole: that of the checkpoint, and the list of what
+ *	  a clean stop has kept.
  *
  * Who replaces one writes it under another name, syncs it, has the names of the files that
  * it names synced, and renames it.
@@ -14,54 +14,11 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log/nvm_log.h"
 #include "storage/fd.h"
 #include "vlog/vlog_impl.h"
-
-static void
-cannot(const char *what, const char *path)
-{
-	ereport(ERROR,
-			(errcode_for_file_access(),
-			 errmsg("could not %s file \"%s\": %m", what, path)));
-}
-
-/*
- * See vlog_impl.h.
- */
-void *
-nvm_vlog_read_whole(const char *path, uint64 limit, uint64 *size)
-{
-	int			fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	struct stat st;
-	char	   *data;
-
-	if (fd < 0 && errno == ENOENT)
-		return NULL;
-	if (fd < 0)
-		cannot("open", path);
-	if (fstat(fd, &st) != 0)
-		cannot("read", path);
-	*size = Min((uint64) st.st_size, limit);
-	data = palloc(*size + 1);
-	for (uint64 done = 0; done < *size;)
-	{
-		ssize_t		n = pg_pread(fd, data + done, *size - done, (off_t) done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			cannot("read", path);
-		if (n == 0)
-			*size = done;		/* somebody has cut it off */
-		done += n;
-	}
-	(void) CloseTransientFile(fd);
-	return data;
-}
 
 /*
  * A step has failed: the directory is out, for the next attempt.
@@ -70,7 +27,9 @@ static void
 cannot_replace(const char *what, int directory, const char *path)
 {
 	nvm_log_directory_failed(directory, what, path);
-	cannot(what, path);
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not %s file \"%s\": %m", what, path)));
 }
 
 /*

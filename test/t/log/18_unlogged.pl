@@ -13,7 +13,7 @@
 #  7. a crash at each step
 #  8. errors: a full disk, a directory that cannot be synced, files that are damaged or missing;
 #     a walsender
-#  9. several directories, and nvm_logdump
+#  9. several directories, nvm_logdump, and lists that are damaged in one of them
 
 use strict;
 use warnings;
@@ -677,5 +677,42 @@ same_after('two directories', sub {
 	move("$damaged.aside", $damaged) or die;
 });
 $node->check_clean('two directories');
+
+# a list that is damaged, in a directory that is looked at first: the one that is whole counts,
+# if it is of the last run
+sub store
+{
+	my ($path, $bytes) = @_;
+	open(my $fh, '>:raw', $path) or die "$path: $!";
+	print $fh $bytes;
+	close $fh;
+	chmod 0600, $path;
+	return;
+}
+
+my $older;
+my $damage = sub {
+	my ($whole) = @_;
+	my ($list) = lists();
+	my $other = $list =~ s,/pg_nvm_log/,/pg_nvm_log_b/,r;
+	my $bytes = slurp_file($list);
+	die "$list is not in the first directory" if $other eq $list;
+	store($other, $whole // $bytes);
+	store($list, substr($bytes, 0, 60) . (substr($bytes, 60, 1) ^ "\1") . substr($bytes, 61));
+	return $bytes;
+};
+same_after('a damaged list in another directory', sub { $node->stop; $older = $damage->(); });
+same_after('the same, and a start that fails', sub { $node->stop; $damage->(); start_fails('a damaged list in another directory'); });
+# the list of an earlier run does not count, so the damaged one may
+$node->stop;
+$damage->($older);
+$node->start;
+$node->fails_with('SELECT count(*) FROM logged', qr,could not be rebuilt.*pg_nvm_log/[0-9a-f]{8}\.kept.*wrong checksum,s, 'a damaged list, and one of an earlier run: the error names the damaged one');
+$node->stop;
+unlink lists();
+$node->start;
+is(sql('SELECT (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|1000', 'without both UNLOGGED tables are empty, and others are there');
+is_whole('a damaged list, and one of an earlier run');
+$node->check_clean('damaged lists');
 $node->stop;
 done_testing();
