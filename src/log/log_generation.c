@@ -46,6 +46,9 @@ typedef struct Found
 	"Put the directory back, or create it if it is new. Take it out of nvm.log_directories if nothing of the log was in it: a file that is missing then is named. To use the other tables meanwhile, set nvm.memory_limit = 0 and restart the server. " \
 	GIVE_UP_HINT
 
+#define NO_FILE_HINT \
+	"Free space on the device that holds the directory, or correct nvm.log_directories."
+
 /* why a generation cannot begin */
 static struct
 {
@@ -115,15 +118,25 @@ is_unique(const Found *found, uint32 known)
 				  "Take the copy out of the directories in nvm.log_directories, and restart the server.");
 }
 
+/*
+ * Are all directories there?  False with `problem`.
+ */
 static bool
-find_files(Found *found, uint32 known)
+look_at_directories(void)
 {
 	const char *unusable = nvm_log_directories_problem();
 
+	return unusable == NULL ||
+		refuse(ERRCODE_IO_ERROR, unusable,
+			   nvm_log_ndirectories() == 1 ? DIRECTORY_HINT : DIRECTORIES_HINT);
+}
+
+static bool
+find_files(Found *found, uint32 known)
+{
 	memset(found, 0, sizeof(*found));
-	if (unusable != NULL)
-		return refuse(ERRCODE_IO_ERROR, unusable,
-					  nvm_log_ndirectories() == 1 ? DIRECTORY_HINT : DIRECTORIES_HINT);
+	if (!look_at_directories())
+		return false;
 	find_last_file(found);
 	return is_unique(found, known);
 }
@@ -319,14 +332,22 @@ find_last(Found *found, uint32 known)
 	return (found->generation == 0 || read_last_file(found)) && found_fits(found, known);
 }
 
+static bool
+cannot_begin(int code)
+{
+	const char *where = nvm_log_where();
+
+	errno = code;
+	return refuse(ERRCODE_IO_ERROR, psprintf("could not begin the log in %s: %m", where),
+				  NO_FILE_HINT);
+}
+
 /*
  * Begin the generation behind `known`, durably.  False with `problem`, and nothing begun.
  */
 static bool
 begin_behind(const Found *found, uint32 known)
 {
-	const char *where;
-
 	set_up(found, known);
 	if (nvm_log_first_file(first_directory(found, known)))
 	{
@@ -335,10 +356,7 @@ begin_behind(const Found *found, uint32 known)
 		NVM_FAILPOINT("log-generation-noted");
 		return true;
 	}
-	where = nvm_log_where();
-	errno = NvmLog->broken_errno;
-	return refuse(ERRCODE_IO_ERROR, psprintf("could not begin the log in %s: %m", where),
-				  "Free space on the device that holds the directory, or correct nvm.log_directories.");
+	return cannot_begin(NvmLog->broken_errno);
 }
 
 /*
@@ -373,6 +391,45 @@ nvm_log_begin_generation(void)
 	pg_write_barrier();
 	pg_atomic_write_u32(&nvm_log_memory->begun, 1);
 	return true;
+}
+
+/*
+ * Is there a directory that can have the first file of a generation?  False with `problem`.
+ */
+static bool
+has_place(void)
+{
+	int			code = 0;
+
+	for (int i = 0; i < nvm_log_ndirectories(); i++)
+	{
+		if (access(nvm_log_directory(i), W_OK | X_OK) == 0 &&
+			nvm_log_has_room(i, 2 * NVM_LOG_FILE_SIZE))
+			return true;
+		code = errno;
+	}
+	return cannot_begin(code);
+}
+
+/*
+ * See nvm_region.h: NvmCompanionBegin.  What this finds out would refuse the pool later, too,
+ * but the pool would be one that was opened and not closed.
+ */
+bool
+nvm_log_check_begin(const NvmPoolHeader *h)
+{
+	NvmResetRequest request = nvm_reset_requested();
+	bool		lost;
+
+	if (h->log_generation == 0 || request == NVM_RESET_LOG || request == NVM_RESET_ROWS)
+		return true;
+	nvm_log_set_directories();
+	lost = !look_at_directories();
+	if (!lost && has_place())
+		return true;
+	nvm_pool_refuse(problem.code, problem.msg, problem.hint);
+	NvmPool->log_is_lost = lost;
+	return false;
 }
 
 static bool

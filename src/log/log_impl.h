@@ -322,6 +322,9 @@ extern uint32 nvm_log_memory_layout(void);
 extern bool nvm_log_check_kept(const char *companion, const NvmPoolHeader *h,
 							   const char **problem);
 
+/* log_generation.c: memory is new */
+extern bool nvm_log_check_begin(const NvmPoolHeader *h);
+
 /* ---- log_directory.c ---- */
 
 extern bool nvm_log_check_directories(char **newval, void **extra, GucSource source);

@@ -45,7 +45,8 @@ nvm_log_request(void)
 {
 	log_requested = true;
 	nvm_region_request_companion(sizeof(NvmLogMemory), offsetof(NvmLogMemory, buffer),
-								 nvm_log_memory_layout(), nvm_log_check_kept);
+								 nvm_log_memory_layout(), nvm_log_check_kept,
+								 nvm_log_check_begin);
 }
 
 void

@@ -55,8 +55,8 @@ typedef struct NvmPoolShared
 								 * checkpoint, or run without the library
 								 * since */
 	uint64		last_nonce;		/* of the run before this one, if both were
-								 * closed cleanly, and the server was not used
-								 * without the pool since; else 0 */
+								 * closed cleanly, and no recovery has emptied
+								 * UNLOGGED relations since; else 0 */
 	uint64		found_at;		/* if so, where the start found PostgreSQL's
 								 * checkpoint; else 0 */
 	bool		witness_armed;	/* and noted, see nvm_witness_arm; wbl_lock */

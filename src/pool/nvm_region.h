@@ -241,12 +241,18 @@ typedef bool (*NvmCompanionCheck) (const char *companion, const NvmPoolHeader *h
 								   const char **problem);
 
 /*
+ * A start has no contents, or throws them away.  Can what lies elsewhere bring them back?
+ * False after refusing the pool, which stays as it was found.
+ */
+typedef bool (*NvmCompanionBegin) (const NvmPoolHeader *h);
+
+/*
  * Have so many bytes of it; called as nvm_region_request, after it.  The first
  * `fixed` bytes have memory where it could run out.  layout: a number that changes
  * with the layout.
  */
 extern void nvm_region_request_companion(Size size, Size fixed, uint32 layout,
-										 NvmCompanionCheck check);
+										 NvmCompanionCheck check, NvmCompanionBegin begin);
 
 /*
  * A part of the rest is going to be touched: have memory for it.  May ERROR.

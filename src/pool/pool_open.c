@@ -428,6 +428,29 @@ log_was_bypassed(const PoolOpening *o)
 }
 
 /*
+ * How this start has to treat UNLOGGED storages.  The server may have run,
+ * crashed and started again without us.  Then it may have emptied the indexes
+ * of UNLOGGED tables, or not, and the witness does not always know.
+ */
+static NvmDirReset
+reset_of_unlogged(const PoolOpening *o)
+{
+	if (!NvmPool->data_clean)
+		return NVM_DIR_RESET_EMPTY;
+	if (NvmPool->was_clean && !o->ran_without)
+		return NVM_DIR_RESET_NONE;
+	switch (nvm_witness_asked(&o->control))
+	{
+		case NVM_WITNESS_NO_RECOVERY:
+			return NVM_DIR_RESET_NONE;
+		case NVM_WITNESS_UNKNOWN:
+			return NVM_DIR_RESET_DOUBTFUL;
+		default:
+			return NVM_DIR_RESET_ALL;
+	}
+}
+
+/*
  * Find out how the pool and the server were stopped, and whether the server was
  * run without the pool since then.  The record in `o` takes note of that.
  */
@@ -438,7 +461,7 @@ find_how_it_stopped(PoolOpening *o)
 	NvmPool->data_clean = o->control.state == DB_SHUTDOWNED;
 	o->ran_without = NvmPool->was_clean && o->known && o->header.incarnation != 0 &&
 		o->header.wal_position != o->control.checkPoint;
-	if (NvmPool->was_clean && NvmPool->data_clean && !o->ran_without)
+	if (NvmPool->was_clean && reset_of_unlogged(o) == NVM_DIR_RESET_NONE)
 	{
 		NvmPool->last_nonce = o->header.nonce;
 		NvmPool->found_at = o->control.checkPoint;
@@ -484,29 +507,6 @@ begin_incarnation(PoolOpening *o)
 	nvm_file_note_place();
 	NvmPool->status = NVM_POOL_OPEN;
 	return true;
-}
-
-/*
- * How this start has to treat UNLOGGED storages.  The server may have run,
- * crashed and started again without us.  Then it may have emptied the indexes
- * of UNLOGGED tables, or not, and the witness does not always know.
- */
-static NvmDirReset
-reset_of_unlogged(const PoolOpening *o)
-{
-	if (!NvmPool->data_clean)
-		return NVM_DIR_RESET_EMPTY;
-	if (NvmPool->was_clean && !o->ran_without)
-		return NVM_DIR_RESET_NONE;
-	switch (nvm_witness_asked(&o->control))
-	{
-		case NVM_WITNESS_NO_RECOVERY:
-			return NVM_DIR_RESET_NONE;
-		case NVM_WITNESS_UNKNOWN:
-			return NVM_DIR_RESET_DOUBTFUL;
-		default:
-			return NVM_DIR_RESET_ALL;
-	}
 }
 
 /*

@@ -35,6 +35,7 @@ static uint64 volatile_max = 0;
 /* what goes with it */
 char	   *nvm_region_companion = NULL;
 static NvmCompanionCheck companion_check = NULL;
+static NvmCompanionBegin companion_begin = NULL;
 
 /* this postmaster has looked at what it has found */
 static bool companion_is_checked = false;
@@ -78,12 +79,14 @@ nvm_region_is_missing(void)
  * See nvm_region.h.
  */
 void
-nvm_region_request_companion(Size size, Size fixed, uint32 layout, NvmCompanionCheck check)
+nvm_region_request_companion(Size size, Size fixed, uint32 layout, NvmCompanionCheck check,
+							 NvmCompanionBegin begin)
 {
 	if (volatile_max == 0)
 		return;
 	nvm_backing_request_companion(size, fixed, layout);
 	companion_check = check;
+	companion_begin = begin;
 }
 
 /*
@@ -258,7 +261,8 @@ nvm_region_open(const NvmPoolHeader *h)
 
 	if (volatile_max == 0)
 		return true;
-	if (!judge_contents(h, &problem))
+	if (!judge_contents(h, &problem) ||
+		(problem != NULL && companion_begin != NULL && !companion_begin(h)))
 		return false;
 	is_new = nvm_backing_is_new();
 	if (map_volatile(h, problem == NULL))

@@ -14,6 +14,7 @@
 #  8. errors: a full disk, a directory that cannot be synced, files that are damaged or missing;
 #     a walsender
 #  9. several directories, nvm_logdump, and lists that are damaged in one of them
+# 10. runs of the server without the pool, or the library
 
 use strict;
 use warnings;
@@ -714,5 +715,163 @@ $node->start;
 is(sql('SELECT (SELECT count(*) FROM large), (SELECT count(*) FROM logged)'), '0|1000', 'without both UNLOGGED tables are empty, and others are there');
 is_whole('a damaged list, and one of an earlier run');
 $node->check_clean('damaged lists');
+$node->stop;
+
+# ---------------------------------------------------------------- 10. runs without the tables
+
+# The server runs without the pool, or the library, behind a clean stop.  As those of heap, the rows
+# stay unless PostgreSQL's recovery has emptied UNLOGGED relations: the witness tells.
+$node = NvmTest->start_new('without', conf => <<CONF, sql => <<SQL);
+autovacuum = off
+CONF
+CREATE TABLE logged (id int PRIMARY KEY, v int) USING nvm_vlog;
+INSERT INTO logged SELECT i, 0 FROM generate_series(1, 1000) i;
+CREATE TABLE durable (id int PRIMARY KEY) USING nvm;
+INSERT INTO durable SELECT generate_series(1, 200);
+CREATE UNLOGGED TABLE u (id int PRIMARY KEY, k int, s text) USING nvm_vlog;
+CREATE INDEX u_hash ON u USING hash (k);
+CREATE INDEX u_ours ON u USING nvm_btree (k);
+CREATE UNLOGGED TABLE h (id int PRIMARY KEY) USING heap;
+SQL
+my $logs = $node->data_dir . '/pg_nvm_log';
+
+sub refill
+{
+	$node->poll_query_until('postgres', "SELECT size > 0 FROM pg_stat_file('base/1/9999', true)") or die 'no witness';
+	sql('TRUNCATE u, h', q{INSERT INTO u SELECT i, i % 50, 's' || i FROM generate_series(1, 2000) i}, 'INSERT INTO h SELECT generate_series(1, 300)');
+	return;
+}
+
+sub by_all
+{
+	return sql('SELECT count(*), sum(k) FROM u', 'SET enable_seqscan = off', 'SET enable_bitmapscan = off',
+		'SELECT count(*) FROM u WHERE id > 0', 'SELECT count(*) FROM u WHERE k = 7', 'DROP INDEX u_hash', 'SELECT count(*) FROM u WHERE k = 7',
+		'CREATE INDEX u_hash ON u USING hash (k)', 'SELECT count(*) FROM h WHERE id > 0',
+		'SELECT (SELECT count(*) FROM logged), (SELECT count(*) FROM durable)');
+}
+my $there = join "\n", '2000|49000', 2000, 40, 40, 300, '1000|200';
+my $empty = join "\n", '0|', 0, 0, 0, 0, '1000|200';
+
+# a start that refuses the pool, and what heap does meanwhile; end: how that run ends
+sub refused
+{
+	my ($name, $re, $end) = @_;
+	$node->start;
+	like($node->log_since_start, $re, "$name: the pool is refused");
+	is(sql('SELECT status FROM nvm.pool', 'INSERT INTO h VALUES (0)', 'DELETE FROM h WHERE id = 0 RETURNING id'), "refused\n0", "$name: heap goes on");
+	$node->${ \($end // 'stop') };
+	return;
+}
+
+sub with_library
+{
+	my ($is_with) = @_;
+	$node->set_conf(shared_preload_libraries => $is_with ? "'pg_nvm'" : "''");
+	return;
+}
+
+sub without_library
+{
+	my ($end) = @_;
+	with_library(0);
+	$node->start;
+	sql('INSERT INTO h VALUES (0)', 'DELETE FROM h WHERE id = 0');
+	$node->$end;
+	with_library(1);
+	return;
+}
+
+sub comes_back
+{
+	my ($name, $what) = @_;
+	$node->start if !defined $node->{_pid};
+	is(by_all(), $what // $there, $name . ($what ? ': empty, as UNLOGGED tables of heap are' : ': all is there'));
+	is_whole($name);
+	$node->check_clean($name);
+	return;
+}
+
+my $missing = qr/could not open log directory "pg_nvm_log": No such file or directory/;
+my %without = (
+	'a directory that is missing' => sub { rename($logs, "$logs.away") or die; refused($_[0], $missing, $_[1]); rename("$logs.away", $logs) or die; },
+	'a directory that is read-only' => sub { chmod(0500, $logs) or die; refused($_[0], qr/could not begin the log in directory "pg_nvm_log": Permission denied/, $_[1]); chmod(0700, $logs) or die; },
+	'a disk that is full' => sub {
+		local @ENV{qw(LD_PRELOAD NVM_SYNC_DIR)} = (dirname(abs_path($0)) . '/../../tools/nvm_sync.so', $faults);
+		append_to_file("$faults/log-full", '');
+		refused($_[0], qr/could not begin the log in directory "pg_nvm_log": No space left on device/, $_[1]);
+		unlink "$faults/log-full" or die;
+	},
+	'a pool that is not there' => sub { chmod(0644, $node->pool_file) or die; refused($_[0], qr/NVM pool/, $_[1]); chmod(0600, $node->pool_file) or die; },
+	'no library' => sub { without_library($_[1] // 'stop'); });
+foreach my $name (sort keys %without)
+{
+	my $run = $without{$name};
+
+	refill();
+	$node->stop;
+	$run->($name);
+	$run->("$name, twice");
+	comes_back($name);
+	refill();
+	$node->stop;
+	$run->($name);
+	start_fails("$name, then");
+	comes_back("$name, then a start that fails");
+	# a recovery without us empties indexes and heap, and the server is shut down cleanly then
+	refill();
+	$node->stop;
+	$run->("$name, a crash", 'crash');
+	$run->("$name, a recovery");
+	comes_back("$name, with a recovery", $empty);
+	refill();
+	$node->stop;
+	$run->("$name, a crash of which we know", 'crash');
+	comes_back("$name, with a crash", $empty);
+}
+
+# a start that dies before anything has happened
+refill();
+$node->stop;
+rename($logs, "$logs.away") or die;
+$node->dies_at_start('bypass-noted', 'a start without the directory that dies');
+rename("$logs.away", $logs) or die;
+comes_back('a start without the directory that dies');
+
+# pg_resetwal makes a clean shutdown of a crash
+refill();
+$node->stop;
+without_library('crash');
+command_ok(['pg_resetwal', '-f', $node->data_dir], 'pg_resetwal after a crash without the library');
+$node->start;
+$node->fails_with('SELECT count(*) FROM u', qr/rows of nvm table "u" are lost/, 'the rows are lost, and an access says so');
+is(sql('SELECT (SELECT count(*) FROM logged), (SELECT count(*) FROM durable)'), '1000|200', 'and no others');
+sql('TRUNCATE u, h');
+sql('REINDEX DATABASE postgres');
+is_whole('pg_resetwal');
+$node->check_clean('pg_resetwal');
+
+# of several directories
+mkdir "${logs}_b", 0700;
+$node->stop;
+$node->set_conf('nvm.log_directories' => "'pg_nvm_log, pg_nvm_log_b'");
+$node->start;
+refill();
+$node->stop;
+rename("${logs}_b", "${logs}_b.away") or die;
+refused('one of two directories', qr/could not open log directory "pg_nvm_log_b": No such file or directory/);
+rename("${logs}_b.away", "${logs}_b") or die;
+comes_back('one of two directories');
+
+# who asks meanwhile that the log be given up has that done
+refill();
+$node->stop;
+rename("${logs}_b", "${logs}_b.away") or die;
+$node->start;
+sql('SELECT nvm.reset_log()');
+$node->stop;
+$node->start;
+like($node->log_since_start, qr/the log of tables in memory was given up/, 'nvm.reset_log(), with a directory that is missing');
+$node->fails_with('SELECT count(*) FROM logged', qr/rows of nvm table "logged" are lost/, 'rows of the log are lost');
+is(sql('SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM durable), (SELECT count(*) FROM h)'), '2000|200|300', 'and no others');
 $node->stop;
 done_testing();
