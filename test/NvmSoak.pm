@@ -584,6 +584,8 @@ sub _look_at_log
 		next if $line =~ /WARNING: .*(?:cannot reindex|skipping reindex of) invalid index/;
 		# with autovacuum_naptime of a second that is after one second
 		next if $line =~ /WARNING: .*autovacuum worker took too long to start; canceled/;
+		# PostgreSQL's own: DROP DATABASE comes between the launcher's choice and the worker's start
+		next if $line =~ /autovacuum worker .*FATAL: .*database \d+ does not exist/;
 		# on tmpfs; the header was being written when the power failed
 		next if $line =~ /does not outlive a reboot|one copy of the header of NVM pool .* is rewritten/;
 		# DROP DATABASE is redone
