@@ -348,13 +348,17 @@ sub _set_failpoints
 	return;
 }
 
-# Have sessions that begin now none?  False if the server has died of the old ones.
+# Have sessions that begin now none, and have workers gone that began before, and may have
+# them still?  False if the server has died of the old ones.
 sub _failpoints_gone
 {
 	my ($self) = @_;
 	until ($self->_has_died(0))
 	{
-		return 1 if ($self->ask('SHOW nvm.failpoint') // 'dead') eq '';
+		return 1 if ($self->ask(<<'SQL') // 'dead') eq '|0';
+SELECT current_setting('nvm.failpoint'), count(*) FROM pg_stat_activity
+WHERE backend_type ~ '^nvm index rebuild worker' AND backend_start < pg_conf_load_time()
+SQL
 		usleep(20_000);
 	}
 	return 0;
