@@ -473,6 +473,12 @@ extern void nvm_dir_set_relaxed(uint32 id, bool relaxed);
 extern void nvm_dir_begin_count(NvmRelState *rel);
 
 /*
+ * The table `to`, which is empty, is to be a copy of `from`: entries that lead to the one lead
+ * to the other, whether there are rows or not.
+ */
+extern void nvm_dir_copy_count(NvmRelState *from, NvmRelState *to);
+
+/*
  * Up to which block an entry of an index in files may lead; 0 if there is no such index.
  */
 extern uint32 nvm_dir_blocks_had(uint32 id);

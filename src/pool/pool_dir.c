@@ -406,8 +406,9 @@ nvm_dir_counts_blocks(uint32 id)
 
 /*
  * See pool_impl.h.  The number is durable before a block of these can be used.  Each time
- * may be a sync, so it is raised by more than is needed.  Rows of the next run go behind the number, if the region is lost
- * and VACUUM has not come.  So a run that adds few blocks may leave it few too high.
+ * may be a sync, so it is raised by more than is needed.  Rows of the next run go behind the
+ * number, if the region is lost and VACUUM has not come.  So a run that adds few blocks may
+ * leave it few too high.
  *
  * If the extent is not counted yet, the number does not go with the count until it is: all
  * extents count meanwhile, and this one has nothing.
@@ -447,6 +448,23 @@ nvm_dir_begin_count(NvmRelState *rel)
 	if (nblocks > entry->uses)
 		store_blocks(entry, nblocks);
 	LWLockRelease(nvm_rel_extend_lock(rel));
+}
+
+/*
+ * See nvm_pool.h.  The copy has no clean run.
+ */
+void
+nvm_dir_copy_count(NvmRelState *from, NvmRelState *to)
+{
+	NvmDirEntry *entry = nvm_dir_entry(from->dir);
+
+	if (!counts_blocks(entry) || to->region != NVM_REGION_VOLATILE)
+		return;
+	LWLockAcquire(nvm_rel_extend_lock(to), LW_EXCLUSIVE);
+	store_volatile_count(to->dir, nvm_dir_entry(to->dir), NVM_DIR_COUNT(entry->counted));
+	store_blocks(nvm_dir_entry(to->dir), entry->uses);
+	to->had = from->had;
+	LWLockRelease(nvm_rel_extend_lock(to));
 }
 
 /*

@@ -210,10 +210,8 @@ nvm_storage_copy(uint32 from, uint32 to)
 		nvm_index_copy_storage(from, to);
 		return;
 	}
-	/* files of indexes are copied, too */
-	if (copy.to->region == NVM_REGION_VOLATILE &&
-		NVM_DIR_COUNT(nvm_dir_entry(from)->counted) > 0)
-		nvm_dir_begin_count(copy.to);
+	/* files of indexes are copied, too, or stay */
+	nvm_dir_copy_count(copy.from, copy.to);
 	if (nblocks > 0)
 		copy.stamp = nvm_xact_stamp(copy.to->region);
 	for (uint32 blk = 0; blk < nblocks; blk++)
