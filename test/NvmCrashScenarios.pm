@@ -103,7 +103,7 @@ our %elsewhere = (
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
-	(map { $_ => 'log/19_clean_run' } qw(vacuum-clean-offered pool-clean-run)),
+	(map { $_ => 'log/19_clean_run' } qw(vacuum-clean-found vacuum-clean-offered pool-clean-run)),
 	'resolve-log'       => 'log/05_prepared',
 	'ckpt-remove-orphan' => 'log/07_checkpoint',
 	(map { ("keep-$_" => 'log/18_unlogged') } qw(data-write data-sync walked sync rename renamed pass-on passed-on remove)),

@@ -28,6 +28,7 @@ longest_run(NvmVacuum *vac, uint32 *first)
 
 	for (uint32 blk = 0; blk < vac->nblocks; blk++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		n = nvm_block_is_clean(vac->state, blk) ? n + 1 : 0;
 		if (n > longest)
 		{
@@ -36,6 +37,19 @@ longest_run(NvmVacuum *vac, uint32 *first)
 		}
 	}
 	return longest;
+}
+
+/*
+ * How many blocks of the run that the directory has does the table have?  A loss may have
+ * left it shorter.  Who takes blocks meanwhile makes them fewer: a hint, too.
+ */
+static uint32
+usable_run(NvmVacuum *vac)
+{
+	uint64		run = nvm_clean_durable(vac->dir);
+	uint32		end = Min(NVM_CLEAN_END(run), vac->nblocks);
+
+	return end - Min(end, NVM_CLEAN_FIRST(run));
 }
 
 /*
@@ -62,20 +76,21 @@ prove_run(NvmVacuum *vac, uint32 first, uint32 end)
 /*
  * A block in which there is nothing has no index entries: a cell is free when VACUUM has
  * removed those that led to it, or when there never was one.  That is durable when the WAL
- * is.  A longer run takes the place of the one that there is.
+ * is.  A longer run takes the place of the one that the directory has.  That in memory may
+ * be larger, but a VACUUM that was cancelled has perhaps not proved it.
  */
 void
 nvm_vacuum_find_clean(NvmVacuum *vac)
 {
-	uint64		run = pg_atomic_read_u64(&vac->state->clean);
 	uint32		first = 0;
 	uint32		n;
 
 	if (!nvm_dir_counts_blocks(vac->dir))
 		return;
 	n = longest_run(vac, &first);
-	if (n <= NVM_CLEAN_END(run) - NVM_CLEAN_FIRST(run))
+	if (n <= usable_run(vac))
 		return;
+	NVM_FAILPOINT("vacuum-clean-found");
 	nvm_clean_offer(vac->state, first, first + n);
 	NVM_FAILPOINT("vacuum-clean-offered");
 	prove_run(vac, first, first + n);

@@ -506,6 +506,9 @@ extern void nvm_clean_offer(NvmRelState *rel, uint32 first, uint32 end);
 extern void nvm_clean_settle(NvmRelState *rel);
 extern void nvm_clean_found(NvmRelState *rel);
 
+/* the run that the directory has now; without the extend lock, a hint */
+extern uint64 nvm_clean_durable(uint32 id);
+
 /* does the table have a clean run, or can VACUUM find it one? */
 extern bool nvm_dir_counts_blocks(uint32 id);
 

@@ -49,7 +49,16 @@ run_part(uint64 run, uint32 first, uint32 end)
 void
 nvm_clean_found(NvmRelState *rel)
 {
-	pg_atomic_write_u64(&rel->clean, nvm_dir_clean_run(rel->dir, nvm_dir_entry(rel->dir)));
+	pg_atomic_write_u64(&rel->clean, nvm_clean_durable(rel->dir));
+}
+
+/*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_clean_durable(uint32 id)
+{
+	return nvm_dir_clean_run(id, nvm_dir_entry(id));
 }
 
 /*

@@ -7,7 +7,8 @@
 #  2. entries of rows that were never committed, in blocks of the run: no later row is found
 #     by them
 #  3. a crash at each step of finding a run and of taking a block from it, and then a loss
-#  4. TRUNCATE, and an index that comes later
+#  4. TRUNCATE, an index that comes later, copies of the table
+#  5. a table that was large once, a VACUUM that is cancelled, rows that come while VACUUM looks
 
 use strict;
 use warnings;
@@ -21,6 +22,7 @@ nvm.memory_limit = 256MB
 max_worker_processes = 12
 autovacuum = off
 restart_after_crash = on
+allow_in_place_tablespaces = on
 CONF
 CREATE TABLE c (id int, n int, v text) USING nvm_vlog;
 CREATE INDEX c_id ON c USING btree (id);
@@ -186,5 +188,85 @@ lose();
 sql(rows(7000, 200, 3));
 agrees('another index');
 is(sql('SET enable_seqscan = off', 'SELECT count(*) FROM c WHERE n = 3'), 400, 'and it finds its rows');
+
+# Entries lead behind the last block that the copy has, too.
+sql('TRUNCATE c', rows(1, 1000, 1), 'BEGIN', rows(1000000, 3000, 7), 'ROLLBACK', 'INSERT INTO heap_row VALUES (1)');
+lose();
+is(sql('SELECT count(*) FROM c'), 1000, 'the rows are there');
+$node->safe_psql('template1', 'CREATE DATABASE copied TEMPLATE postgres');
+$node->safe_psql('copied', rows(2000, 2000, 1));
+is($node->safe_psql('copied', 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM c WHERE id >= 1000000'),
+	0, 'CREATE DATABASE: no entry leads to a row that came later');
+$node->safe_psql('template1', 'DROP DATABASE copied');
+$node->safe_psql('postgres', "CREATE TABLESPACE place LOCATION ''");
+sql('ALTER TABLE c SET TABLESPACE place');
+sql(rows(2000, 500, 1));
+agrees('SET TABLESPACE');
+lose();
+sql(rows(3000, 2000, 1));
+agrees('SET TABLESPACE, and a loss');
+
+# ---------------------------------------------------------------- 5. what run VACUUM takes
+
+# The long run lies behind the end of the table after the first loss.
+sql('TRUNCATE c', rows(1, 5000, 0), rows(1000000, 20000, 0), 'DELETE FROM c WHERE id >= 1000000');
+vacuum();
+$next = 5001;
+@blocks = ();
+foreach my $n (1 .. 9)
+{
+	lose();
+	round($n);
+	push @blocks, blocks();
+}
+cmp_ok($blocks[8], '<=', $blocks[2] + 2, "a table that was large once does not grow: @blocks blocks");
+agrees('a table that was large once');
+
+# The run of a VACUUM that has ended too early is in memory alone; the next one sees to it.
+sql('TRUNCATE c', rows(1, 5000, 0), 'DELETE FROM c WHERE id BETWEEN 1001 AND 4000', 'VACUUM c');
+sql('SELECT txid_current()');
+$node->fails_with("SET nvm.failpoint = 'vacuum-clean-offered:error'; VACUUM c", qr/vacuum-clean-offered/, 'a VACUUM that ends before it has proved the run');
+vacuum();
+my $before = blocks();
+lose();
+sql(rows(6000, 1500, 0));
+cmp_ok(blocks(), '<=', $before + 2, 'the VACUUM behind it has stored the run');
+agrees('a VACUUM that ends early');
+
+# Rows come to blocks that VACUUM has just found empty, and it ends: its run is no damage.
+my $ended = $node->session;
+sql('TRUNCATE c', rows(1, 5000, 0), 'DELETE FROM c WHERE id BETWEEN 1001 AND 4000', 'VACUUM c');
+sql('SELECT txid_current()');
+$ended->sql(q{SET nvm.failpoint = 'vacuum-clean-found:stop:1,vacuum-clean-offered:error'});
+$ended->send('VACUUM c');
+$ended->wait_held('vacuum-clean-found');
+NvmTest::wait_stopped($ended->pid);
+sql(rows(6000, 300, 0));
+$ended->go_on;
+$ended->sql('SELECT 1');
+$ended->drop;
+agrees('a VACUUM that ends early, rows meanwhile');
+
+# The same, and it goes on.
+sql('TRUNCATE c', rows(1, 5000, 0), 'DELETE FROM c WHERE id BETWEEN 1001 AND 4000', 'VACUUM c');
+sql('SELECT txid_current()');
+foreach my $at ('vacuum-clean-found', 'vacuum-clean-offered')
+{
+	my $vacuum = $node->session;
+	$vacuum->stop_at($at, 'VACUUM c');
+	sql(rows(6000, 300, 0));
+	$vacuum->go_on;
+	$vacuum->sql('SELECT 1');
+	$vacuum->drop;
+	agrees("$at, rows meanwhile");
+	never_committed(1000000);
+	lose();
+	sql(rows(7000, 600, 0), 'DELETE FROM c WHERE id > 5000');
+	agrees("$at, and a loss");
+	vacuum();
+	sql('DELETE FROM c WHERE id BETWEEN 601 AND 1000');
+	sql('VACUUM c');
+	sql('SELECT txid_current()');
+}
 
 done_testing();
