@@ -168,12 +168,13 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	uint32		cell;
 	uint32		retired;
 
+	/* also one that is damaged, or it would be offered again and again */
+	if (nvm_clean_has(state, blk))
+		nvm_clean_take(state, blk);
 	/* what was damaged must not be taken for free, nor sanitized */
 	if (unlikely(!nvm_unit_is_sound(block)))
 		return NULL;
 
-	if (nvm_clean_has(state, blk))
-		nvm_clean_take(state, blk);
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (nvm_clean_has(state, blk))
 	{
