@@ -35,6 +35,7 @@ static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
 static planner_hook_type prev_planner = NULL;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static needs_fmgr_hook_type prev_needs_fmgr = NULL;
 static fmgr_hook_type prev_fmgr = NULL;
@@ -103,7 +104,7 @@ nvm_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntr
  * DDL, then those that do for a row comparison, then the planner.  Each takes back
  * what it has changed when the next one returns or fails, so the last to begin is
  * the first to end.  Expressions that PL/pgSQL will evaluate by itself are marked in
- * the plan.
+ * the plan, as is what the order of rows means to the query.
  */
 static PlannedStmt *
 plan_after_ddl(Query *parse, const char *query_string, int cursorOptions,
@@ -130,10 +131,12 @@ static PlannedStmt *
 nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
 {
+	int			order = nvm_command_query_parsed(parse);
 	PlannedStmt *stmt = nvm_plan_with_page_costs(parse, query_string, cursorOptions, boundParams,
 												 plan_after_costs);
 
 	nvm_command_query_planned(stmt);
+	nvm_command_mark_plan(stmt, order);
 	return stmt;
 }
 
@@ -180,14 +183,30 @@ static void
 nvm_ExecutorRun(NVM_EXECUTOR_RUN_ARGS)
 {
 	ExecutorRun_hook_type next = prev_ExecutorRun ? prev_ExecutorRun : standard_ExecutorRun;
+	int			outer;
 
-	nvm_command_query_runs(queryDesc);
+	outer = nvm_command_query_runs(queryDesc);
 #if NVM_SPECULATIVE_WANTS_BTREE
 	nvm_speculative_run(queryDesc, direction, count, execute_once, next);
 #else
 	next(NVM_EXECUTOR_RUN_PASS);
 #endif
-	nvm_command_query_ran(queryDesc);
+	nvm_command_query_ran(queryDesc, outer);
+}
+
+/*
+ * ExecutorFinish_hook: AFTER triggers run.
+ */
+static void
+nvm_ExecutorFinish(QueryDesc *query)
+{
+	int			outer = nvm_command_query_finishes(query);
+
+	if (prev_ExecutorFinish)
+		prev_ExecutorFinish(query);
+	else
+		standard_ExecutorFinish(query);
+	nvm_command_query_ran(query, outer);
 }
 
 static void
@@ -216,6 +235,8 @@ nvm_install_hooks(void)
 	ExecutorStart_hook = nvm_ExecutorStart;
 	prev_ExecutorRun = ExecutorRun_hook;
 	ExecutorRun_hook = nvm_ExecutorRun;
+	prev_ExecutorFinish = ExecutorFinish_hook;
+	ExecutorFinish_hook = nvm_ExecutorFinish;
 	prev_ExecutorEnd = ExecutorEnd_hook;
 	ExecutorEnd_hook = nvm_ExecutorEnd;
 	prev_needs_fmgr = needs_fmgr_hook;

@@ -202,10 +202,10 @@ look_up(Oid function)
 }
 
 /*
- * Foreign keys' triggers are admitted: their queries are looked at.
+ * Is it one of those that PostgreSQL makes for a foreign key, or a deferrable unique key?
  */
 bool
-nvm_trigger_is_admitted(Oid function)
+nvm_is_foreign_key_trigger(Oid function)
 {
 	switch (function)
 	{
@@ -224,8 +224,17 @@ nvm_trigger_is_admitted(Oid function)
 		case F_UNIQUE_KEY_RECHECK:
 			return true;
 		default:
-			return nvm_function_is_admitted(function);
+			return false;
 	}
+}
+
+/*
+ * Foreign keys' triggers are admitted: their queries are looked at.
+ */
+bool
+nvm_trigger_is_admitted(Oid function)
+{
+	return nvm_is_foreign_key_trigger(function) || nvm_function_is_admitted(function);
 }
 
 static bool

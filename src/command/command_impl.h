@@ -11,6 +11,8 @@
 #define COMMAND_IMPL_H
 
 #include "command/nvm_command.h"
+#include "nodes/bitmapset.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 
 /* ---- command_table.c ---- */
@@ -68,13 +70,63 @@ extern void nvm_verdict_call_ended(Oid function, uint64 usec);
 /* is the transaction one of values? */
 extern bool nvm_verdict_by_values(void);
 
+/* ---- command_unique.c: which rows of a query there can be but one of ---- */
+
+/* are equal values the same to the last bit? */
+extern bool nvm_equal_is_same(Oid type, int32 typmod, Oid collation);
+
+/* places of FROM's sources in the range table; of those of one row at most */
+extern Bitmapset *nvm_query_sources(Query *query);
+extern Bitmapset *nvm_single_sources(Query *query);
+
+extern bool nvm_query_is_plain(Query *query);
+extern bool nvm_query_has_one_row(Query *query, const Bitmapset *single);
+extern bool nvm_query_has_limit_one(Query *query);
+
+extern void nvm_add_given(List **list, Node *expr, Oid equality, Oid collation);
+extern bool nvm_rows_are_told_apart(Query *query, const Bitmapset *single, const Bitmapset *fixed,
+									List *given, Bitmapset **loose);
+extern bool nvm_columns_are_unique(Oid relid, const Bitmapset *columns);
+
+/* ---- command_order.c: what the order of rows means to a query ---- */
+
+#define NVM_ORDER_DEPENDS			0x01	/* its result depends on it */
+#define NVM_ORDER_UNKNOWN_ROWS		0x02	/* who reads its rows may */
+#define NVM_ORDER_UNKNOWN_INSIDE	0x04	/* what its expressions do may */
+#define NVM_ORDER_CALLS				0x08	/* they call functions that may do
+											 * anything */
+#define NVM_ORDER_SYSTEM_COLUMN		0x10	/* it names one */
+
+/* of a query that was not looked at */
+#define NVM_ORDER_NOT_JUDGED		0x0F
+
+extern int	nvm_judge_order(Query *query);
+
+/* ---- command_running.c: queries that run in a call, and marks in plans ---- */
+
+/* has the plan been looked at, and nothing been found? */
+extern bool nvm_plan_is_clean(PlannedStmt *plan);
+extern void nvm_plan_set_clean(PlannedStmt *plan);
+
+extern int	nvm_plan_order(PlannedStmt *plan);
+extern void nvm_judge_order_of_plan(PlannedStmt *plan);
+
+/*
+ * A function is evaluated whose results are kept in the order in which they come, as are
+ * those of nextval().
+ */
+extern void nvm_judge_order_of_results(void);
+
+extern void nvm_queries_forget(void);
+extern void nvm_running_register(void);
+
 /* ---- command_plan.c ---- */
 
 extern void nvm_judge_plan(PlannedStmt *plan);
+extern void nvm_judge_routed_rows(QueryDesc *query);
 
 /* at the start of a call, and when it has ended */
 extern bool nvm_stored_cursor_is_open(void);
-extern void nvm_queries_forget(void);
 
 /* ---- command_function.c ---- */
 
@@ -82,6 +134,7 @@ extern void nvm_queries_forget(void);
 extern Oid	nvm_function_not_admitted(Node *expr, bool before_planning);
 extern bool nvm_function_is_admitted(Oid function);
 extern bool nvm_trigger_is_admitted(Oid function);
+extern bool nvm_is_foreign_key_trigger(Oid function);
 extern void nvm_functions_register(void);
 
 /* ---- command_stat.c ---- */

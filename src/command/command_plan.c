@@ -3,9 +3,9 @@
  * command_plan.c
  *	  What the statements of a call do that a replay could not do again.
  *
- * The plan of each query that begins in a call is looked at: its tables, its functions,
- * system columns.  Scans are judged where they begin, by what they look for (btree/).
- * Nothing is looked at when the transaction is one of values anyway.
+ * The plan of each query that begins in a call is looked at: its tables, its functions.
+ * Scans are judged where they begin, by what they look for (btree/).  Nothing is looked at
+ * when the transaction is one of values anyway.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -13,7 +13,6 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "command/command_impl.h"
@@ -34,36 +33,13 @@
 /* a column of pg_cursor() */
 #define CURSOR_NAME	1
 
-/* queries that were begun in this call and have not ended; more are not known */
-#define MAX_QUERIES		64
-
-static QueryDesc *queries[MAX_QUERIES];
-static int	nqueries = 0;
-
 typedef struct Walk
 {
-	Bitmapset  *by_ctid;		/* tables whose ctid the plan itself needs */
 	Oid			function;		/* that is not admitted */
-	bool		system_column;
+	bool		by_tid;			/* rows are found by their places */
 } Walk;
 
 /* ---- expressions ---- */
-
-static bool
-walk_columns(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var))
-	{
-		AttrNumber	attno = ((Var *) node)->varattno;
-
-		if (attno < 0 && attno != TableOidAttributeNumber)
-			((Walk *) context)->system_column = true;
-		return false;
-	}
-	return expression_tree_walker(node, walk_columns, context);
-}
 
 static void
 walk_expression(Walk *walk, void *expr)
@@ -72,27 +48,6 @@ walk_expression(Walk *walk, void *expr)
 		return;
 	if (!OidIsValid(walk->function))
 		walk->function = nvm_function_not_admitted(expr, false);
-	if (!walk->system_column)
-		(void) walk_columns(expr, walk);
-}
-
-/*
- * The ctid of a row that is to be changed or locked is there for that.
- */
-static void
-walk_targets(Walk *walk, List *targets)
-{
-	ListCell   *lc;
-
-	foreach(lc, targets)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, lc);
-
-		if (IsA(entry->expr, Var) && ((Var *) entry->expr)->varattno < 0 &&
-			(entry->resjunk || bms_is_member(((Var *) entry->expr)->varno, walk->by_ctid)))
-			continue;
-		walk_expression(walk, entry->expr);
-	}
 }
 
 /* ---- plans ---- */
@@ -126,7 +81,7 @@ walk_modify(Walk *walk, ModifyTable *modify)
 			MergeAction *action = lfirst_node(MergeAction, lc2);
 
 			walk_expression(walk, action->qual);
-			walk_targets(walk, action->targetList);
+			walk_expression(walk, action->targetList);
 		}
 	}
 }
@@ -155,10 +110,10 @@ walk_scan(Walk *walk, Plan *plan)
 			walk_expression(walk, ((BitmapHeapScan *) plan)->bitmapqualorig);
 			break;
 		case T_TidScan:
-			walk->system_column = true;
+			walk->by_tid = true;
 			break;
 		case T_TidRangeScan:
-			walk->system_column = true;
+			walk->by_tid = true;
 			break;
 		case T_SubqueryScan:
 			walk_plan(walk, ((SubqueryScan *) plan)->subplan);
@@ -234,7 +189,7 @@ walk_plan(Walk *walk, Plan *plan)
 		walk_expression(walk, ((ModifyTable *) plan)->plan.qual);
 	else
 	{
-		walk_targets(walk, plan->targetlist);
+		walk_expression(walk, plan->targetlist);
 		walk_expression(walk, plan->qual);
 	}
 	walk_expression(walk, plan->initPlan);
@@ -247,20 +202,13 @@ static void
 judge_expressions(PlannedStmt *plan)
 {
 	Walk		walk = {0};
-	ListCell   *lc;
-
-	foreach(lc, plan->resultRelations)
-		walk.by_ctid = bms_add_member(walk.by_ctid, lfirst_int(lc));
-	foreach(lc, plan->rowMarks)
-		walk.by_ctid = bms_add_member(walk.by_ctid, lfirst_node(PlanRowMark, lc)->rti);
 
 	walk_plan(&walk, plan->planTree);
 	walk_plans(&walk, plan->subplans);
 	if (OidIsValid(walk.function))
 		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, walk.function);
-	if (walk.system_column)
+	if (walk.by_tid)
 		nvm_command_disqualify(NVM_REASON_SYSTEM_COLUMN, InvalidOid, InvalidOid);
-	bms_free(walk.by_ctid);
 }
 
 /* ---- tables ---- */
@@ -341,6 +289,8 @@ depends_on_locks(PlannedStmt *plan)
 void
 nvm_judge_plan(PlannedStmt *plan)
 {
+	if (nvm_plan_is_clean(plan))
+		return;
 	if (plan->parallelModeNeeded)
 		nvm_command_disqualify(NVM_REASON_PARALLEL, InvalidOid, InvalidOid);
 	if (depends_on_locks(plan))
@@ -349,63 +299,26 @@ nvm_judge_plan(PlannedStmt *plan)
 		judge_tables(plan);
 	if (!nvm_verdict_by_values())
 		judge_expressions(plan);
-}
-
-/* ---- the executor's hooks ---- */
-
-void
-nvm_command_query_starts(QueryDesc *query)
-{
-	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
-		return;
-	if (nqueries < MAX_QUERIES)
-		queries[nqueries++] = query;
-	nvm_judge_plan(query->plannedstmt);
+	if (!nvm_verdict_by_values())
+		nvm_judge_order_of_plan(plan);
+	if (!nvm_verdict_by_values())
+		nvm_plan_set_clean(plan);
 }
 
 /*
- * A query that was not begun in this call has an older snapshot.
+ * A query has run, for now: judge the partitions that its rows were routed to.  The plan
+ * names their parent alone.
  */
 void
-nvm_command_query_runs(QueryDesc *query)
-{
-	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
-		return;
-	for (int i = nqueries - 1; i >= 0; i--)
-	{
-		if (queries[i] == query)
-			return;
-	}
-	nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);
-}
-
-/*
- * It has run, for now: judge the partitions that its rows were routed to.  The plan names
- * their parent alone.
- */
-void
-nvm_command_query_ran(QueryDesc *query)
+nvm_judge_routed_rows(QueryDesc *query)
 {
 	ListCell   *lc;
 
-	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
-		return;
 	foreach(lc, query->estate->es_tuple_routing_result_relations)
 		judge_table(((ResultRelInfo *) lfirst(lc))->ri_RelationDesc, true);
 }
 
-void
-nvm_command_query_ends(QueryDesc *query)
-{
-	for (int i = nqueries - 1; i >= 0; i--)
-	{
-		if (queries[i] == query)
-		{
-			queries[i] = queries[--nqueries];
-			return;
-		}
-	}
-}
+/* ---- cursors ---- */
 
 /*
  * Would the rows of a cursor be read without the executor, so that nobody saw it?  Those
@@ -454,12 +367,6 @@ nvm_stored_cursor_is_open(void)
 	tuplestore_end(rsinfo.setResult);
 	FreeExprContext(rsinfo.econtext, true);
 	return found;
-}
-
-void
-nvm_queries_forget(void)
-{
-	nqueries = 0;
 }
 
 /*

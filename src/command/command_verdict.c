@@ -219,4 +219,5 @@ nvm_command_register_verdict(void)
 	RegisterXactCallback(verdict_xact, NULL);
 	RegisterSubXactCallback(verdict_subxact, NULL);
 	nvm_functions_register();
+	nvm_running_register();
 }

@@ -18,6 +18,7 @@
 #include "datatype/timestamp.h"
 #include "executor/execdesc.h"
 #include "fmgr.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "utils/relcache.h"
 
@@ -153,13 +154,23 @@ extern const char *nvm_command_reason_name(NvmReason reason);
 /* in _PG_init */
 extern void nvm_command_register_verdict(void);
 
-/* ---- command_plan.c: what the statements of a call do; src/hooks.c and ddl/ ---- */
+/* ---- command_plan.c: what a call's utility commands do; ddl/ ---- */
+
+extern void nvm_command_utility(Node *stmt);
+
+/* ---- command_running.c: the statements of a call; of the hooks in src/hooks.c ---- */
 
 extern void nvm_command_query_starts(QueryDesc *query);
-extern void nvm_command_query_runs(QueryDesc *query);
-extern void nvm_command_query_ran(QueryDesc *query);
 extern void nvm_command_query_ends(QueryDesc *query);
-extern void nvm_command_utility(Node *stmt);
+
+/* what the first two return is for the third, which is not called if there is an error */
+extern int	nvm_command_query_runs(QueryDesc *query);
+extern int	nvm_command_query_finishes(QueryDesc *query);
+extern void nvm_command_query_ran(QueryDesc *query, int outer);
+
+/* before it is planned; what is returned is for the other, with the plan */
+extern int	nvm_command_query_parsed(Query *query);
+extern void nvm_command_mark_plan(PlannedStmt *stmt, int order);
 
 /* ---- command_function.c; of planner_hook ---- */
 

@@ -172,7 +172,7 @@ try('SELECT FROM hashed WHERE w = 3', $unpinned, 'an index of another method');
 foreach my $kind (qw(indexscan bitmapscan indexonlyscan))
 {
 	my $off = join ' ', map { "SET LOCAL enable_$_ = off;" } grep { $_ ne $kind } qw(seqscan indexscan bitmapscan indexonlyscan);
-	foreach my $case ([ 'w, d FROM district WHERE w = 3', '' ], [ 'w, d FROM district WHERE w = 4', $unpinned ], [ 'w FROM hashed WHERE w = 3', $unpinned ])
+	foreach my $case ([ 'count(w + d) FROM district WHERE w = 3', '' ], [ 'count(w + d) FROM district WHERE w = 4', $unpinned ], [ 'count(w) FROM hashed WHERE w = 3', $unpinned ])
 	{
 		my ($q, $want) = @$case;
 		my @out = split /\n/, sql("SELECT nvm.reset_commands(); BEGIN; $off SELECT try(3, 'SELECT $q'); COMMIT; SELECT reasons FROM nvm.commands WHERE calls > 0");

@@ -1,0 +1,385 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_running.c
+ *	  The queries that run in a call, one within another.
+ *
+ * A query is looked at before it is planned (command_order.c).  What was found goes into
+ * the plan as a mark: an item of the list of what the plan depends on, of a cache that
+ * there is not.  So it goes where the plan goes, when that is copied or freed.  The mark
+ * also says that the plan was judged, and found clean, since functions last changed; when
+ * a table changes, plans that have it are made anew.
+ *
+ * While a query evaluates expressions over rows whose order is not known, what these do
+ * may depend on it: write rows, read what the query itself writes, draw from a sequence.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "catalog/pg_trigger.h"
+#include "command/command_impl.h"
+#include "command/nvm_command.h"
+#include "executor/execdesc.h"
+#include "nodes/execnodes.h"
+#include "parser/parsetree.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
+#include "utils/inval.h"
+#include "utils/portal.h"
+#include "utils/rel.h"
+#include "utils/reltrigger.h"
+#include "utils/syscache.h"
+
+/* queries that were begun in this call and have not ended; more are not known */
+#define MAX_QUERIES		64
+
+static QueryDesc *queries[MAX_QUERIES];
+static int	nqueries = 0;
+
+/* those that run, the innermost last */
+typedef struct Frame
+{
+	QueryDesc  *query;
+	bool		finishing;		/* its AFTER triggers run */
+	bool		unordered;		/* it, or one around it, evaluates expressions
+								 * over rows in an order that is not known */
+} Frame;
+
+static Frame frames[MAX_QUERIES];
+static int	nframes = 0;
+
+/* changes when a function does; never 0 */
+static uint32 generation = 1;
+
+/* ---- marks ---- */
+
+/* of a mark; the flags of command_order.c are below it */
+#define MARK_CACHE	(-1000)
+
+static PlanInvalItem *
+find_mark(PlannedStmt *plan)
+{
+	PlanInvalItem *first = plan->invalItems != NIL ? linitial(plan->invalItems) : NULL;
+
+	return first != NULL && IsA(first, PlanInvalItem) && first->cacheId <= MARK_CACHE ? first : NULL;
+}
+
+/*
+ * A query is going to be planned, which changes it.
+ */
+int
+nvm_command_query_parsed(Query *query)
+{
+	return likely(!nvm_command_any()) ? NVM_ORDER_NOT_JUDGED : nvm_judge_order(query);
+}
+
+void
+nvm_command_mark_plan(PlannedStmt *stmt, int order)
+{
+	PlanInvalItem *mark;
+
+	if (likely(!nvm_command_any()))
+		return;
+	mark = makeNode(PlanInvalItem);
+	mark->cacheId = MARK_CACHE - order;
+	mark->hashValue = 0;
+	stmt->invalItems = lcons(mark, stmt->invalItems);
+}
+
+/*
+ * Of a plan that was made before there were registrations nothing is known.
+ */
+int
+nvm_plan_order(PlannedStmt *plan)
+{
+	PlanInvalItem *mark = find_mark(plan);
+
+	return mark == NULL ? NVM_ORDER_NOT_JUDGED : MARK_CACHE - mark->cacheId;
+}
+
+bool
+nvm_plan_is_clean(PlannedStmt *plan)
+{
+	PlanInvalItem *mark = find_mark(plan);
+
+	return mark != NULL && mark->hashValue == generation;
+}
+
+void
+nvm_plan_set_clean(PlannedStmt *plan)
+{
+	PlanInvalItem *mark = find_mark(plan);
+
+	if (mark != NULL)
+		mark->hashValue = generation;
+}
+
+static void
+functions_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	if (++generation == 0)
+		generation = 1;
+}
+
+/* ---- order ---- */
+
+/*
+ * With the first table of the query.
+ */
+static void
+disqualify(PlannedStmt *plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, plan->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_RELATION)
+		{
+			nvm_command_disqualify(NVM_REASON_ORDER, RelationRelationId, rte->relid);
+			return;
+		}
+	}
+	nvm_command_disqualify(NVM_REASON_ORDER, InvalidOid, InvalidOid);
+}
+
+void
+nvm_judge_order_of_plan(PlannedStmt *plan)
+{
+	int			order = nvm_plan_order(plan);
+
+	if (order & NVM_ORDER_SYSTEM_COLUMN)
+		nvm_command_disqualify(NVM_REASON_SYSTEM_COLUMN, InvalidOid, InvalidOid);
+	if (order & NVM_ORDER_DEPENDS)
+		disqualify(plan);
+}
+
+/*
+ * Does anybody see the order of the rows?  Not if they are counted alone, nor if they are
+ * the set that a function returns: a query that reads from it is judged as reading rows
+ * in no order.  A cursor's rows lie in such a store, too.
+ */
+static bool
+rows_are_read(QueryDesc *query)
+{
+	switch (query->dest->mydest)
+	{
+		case DestNone:
+			return false;
+		case DestTuplestore:
+			return ActivePortal != NULL && list_member_ptr(ActivePortal->stmts, query->plannedstmt);
+		default:
+			return true;
+	}
+}
+
+void
+nvm_judge_order_of_results(void)
+{
+	if (!nvm_verdict_by_values() && nvm_command_in_call() && nframes > 0 &&
+		frames[nframes - 1].unordered)
+		disqualify(frames[nframes - 1].query->plannedstmt);
+}
+
+/* ---- queries within queries ---- */
+
+static bool
+writes(PlannedStmt *plan)
+{
+	return plan->commandType != CMD_SELECT || plan->hasModifyingCTE;
+}
+
+static bool
+has_others_triggers(ResultRelInfo *result)
+{
+	TriggerDesc *triggers = result->ri_TrigDesc;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		if (!nvm_is_foreign_key_trigger(triggers->triggers[i].tgfoid))
+			return true;
+	}
+	return result->ri_RelationDesc->rd_att->constr != NULL &&
+		result->ri_RelationDesc->rd_att->constr->num_check > 0;
+}
+
+/*
+ * Are the queries that run within this one those of foreign keys' triggers?  These commute.
+ */
+static bool
+calls_foreign_keys_alone(QueryDesc *query)
+{
+	ListCell   *lc;
+
+	if (nvm_plan_order(query->plannedstmt) & NVM_ORDER_CALLS)
+		return false;
+	foreach(lc, query->estate->es_opened_result_relations)
+	{
+		if (has_others_triggers(lfirst(lc)))
+			return false;
+	}
+	foreach(lc, query->estate->es_tuple_routing_result_relations)
+	{
+		if (has_others_triggers(lfirst(lc)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Does the inner query read a table that the outer one writes?  Of one that is partitioned
+ * it is not known which parts.
+ */
+static bool
+reads_what_is_written(PlannedStmt *inner, PlannedStmt *outer)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, outer->rtable)
+	{
+		RangeTblEntry *written = lfirst_node(RangeTblEntry, lc);
+
+		if (written->rtekind != RTE_RELATION ||
+			!list_member_int(outer->resultRelations, foreach_current_index(lc) + 1))
+			continue;
+		foreach(lc2, inner->rtable)
+		{
+			RangeTblEntry *read = lfirst_node(RangeTblEntry, lc2);
+
+			if (read->rtekind == RTE_RELATION &&
+				(read->relid == written->relid || written->relkind == RELKIND_PARTITIONED_TABLE))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void
+judge_within(QueryDesc *query)
+{
+	Frame	   *outer = nframes > 0 ? &frames[nframes - 1] : NULL;
+
+	if (outer == NULL || !outer->unordered)
+		return;
+	if (writes(query->plannedstmt) &&
+		!(writes(outer->query->plannedstmt) && calls_foreign_keys_alone(outer->query)))
+		disqualify(query->plannedstmt);
+	for (int i = 0; i < nframes; i++)
+	{
+		if (frames[i].unordered && !frames[i].finishing && writes(frames[i].query->plannedstmt) &&
+			reads_what_is_written(query->plannedstmt, frames[i].query->plannedstmt))
+			disqualify(query->plannedstmt);
+	}
+}
+
+static void
+enter(QueryDesc *query, bool finishing)
+{
+	bool		unordered = (nvm_plan_order(query->plannedstmt) & NVM_ORDER_UNKNOWN_INSIDE) != 0;
+
+	if (nframes == MAX_QUERIES)
+	{
+		disqualify(query->plannedstmt);
+		return;
+	}
+	frames[nframes].query = query;
+	frames[nframes].finishing = finishing;
+	frames[nframes].unordered = unordered || (nframes > 0 && frames[nframes - 1].unordered);
+	nframes++;
+}
+
+/* ---- the executor's hooks ---- */
+
+void
+nvm_command_query_starts(QueryDesc *query)
+{
+	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
+		return;
+	if (nqueries < MAX_QUERIES)
+		queries[nqueries++] = query;
+	nvm_judge_plan(query->plannedstmt);
+}
+
+/*
+ * A query that was not begun in this call has an older snapshot.
+ */
+static bool
+is_of_call(QueryDesc *query)
+{
+	for (int i = nqueries - 1; i >= 0; i--)
+	{
+		if (queries[i] == query)
+			return true;
+	}
+	return false;
+}
+
+int
+nvm_command_query_runs(QueryDesc *query)
+{
+	int			outer = nframes;
+
+	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
+		return outer;
+	if (!is_of_call(query))
+		nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);
+	else
+	{
+		if ((nvm_plan_order(query->plannedstmt) & NVM_ORDER_UNKNOWN_ROWS) && rows_are_read(query))
+			disqualify(query->plannedstmt);
+		judge_within(query);
+		enter(query, false);
+	}
+	return outer;
+}
+
+int
+nvm_command_query_finishes(QueryDesc *query)
+{
+	int			outer = nframes;
+
+	if (unlikely(nvm_command_in_call()) && !nvm_verdict_by_values() && is_of_call(query))
+		enter(query, true);
+	return outer;
+}
+
+void
+nvm_command_query_ran(QueryDesc *query, int outer)
+{
+	if (likely(!nvm_command_in_call()))
+		return;
+	nframes = Min(nframes, outer);
+	if (!nvm_verdict_by_values())
+		nvm_judge_routed_rows(query);
+}
+
+void
+nvm_command_query_ends(QueryDesc *query)
+{
+	for (int i = nqueries - 1; i >= 0; i--)
+	{
+		if (queries[i] == query)
+		{
+			queries[i] = queries[--nqueries];
+			return;
+		}
+	}
+}
+
+void
+nvm_queries_forget(void)
+{
+	nqueries = 0;
+	nframes = 0;
+}
+
+void
+nvm_running_register(void)
+{
+	CacheRegisterSyscacheCallback(PROCOID, functions_changed, (Datum) 0);
+}
