@@ -494,6 +494,29 @@ COMMENT ON COLUMN nvm.commands.unlogged IS
 COMMENT ON COLUMN nvm.commands.reasons IS
 'why transactions of by_values and unlogged could not be replayed, and how many: the first reason of each';
 
+CREATE FUNCTION nvm.command_reasons_info(
+    OUT function regprocedure, OUT reason text, OUT transactions bigint, OUT last_object text,
+    OUT last_place regprocedure, OUT last_line int, OUT last_statement text, OUT last_query text,
+    OUT last_time timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_command_reasons_info'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.command_reasons_info() IS 'the rows of view nvm.command_reasons';
+
+CREATE VIEW nvm.command_reasons AS SELECT * FROM nvm.command_reasons_info();
+
+COMMENT ON VIEW nvm.command_reasons IS
+'why transactions that called registered functions could not be replayed by their calls: for each function and first reason how many, and where the last one came up';
+COMMENT ON COLUMN nvm.command_reasons.last_place IS
+'the function in PL/pgSQL in which it came up';
+COMMENT ON COLUMN nvm.command_reasons.last_line IS
+'the line of its body';
+COMMENT ON COLUMN nvm.command_reasons.last_statement IS
+'the query in the call that ran then; NULL: none did';
+COMMENT ON COLUMN nvm.command_reasons.last_query IS
+'the client''s statement';
+
 CREATE FUNCTION nvm.partition_info(relation regclass, OUT "column" text, OUT why text)
 RETURNS record
 AS 'MODULE_PATHNAME', 'nvm_partition_info'
@@ -558,8 +581,9 @@ REVOKE ALL ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity FROM
 REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
 REVOKE ALL ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.commands_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.command_reasons_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.partition_info(regclass) FROM PUBLIC;
-REVOKE ALL ON nvm.commands, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
+REVOKE ALL ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -578,8 +602,9 @@ GRANT EXECUTE ON FUNCTION nvm.log_directories_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.commands_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.command_reasons_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.partition_info(regclass) TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
 GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
-GRANT SELECT ON nvm.commands, nvm.partitioned_tables, nvm.lanes TO pg_monitor;
+GRANT SELECT ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes TO pg_monitor;

@@ -47,7 +47,8 @@ nvm_needs_fmgr(Oid fn_oid)
 {
 	if (prev_needs_fmgr && prev_needs_fmgr(fn_oid))
 		return true;
-	return nvm_command_is_registered(fn_oid) || nvm_is_block_reader(fn_oid);
+	return nvm_command_is_registered(fn_oid) || nvm_is_block_reader(fn_oid) ||
+		nvm_command_watches(fn_oid);
 }
 
 /*
@@ -174,6 +175,7 @@ nvm_ExecutorStart(QueryDesc *query, int eflags)
 	nvm_cmdlog_query_started(query);
 	nvm_bitmap_query_end(query, outer_bitmap);
 	nvm_unread_slots_end(query, eflags, outer_slots);
+	nvm_command_query_started(query);
 }
 
 /*

@@ -97,7 +97,10 @@ nvm_command_enter(FmgrInfo *flinfo, Datum *arg)
 		CallLink   *link;
 
 		if (likely(!nvm_command_is_registered(flinfo->fn_oid)))
+		{
+			nvm_watch_call(flinfo->fn_oid);
 			return;
+		}
 		link = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(CallLink));
 		link->original = flinfo->fn_addr;
 		link->next_argument = *arg;
@@ -312,6 +315,7 @@ call_outermost(const NvmCommand *command, CallLink *link, FunctionCallInfo fcinf
 	/* memory that command points to may be freed by what runs next */
 	if (!goes_on)
 		nvm_verdict_call_begins(own.function);
+	nvm_place_call_begins();
 	pushed = begin_outermost(command, fcinfo);
 	INSTR_TIME_SET_CURRENT(own.begin);
 	frame = &own;

@@ -13,6 +13,10 @@
  * nvm.note_function(), which says so when it is evaluated.  The expression stays a simple
  * one: as a query it would set PL/pgSQL's ROW_COUNT, and cost ten times as much.
  *
+ * PL/pgSQL also applies casts by itself.  So functions of users in other languages that are
+ * not admitted are watched: their calls come by fmgr_hook, as those of registered ones do.
+ * A function in SQL that is a cast is not inlined: then its query is seen.
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -23,6 +27,7 @@
 #include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_aggregate.h"
+#include "catalog/pg_cast.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -30,6 +35,7 @@
 #include "command/nvm_command.h"
 #include "commands/proclang.h"
 #include "fmgr.h"
+#include "nodes/execnodes.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
@@ -37,7 +43,9 @@
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 /*
  * Built-in, not IMMUTABLE, and determined by their arguments, the transaction's
@@ -76,6 +84,7 @@ typedef struct Admission
 	Oid			function;		/* key */
 	bool		admitted;
 	bool		may_be_inlined; /* so only what it is replaced by is known */
+	bool		is_watched;		/* it is seen when it is called */
 } Admission;
 
 typedef struct Search
@@ -142,6 +151,50 @@ aggregate_is_admitted(Oid function)
 	return admitted;
 }
 
+/*
+ * Is it called by queries, rather than by PostgreSQL itself?
+ */
+static bool
+is_for_queries(Form_pg_proc proc)
+{
+	for (int i = 0; i < proc->proargtypes.dim1; i++)
+	{
+		if (proc->proargtypes.values[i] == INTERNALOID)
+			return false;
+	}
+	switch (proc->prorettype)
+	{
+		case INTERNALOID:
+		case TRIGGEROID:
+		case EVENT_TRIGGEROID:
+		case LANGUAGE_HANDLEROID:
+		case FDW_HANDLEROID:
+		case TABLE_AM_HANDLEROID:
+		case INDEX_AM_HANDLEROID:
+		case TSM_HANDLEROID:
+			return false;
+		default:
+			return proc->prokind == PROKIND_FUNCTION || proc->prokind == PROKIND_PROCEDURE;
+	}
+}
+
+static bool
+is_cast(Form_pg_proc proc)
+{
+	HeapTuple	tuple;
+	bool		is;
+
+	if (proc->proargtypes.dim1 < 1)
+		return false;
+	tuple = SearchSysCache2(CASTSOURCETARGET, ObjectIdGetDatum(proc->proargtypes.values[0]),
+							ObjectIdGetDatum(proc->prorettype));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	is = ((Form_pg_cast) GETSTRUCT(tuple))->castfunc == proc->oid;
+	ReleaseSysCache(tuple);
+	return is;
+}
+
 static Admission
 find_out(Oid function)
 {
@@ -169,6 +222,8 @@ find_out(Oid function)
 			 nvm_command_is_registered(function));
 	a.may_be_inlined = proc->prolang == SQLlanguageId &&
 		proc->provolatile != PROVOLATILE_IMMUTABLE;
+	if (function >= FirstNormalObjectId && is_for_queries(proc))
+		a.is_watched = proc->prolang == SQLlanguageId ? is_cast(proc) : !a.admitted;
 	ReleaseSysCache(tuple);
 	return a;
 }
@@ -199,6 +254,29 @@ look_up(Oid function)
 	a = hash_search(admissions, &function, HASH_ENTER, &found);
 	*a = fresh;
 	return a;
+}
+
+/*
+ * Shall its calls come by fmgr_hook, in a database that has registered functions?
+ */
+bool
+nvm_command_watches(Oid function)
+{
+	return function >= FirstNormalObjectId && nvm_command_any() &&
+		function != noting_function() && look_up(function)->is_watched;
+}
+
+/*
+ * A function is called by fmgr_hook that is not registered.
+ */
+void
+nvm_watch_call(Oid function)
+{
+	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values() ||
+		function < FirstNormalObjectId || !nvm_command_watches(function))
+		return;
+	if (!nvm_function_is_admitted(function))
+		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
 }
 
 /*
@@ -253,6 +331,34 @@ note_function(Oid function, void *context)
 	return true;
 }
 
+static bool walk_functions(Node *node, void *context);
+
+/*
+ * Do the domain's CHECK constraints call such a function?
+ */
+static bool
+is_in_domain(Oid domain, Search * search)
+{
+	MemoryContext context;
+	DomainConstraintRef constraints;
+	ListCell   *lc;
+	bool		found = false;
+
+	if (!DomainHasConstraints(domain))
+		return false;
+	/* the reference goes with it */
+	context = AllocSetContextCreate(CurrentMemoryContext, "nvm domain", ALLOCSET_SMALL_SIZES);
+	InitDomainConstraintRef(domain, &constraints, context, false);
+	foreach(lc, constraints.constraints)
+	{
+		DomainConstraintState *constraint = lfirst(lc);
+
+		found |= walk_functions((Node *) constraint->check_expr, search);
+	}
+	MemoryContextDelete(context);
+	return found;
+}
+
 /*
  * Does the node itself call such a function?
  */
@@ -272,7 +378,7 @@ is_not_admitted(Node *node, Search * search)
 		search->found = F_SESSION_USER;
 		return true;
 	}
-	return false;
+	return IsA(node, CoerceToDomain) && is_in_domain(((CoerceToDomain *) node)->resulttype, search);
 }
 
 static bool

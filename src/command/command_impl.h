@@ -14,6 +14,7 @@
 #include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
+#include "storage/lwlock.h"
 
 /* ---- command_table.c ---- */
 
@@ -117,6 +118,9 @@ extern void nvm_judge_order_of_plan(PlannedStmt *plan);
  */
 extern void nvm_judge_order_of_results(void);
 
+/* the text of the query that runs or begins in the call, or NULL */
+extern const char *nvm_running_statement(void);
+
 extern void nvm_queries_forget(void);
 extern void nvm_running_register(void);
 
@@ -135,7 +139,23 @@ extern Oid	nvm_function_not_admitted(Node *expr, bool before_planning);
 extern bool nvm_function_is_admitted(Oid function);
 extern bool nvm_trigger_is_admitted(Oid function);
 extern bool nvm_is_foreign_key_trigger(Oid function);
+extern void nvm_watch_call(Oid function);
 extern void nvm_functions_register(void);
+
+/* ---- command_place.c: where in PL/pgSQL we are ---- */
+
+extern void nvm_place_call_begins(void);
+extern bool nvm_place_find(Oid *function, int *line);
+extern bool nvm_place_ignores_rows(void);
+
+/* ---- command_reason.c ---- */
+
+extern Size nvm_command_reasons_size(int max_commands);
+extern void nvm_command_reasons_startup(int max_commands, LWLock *lock);
+
+/* of a transaction of values that has called the function; never fails */
+extern void nvm_command_reason_add(Oid function, const NvmCommandReason *last);
+extern void nvm_command_reasons_forget(Oid database, Oid function);
 
 /* ---- command_stat.c ---- */
 

@@ -23,6 +23,8 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
+#include "tcop/tcopprot.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/portal.h"
@@ -370,6 +372,16 @@ nvm_stored_cursor_is_open(void)
 }
 
 /*
+ * What a call finds may have been made by the transaction itself: DDL and TRUNCATE, outside
+ * of its calls.
+ */
+static bool
+changes_tables(Node *stmt)
+{
+	return IsA(stmt, TruncateStmt) || GetCommandLogLevel(stmt) == LOGSTMT_DDL;
+}
+
+/*
  * A utility command begins.  CALL is none: its procedure does what it does.
  */
 void
@@ -378,8 +390,14 @@ nvm_command_utility(Node *stmt)
 	FuncExpr   *call;
 	Oid			function;
 
-	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
+	if (nvm_verdict_by_values())
 		return;
+	if (likely(!nvm_command_in_call()))
+	{
+		if (changes_tables(stmt) && nvm_command_any())
+			nvm_command_disqualify(NVM_REASON_UTILITY, InvalidOid, InvalidOid);
+		return;
+	}
 	if (!IsA(stmt, CallStmt))
 	{
 		nvm_command_disqualify(NVM_REASON_UTILITY, InvalidOid, InvalidOid);

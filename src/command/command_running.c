@@ -51,6 +51,9 @@ typedef struct Frame
 static Frame frames[MAX_QUERIES];
 static int	nframes = 0;
 
+/* the one that starts, and is judged */
+static QueryDesc *starting = NULL;
+
 /* changes when a function does; never 0 */
 static uint32 generation = 1;
 
@@ -159,8 +162,8 @@ nvm_judge_order_of_plan(PlannedStmt *plan)
 }
 
 /*
- * Does anybody see the order of the rows?  Not if they are counted alone, nor if they are
- * the set that a function returns: a query that reads from it is judged as reading rows
+ * Does anybody see the order of the rows?  Not if they are counted alone, or PL/pgSQL
+ * drops them, nor if they are the set that a function returns: a query that reads from it is judged as reading rows
  * in no order.  A cursor's rows lie in such a store, too.
  */
 static bool
@@ -172,6 +175,8 @@ rows_are_read(QueryDesc *query)
 			return false;
 		case DestTuplestore:
 			return ActivePortal != NULL && list_member_ptr(ActivePortal->stmts, query->plannedstmt);
+		case DestSPI:
+			return !nvm_place_ignores_rows();
 		default:
 			return true;
 	}
@@ -183,6 +188,17 @@ nvm_judge_order_of_results(void)
 	if (!nvm_verdict_by_values() && nvm_command_in_call() && nframes > 0 &&
 		frames[nframes - 1].unordered)
 		disqualify(frames[nframes - 1].query->plannedstmt);
+}
+
+/*
+ * Not to be asked after an error was caught: what ran then is not there any more.
+ */
+const char *
+nvm_running_statement(void)
+{
+	if (starting != NULL)
+		return starting->sourceText;
+	return nframes > 0 ? frames[nframes - 1].query->sourceText : NULL;
 }
 
 /* ---- queries within queries ---- */
@@ -302,7 +318,15 @@ nvm_command_query_starts(QueryDesc *query)
 		return;
 	if (nqueries < MAX_QUERIES)
 		queries[nqueries++] = query;
+	starting = query;
 	nvm_judge_plan(query->plannedstmt);
+}
+
+void
+nvm_command_query_started(QueryDesc *query)
+{
+	if (unlikely(starting != NULL))
+		starting = NULL;
 }
 
 /*
@@ -330,10 +354,12 @@ nvm_command_query_runs(QueryDesc *query)
 		nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);
 	else
 	{
+		starting = query;
 		if ((nvm_plan_order(query->plannedstmt) & NVM_ORDER_UNKNOWN_ROWS) && rows_are_read(query))
 			disqualify(query->plannedstmt);
 		judge_within(query);
 		enter(query, false);
+		starting = NULL;
 	}
 	return outer;
 }
@@ -376,6 +402,7 @@ nvm_queries_forget(void)
 {
 	nqueries = 0;
 	nframes = 0;
+	starting = NULL;
 }
 
 void

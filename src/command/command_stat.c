@@ -57,13 +57,14 @@ nvm_command_define_settings(void)
 Size
 nvm_command_shmem_size(void)
 {
-	return hash_estimate_size(max_commands, sizeof(Entry));
+	return add_size(hash_estimate_size(max_commands, sizeof(Entry)),
+					nvm_command_reasons_size(max_commands));
 }
 
 int
 nvm_command_num_lwlocks(void)
 {
-	return 1;
+	return 2;
 }
 
 void
@@ -74,6 +75,7 @@ nvm_command_shmem_startup(void)
 	entries_lock = &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[0].lock;
 	entries = ShmemInitHash("nvm commands", max_commands, max_commands, &ctl,
 							HASH_ELEM | HASH_BLOBS);
+	nvm_command_reasons_startup(max_commands, &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[1].lock);
 }
 
 static void
@@ -187,4 +189,5 @@ nvm_command_stat_forget(Oid database, Oid function)
 			(void) hash_search(entries, &entry->key, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(entries_lock);
+	nvm_command_reasons_forget(database, function);
 }

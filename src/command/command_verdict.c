@@ -28,6 +28,9 @@ typedef struct Verdict
 	Oid			classid;		/* what it is about */
 	Oid			object;
 	char		query[NVM_COMMAND_QUERY_SIZE];
+	Oid			place;			/* where in the call */
+	int			line;
+	char		statement[NVM_COMMAND_QUERY_SIZE];
 	int			call_level;		/* subtransaction of the last call; 0: none
 								 * was made */
 	int			nfunctions;
@@ -65,17 +68,39 @@ nvm_command_reason_name(NvmReason reason)
 }
 
 /*
- * The client's statement, as much as there is room for.
+ * As much of a statement as there is room for.
  */
 static void
-note_query(void)
+note_text(char *place, const char *text)
 {
-	const char *query = debug_query_string ? debug_query_string : "";
-	int			length = pg_mbcliplen(query, (int) strnlen(query, NVM_COMMAND_QUERY_SIZE),
-									  NVM_COMMAND_QUERY_SIZE - 1);
+	int			length = 0;
 
-	memcpy(verdict.query, query, length);
-	verdict.query[length] = '\0';
+	if (text !=NULL)
+	{
+		length = pg_mbcliplen(text, (int) strnlen(text, NVM_COMMAND_QUERY_SIZE),
+							  NVM_COMMAND_QUERY_SIZE - 1);
+		memcpy(place, text, length);
+	}
+	place[length] = '\0';
+}
+
+/*
+ * The client's statement, and the place in the call.  A subtransaction that is rolled back
+ * has taken the queries along that ran in it.
+ */
+static void
+note_place(void)
+{
+	bool		in_call = nvm_command_in_call();
+
+	note_text(verdict.query, debug_query_string);
+	note_text(verdict.statement, in_call && verdict.reason != NVM_REASON_SUBTRANSACTION ?
+			  nvm_running_statement() : NULL);
+	if (!in_call || !nvm_place_find(&verdict.place, &verdict.line))
+	{
+		verdict.place = InvalidOid;
+		verdict.line = 0;
+	}
 }
 
 /*
@@ -89,7 +114,7 @@ nvm_command_disqualify(NvmReason reason, Oid classid, Oid object)
 	verdict.reason = reason;
 	verdict.classid = classid;
 	verdict.object = object;
-	note_query();
+	note_place();
 }
 
 bool
@@ -149,9 +174,19 @@ nvm_verdict_call_ended(Oid function, uint64 usec)
 static void
 report(void)
 {
+	NvmCommandReason last = {.reason = verdict.reason,.classid = verdict.classid,
+		.object = verdict.object,.place = verdict.place,.line = verdict.line
+	};
+
+	strlcpy(last.statement, verdict.statement, sizeof(last.statement));
+	strlcpy(last.query, verdict.query, sizeof(last.query));
 	for (int i = 0; i < verdict.nfunctions; i++)
+	{
 		nvm_command_stat_add(&verdict.functions[i], verdict.writes, verdict.reason,
 							 verdict.classid, verdict.object, verdict.query);
+		if (verdict.reason != NVM_REASON_NONE)
+			nvm_command_reason_add(verdict.functions[i].function, &last);
+	}
 }
 
 static void

@@ -161,6 +161,7 @@ extern void nvm_command_utility(Node *stmt);
 /* ---- command_running.c: the statements of a call; of the hooks in src/hooks.c ---- */
 
 extern void nvm_command_query_starts(QueryDesc *query);
+extern void nvm_command_query_started(QueryDesc *query);
 extern void nvm_command_query_ends(QueryDesc *query);
 
 /* what the first two return is for the third, which is not called if there is an error */
@@ -172,9 +173,10 @@ extern void nvm_command_query_ran(QueryDesc *query, int outer);
 extern int	nvm_command_query_parsed(Query *query);
 extern void nvm_command_mark_plan(PlannedStmt *stmt, int order);
 
-/* ---- command_function.c; of planner_hook ---- */
+/* ---- command_function.c; of planner_hook and needs_fmgr_hook ---- */
 
 extern void nvm_command_query_planned(PlannedStmt *stmt);
+extern bool nvm_command_watches(Oid function);
 
 /* ---- command_stat.c ---- */
 
@@ -202,6 +204,29 @@ typedef struct NvmCommandStat
 
 /* false: there is nothing of it */
 extern bool nvm_command_stat_get(Oid function, NvmCommandStat *stat);
+
+/* ---- command_reason.c ---- */
+
+/* of one reason of a function; all but the number are of the last transaction */
+typedef struct NvmCommandReason
+{
+	Oid			function;		/* that was registered */
+	NvmReason	reason;
+	int64		transactions;
+	Oid			classid;		/* what it is about */
+	Oid			object;
+	Oid			place;			/* the function in PL/pgSQL where it came up,
+								 * or InvalidOid */
+	int			line;			/* there; 0: not known */
+	TimestampTz time;
+	char		statement[NVM_COMMAND_QUERY_SIZE];	/* the query in the call */
+	char		query[NVM_COMMAND_QUERY_SIZE];	/* the client's */
+} NvmCommandReason;
+
+/* of the current database: a list of NvmCommandReason * */
+extern List *nvm_command_reasons(void);
+
+/* ---- command_stat.c ---- */
 
 /* forget what is known of a function, or of all of the database: InvalidOid */
 extern void nvm_command_stat_forget(Oid database, Oid function);

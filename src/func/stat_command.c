@@ -24,6 +24,7 @@
 #include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_commands_info);
+PG_FUNCTION_INFO_V1(nvm_command_reasons_info);
 PG_FUNCTION_INFO_V1(nvm_partition_info);
 
 /*
@@ -53,13 +54,13 @@ reasons_json(const NvmCommandStat *stat)
  * What the last reason was about, if it is there.
  */
 static char *
-object_name(const NvmCommandStat *stat)
+object_name(Oid classid, Oid object)
 {
 	ObjectAddress address;
 
-	if (!OidIsValid(stat->last_class) || !OidIsValid(stat->last_object))
+	if (!OidIsValid(classid) || !OidIsValid(object))
 		return NULL;
-	ObjectAddressSet(address, stat->last_class, stat->last_object);
+	ObjectAddressSet(address, classid, object);
 	return getObjectDescription(&address, true);
 }
 
@@ -86,7 +87,7 @@ put_command(Oid function, void *arg)
 	if (stat.last_reason != NVM_REASON_NONE)
 	{
 		nvm_stat_text(&row, nvm_command_reason_name(stat.last_reason));
-		nvm_stat_text(&row, object_name(&stat));
+		nvm_stat_text(&row, object_name(stat.last_class, stat.last_object));
 		nvm_stat_text(&row, stat.last_query);
 		nvm_stat_time(&row, stat.last_time);
 	}
@@ -103,6 +104,39 @@ nvm_commands_info(PG_FUNCTION_ARGS)
 	nvm_table_require();
 	InitMaterializedSRF(fcinfo, 0);
 	nvm_command_each(put_command, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+/*
+ * Each reason of each function that is registered, with what and where it was last.
+ */
+Datum
+nvm_command_reasons_info(PG_FUNCTION_ARGS)
+{
+	List	   *reasons;
+	ListCell   *lc;
+
+	nvm_table_require();
+	InitMaterializedSRF(fcinfo, 0);
+	reasons = nvm_command_reasons();
+	foreach(lc, reasons)
+	{
+		NvmCommandReason *reason = lfirst(lc);
+		NvmStatRow	row = {0};
+
+		if (!nvm_command_is_registered(reason->function))
+			continue;
+		nvm_stat_datum(&row, ObjectIdGetDatum(reason->function));
+		nvm_stat_text(&row, nvm_command_reason_name(reason->reason));
+		nvm_stat_count(&row, reason->transactions);
+		nvm_stat_text(&row, object_name(reason->classid, reason->object));
+		nvm_stat_datum_if(&row, OidIsValid(reason->place), ObjectIdGetDatum(reason->place));
+		nvm_stat_datum_if(&row, reason->line > 0, Int32GetDatum(reason->line));
+		nvm_stat_text(&row, reason->statement);
+		nvm_stat_text(&row, reason->query);
+		nvm_stat_time(&row, reason->time);
+		nvm_stat_put((ReturnSetInfo *) fcinfo->resultinfo, &row);
+	}
 	return (Datum) 0;
 }
 

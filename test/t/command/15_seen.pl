@@ -1,0 +1,168 @@
+# Copyright (c) 2026, pg_nvm contributors
+
+# What a verdict sees beside the list of command/04_reasons: system columns in any part of a
+# query, DDL around a call, functions in domains and in casts that PL/pgSQL applies by
+# itself; and where a reason came up: nvm.command_reasons has the function in PL/pgSQL, its
+# line, and the query.
+
+use strict;
+use warnings;
+
+use NvmTest;
+use Test::More;
+
+my $node = NvmTest->start_new('seen', conf => <<CONF, sql => <<'SQL');
+max_worker_processes = 8
+CONF
+CREATE TABLE t (w int, i int, n int NOT NULL DEFAULT 0, f float, y text, PRIMARY KEY (w, i)) USING nvm_cmdlog;
+CREATE TABLE u (w int, i int, n int, PRIMARY KEY (w, i)) USING nvm_cmdlog;
+SELECT nvm.partition_table(r, 'w') FROM unnest('{t,u}'::regclass[]) r;
+INSERT INTO t SELECT w, i, i FROM generate_series(1, 3) w, generate_series(1, 10) i;
+INSERT INTO u SELECT w, i, i FROM t;
+CREATE FUNCTION plus(float, float) RETURNS float LANGUAGE internal STRICT AS 'float8pl';
+CREATE FUNCTION pure(float, float) RETURNS float IMMUTABLE LANGUAGE internal STRICT AS 'float8pl';
+CREATE FUNCTION plus_sql(float) RETURNS float LANGUAGE sql AS 'SELECT $1 + random()';
+CREATE DOMAIN by_chance AS float CHECK (VALUE + random() > 0);
+CREATE DOMAIN by_c AS float CHECK (plus(VALUE, 1) > 0);
+CREATE DOMAIN by_sql AS float CHECK (plus_sql(VALUE) > 0);
+CREATE DOMAIN plain AS float CHECK (VALUE + 1 > 0);
+CREATE TYPE mood AS ENUM ('good', 'bad');
+CREATE FUNCTION to_mood(int) RETURNS mood LANGUAGE sql AS $$SELECT CASE WHEN random() < 2 THEN 'good'::mood ELSE 'bad' END$$;
+CREATE CAST (int AS mood) WITH FUNCTION to_mood(int) AS ASSIGNMENT;
+CREATE TYPE sign AS ENUM ('plus', 'minus');
+CREATE FUNCTION to_sign(int) RETURNS sign LANGUAGE sql AS $$SELECT CASE WHEN $1 > 0 THEN 'plus'::sign ELSE 'minus' END$$;
+CREATE CAST (int AS sign) WITH FUNCTION to_sign(int) AS ASSIGNMENT;
+CREATE FUNCTION helper(w int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE z float;
+BEGIN
+	PERFORM FROM t WHERE t.w = helper.w;
+	z := random();
+	RETURN 1;
+END$$;
+SQL
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub define
+{
+	my ($body) = @_;
+	sql(qq{DROP FUNCTION IF EXISTS f(int);
+CREATE FUNCTION f(w int) RETURNS int LANGUAGE plpgsql AS \$f\$
+#variable_conflict use_column
+DECLARE x int; z text; r record; c refcursor; chance by_chance; c_fun by_c; s_fun by_sql; ok plain; feeling mood; sgn sign;
+BEGIN
+$body
+	UPDATE u SET n = n + 1 WHERE u.w = f.w AND i = 1;
+	RETURN 1;
+END \$f\$;
+SELECT nvm.register_command('f(int)', '{w}')});
+}
+
+sub result
+{
+	return sql(q{SELECT replayable || ' ' || by_values || ' ' || coalesce(last_reason, 'none') || coalesce(': ' || last_object, '') FROM nvm.commands WHERE function = 'f(int)'::regprocedure});
+}
+
+sub verdict
+{
+	my ($body, $call) = @_;
+	define($body);
+	my ($ret, $out, $err) = $node->psql('postgres', $call // 'SELECT f(1)');
+	return $ret != 0 ? "ERROR $err" : result();
+}
+
+# ---- system columns
+
+foreach my $case (
+	['SELECT ctid::text INTO z FROM t WHERE t.w = f.w AND i = 1 FOR UPDATE;', 'that SELECT FOR UPDATE returns'],
+	['SELECT ctid, i INTO r FROM t WHERE t.w = f.w AND i = 1 FOR UPDATE;', 'as it is'],
+	['SELECT count(*) INTO x FROM (SELECT i FROM t WHERE t.w = f.w ORDER BY ctid, i LIMIT 3 FOR UPDATE) s;', 'that rows are sorted by'],
+	['UPDATE t SET y = t.ctid::text FROM u WHERE u.w = t.w AND u.i = t.i AND t.w = f.w;', 'of the table that an UPDATE with a join changes'],
+	['UPDATE t SET y = t.xmin::text WHERE t.w = f.w AND i = 1;', 'of one without'],
+	['UPDATE t SET n = 1 WHERE t.w = f.w AND i = 1 RETURNING cmin::text INTO z;', 'in RETURNING'],
+	['x := (SELECT count(*) FROM u WHERE u.w = f.w AND EXISTS (SELECT FROM t WHERE t.w = u.w AND t.i = u.i AND t.xmax::text = \'0\'));', 'in a subquery'])
+{
+	is(verdict($case->[0]), '0 1 system column', "a system column $case->[1]");
+}
+is(verdict('SELECT tableoid::int INTO x FROM t WHERE t.w = f.w AND i = 1;'), '1 0 none', 'but tableoid');
+is(verdict('UPDATE t SET n = u.n FROM u WHERE u.w = t.w AND u.i = t.i AND t.w = f.w; SELECT n INTO x FROM t WHERE t.w = f.w AND i = 1 FOR UPDATE;'), '1 0 none', 'those that the plan itself needs do not matter');
+
+# ---- DDL of the same transaction
+
+my $nothing = '';
+foreach my $case (
+	['TRUNCATE u', 'TRUNCATE'],
+	['ALTER TABLE u ALTER n SET DEFAULT 7', 'ALTER TABLE'],
+	['CREATE INDEX ON u (n)', 'CREATE INDEX'],
+	["CREATE OR REPLACE FUNCTION pure(float, float) RETURNS float IMMUTABLE LANGUAGE internal STRICT AS 'float8pl'", 'CREATE FUNCTION'],
+	['CREATE TEMP TABLE other (i int)', 'CREATE TEMP TABLE'],
+	["DO 'BEGIN TRUNCATE u; END'", 'in DO'])
+{
+	is(verdict($nothing, "BEGIN; $case->[0]; INSERT INTO t VALUES (9, 9) ON CONFLICT DO NOTHING; ROLLBACK; BEGIN; $case->[0]; SELECT f(1); COMMIT") =~ s/^0 [01]/0 n/r, '0 n utility command', "$case->[1] before a call");
+	sql('INSERT INTO u SELECT w, i, i FROM t ON CONFLICT DO NOTHING');
+	is(verdict($nothing, "BEGIN; SELECT f(1); $case->[0]; COMMIT"), '0 1 utility command', "$case->[1] after one");
+	sql('INSERT INTO u SELECT w, i, i FROM t ON CONFLICT DO NOTHING');
+}
+is(verdict($nothing, "BEGIN; SET LOCAL timezone = 'UTC'; LOCK TABLE t IN ROW SHARE MODE; SAVEPOINT a; DECLARE cur CURSOR FOR SELECT 1; SELECT f(1); CLOSE cur; COMMIT"), '1 0 none', 'other utility commands do not matter');
+
+# ---- domains and casts
+
+is(verdict('SELECT count(*) INTO x FROM t WHERE t.w = f.w AND n::by_chance > 0;'), '0 1 function: function random()', 'a domain whose CHECK calls a function, in a query');
+is(verdict('UPDATE t SET f = 3::by_chance WHERE t.w = f.w AND i = 1;'), '0 1 function: function random()', 'in what is written');
+is(verdict('x := (3::by_chance)::int;'), '0 1 function: function random()', 'in an expression');
+is(verdict('UPDATE t SET f = 3::by_sql WHERE t.w = f.w AND i = 1;'), '0 1 function: function random()', 'whose CHECK calls one in SQL');
+is(verdict('UPDATE t SET f = 3::plain WHERE t.w = f.w AND i = 1; ok := 4;'), '1 0 none', 'one whose CHECK is all right');
+is(verdict('c_fun := 3;'), '0 1 function: function plus(double precision,double precision)', 'a variable of a domain that calls a function in C');
+is(verdict('feeling := 1;'), '0 1 function: function random()', 'a cast of an assignment, by a function in SQL');
+is(verdict('sgn := 1;'), '1 0 none', 'one that is all right');
+
+# ---- functions that change
+
+define('SELECT sum(pure(n, 1) ORDER BY i)::int INTO x FROM t WHERE t.w = f.w;');
+my $s = $node->session('SELECT f(1)');
+is($s->sql('SELECT f(1) + f(1)'), '2', 'calls with a cached plan');
+is(result(), '2 0 none', 'that can be replayed');
+sql('ALTER FUNCTION pure(float, float) VOLATILE');
+is($s->sql('SELECT f(1)'), '1', 'another, when a function has become VOLATILE');
+is(result(), '2 1 function: function pure(double precision,double precision)', 'is judged anew');
+$s->drop;
+
+# ---- rows that PL/pgSQL does not look at
+
+is(verdict('PERFORM i FROM t WHERE t.w = f.w; EXECUTE \'SELECT i FROM t WHERE w = $1\' USING f.w;'), '1 0 none', 'PERFORM, and EXECUTE without INTO, in any order');
+is(verdict('EXECUTE \'SELECT i FROM t WHERE w = $1\' INTO x USING f.w;'), '0 1 order of rows: table t', 'EXECUTE INTO');
+
+# ---- where
+
+sub place { return sql(q{SELECT reason, transactions, last_place, last_line, regexp_replace(last_statement, '\s+', ' ', 'g'), last_query FROM nvm.command_reasons WHERE function = 'f(int)'::regprocedure ORDER BY last_time}); }
+
+define("\n\tx := 1;\n\n\tSELECT i INTO x FROM t WHERE t.w = f.w;");
+sql('SELECT f(1), 88');
+is(place(), 'order of rows|1|f(integer)|8|SELECT i FROM t WHERE t.w = f.w|SELECT f(1), 88', 'the line and the query');
+sql('SELECT f(1)') foreach 1 .. 2;
+is(place(), 'order of rows|3|f(integer)|8|SELECT i FROM t WHERE t.w = f.w|SELECT f(1)', 'counted');
+sql('SELECT nvm.reset_commands()');
+is(place(), '', 'and forgotten');
+define("\n\tIF random() > 2 THEN\n\t\tx := 1;\n\tEND IF;");
+sql('SELECT f(1)');
+is(place(), 'function|1|f(integer)|6||SELECT f(1)', 'an expression');
+define("\tx := helper(f.w);");
+sql('SELECT f(1)');
+is(place(), 'function|1|helper(integer)|5||SELECT f(1)', 'in a function that it calls');
+define("\tBEGIN\n\t\tx := 1 / (f.w - 1);\n\tEXCEPTION WHEN division_by_zero THEN\n\t\tx := 0;\n\tEND;");
+sql('SELECT f(1)');
+is(place(), 'subtransaction rolled back|1|f(integer)|6||SELECT f(1)', 'a block that has caught an error');
+define("\tUPDATE t SET n = 1\n\t\tWHERE i = 1;\n\tIF f.w = 2 THEN x := random(); END IF;");
+sql('SELECT f(1)');
+is(place(), 'scan not within held lanes|1|f(integer)|5|UPDATE t SET n = 1 WHERE i = 1|SELECT f(1)', 'a scan');
+sql('BEGIN; SELECT f(1); UPDATE t SET n = 1 WHERE w = 1 AND i = 1; COMMIT');
+is(place(), 'scan not within held lanes|2|f(integer)|5|UPDATE t SET n = 1 WHERE i = 1|SELECT f(1);', 'the first one counts');
+define('');
+sql('BEGIN; SELECT f(1); UPDATE t SET n = 1 WHERE w = 1 AND i = 1; COMMIT; DO $$BEGIN PERFORM f(2); UPDATE t SET n = 2 WHERE w = 1 AND i = 1; END$$');
+is(sql(q{SELECT reason, transactions, last_place, last_line, last_statement FROM nvm.command_reasons WHERE function = 'f(int)'::regprocedure}), 'rows written outside of calls|2|||', 'outside of the call there is no place');
+sql('DROP FUNCTION f(int)');
+is(sql('SELECT count(*) FROM nvm.command_reasons'), 0, 'nothing is left of a function that was dropped');
+
+$node->check_clean('the end');
+$node->stop;
+done_testing();
