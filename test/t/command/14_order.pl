@@ -3,8 +3,10 @@
 # The order of rows is no part of a command (src/command/command_order.c, command_unique.c):
 # a replay puts rows elsewhere, and another plan may read them.  What a query returns or
 # writes must not depend on it.  Here are queries that do, each of which makes its
-# transaction one of values, and for most the one beside it that does not; then the
-# procedures of TPC-C and of Voter, of which each call can be replayed.
+# transaction one of values, and for most the one beside it that does not.  Both are tried:
+# those that do not depend on it give the same in a second database, which has the same rows
+# in another order and reads them by other plans.  Then the procedures of TPC-C and of
+# Voter, of which each call can be replayed.
 
 use strict;
 use warnings;
@@ -13,10 +15,7 @@ use NvmTest;
 use Test::More;
 
 my $order = 'order of rows';
-my $node = NvmTest->start_new('order', conf => <<CONF, sql => <<'SQL');
-autovacuum = off
-max_worker_processes = 8
-CONF
+my $setup = <<'SQL';
 CREATE TABLE t (w int, i int, n int NOT NULL DEFAULT 0, f float NOT NULL DEFAULT 0.1, s text NOT NULL DEFAULT '', d numeric, m numeric(8,2), PRIMARY KEY (w, i)) USING nvm_cmdlog;
 CREATE TABLE u (w int, j int, i int, k int, PRIMARY KEY (w, j), UNIQUE (w, k)) USING nvm_cmdlog;
 CREATE TABLE o (w int, id int, n int, PRIMARY KEY (w, id)) USING nvm_cmdlog;
@@ -43,7 +42,7 @@ CREATE TRIGGER s BEFORE UPDATE ON stamped FOR EACH ROW EXECUTE FUNCTION stamp();
 CREATE FUNCTION peek() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.n := (SELECT sum(p.n) FROM peeked p WHERE p.w = new.w); RETURN new; END';
 CREATE TRIGGER p BEFORE UPDATE ON peeked FOR EACH ROW EXECUTE FUNCTION peek();
 CREATE FUNCTION look(w int, i int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT n FROM t WHERE t.w = look.w AND t.i = look.i); END';
-CREATE FUNCTION bump(w int, i int) RETURNS int LANGUAGE plpgsql AS 'DECLARE r int; BEGIN UPDATE o SET n = 2 * n + i WHERE o.w = bump.w AND o.id = 1 RETURNING n INTO r; RETURN r; END';
+CREATE FUNCTION bump(w int, i int) RETURNS int LANGUAGE plpgsql AS 'DECLARE r int; BEGIN UPDATE o SET n = (3 * n + i) % 10007 WHERE o.w = bump.w AND o.id = 1 RETURNING n INTO r; RETURN r; END';
 CREATE FUNCTION rows_of(w int) RETURNS SETOF t LANGUAGE plpgsql AS 'BEGIN RETURN QUERY SELECT * FROM t WHERE t.w = rows_of.w; END';
 CREATE FUNCTION changed(w int) RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY UPDATE t SET n = n + 1 WHERE t.w = changed.w RETURNING i; END';
 CREATE FUNCTION first_of(w int) RETURNS int LANGUAGE sql AS 'SELECT n FROM t WHERE t.w = first_of.w';
@@ -59,35 +58,60 @@ INSERT INTO peeked SELECT w, i, i FROM t;
 INSERT INTO child SELECT w, i, i FROM t WHERE i > 10;
 INSERT INTO parts SELECT w, i, i FROM t;
 INSERT INTO named VALUES (1, 'a', 1), (1, 'b', 2);
+CREATE TABLE found (w int NOT NULL, what text) USING nvm_cmdlog;
+SELECT nvm.partition_table('found', 'w');
 VACUUM ANALYZE;
 SQL
+my $node = NvmTest->start_new('order', conf => <<CONF, sql => $setup);
+autovacuum = off
+max_worker_processes = 8
+CONF
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
-# One call of a function with this body, in lane 1: its reason, or none.  What it wrote is
-# rolled back by nobody: later cases meet it.
-sub verdict
+my @cases;
+
+# A function with this body; what it has found goes into a table.
+sub define
 {
 	my ($body, $lanes) = @_;
-	$lanes //= '{w}';
 
-	sql(qq{DROP FUNCTION IF EXISTS f(int);
+	return qq{DROP FUNCTION IF EXISTS f(int);
 CREATE FUNCTION f(w int) RETURNS int LANGUAGE plpgsql AS \$f\$
 #variable_conflict use_column
 DECLARE x int; y text; z float; r record; a int[]; c refcursor; k CONSTANT int[] := '{1,2,2}';
 BEGIN
+	r := row(0);
 	$body
-	UPDATE o SET n = 1 WHERE o.w = f.w AND id = 1;
+	INSERT INTO found VALUES (f.w, format('%s %s %s %s %s', x, y, z, r, a));
 	RETURN 1;
 END \$f\$;
-SELECT nvm.register_command('f(int)', '$lanes')});
+SELECT nvm.register_command('f(int)', '$lanes')};
+}
+
+# One call of it, in lane 1: its reason, or none.  What it wrote is rolled back by nobody:
+# later cases meet it.
+sub verdict
+{
+	my ($body, $lanes) = @_;
+
+	sql(define($body, $lanes // '{w}'));
 	my ($ret, $out, $err) = $node->psql('postgres', "SELECT f(1)");
 	return "ERROR $err" if $ret != 0;
 	return sql(q{SELECT CASE replayable WHEN 1 THEN '' ELSE coalesce(last_reason, '') END FROM nvm.commands WHERE function = 'f(int)'::regprocedure});
 }
 
-sub depends { my ($body, $name) = @_; return is(verdict($body), $order, "depends: " . ($name // $body)); }
-sub free { my ($body, $name) = @_; return is(verdict($body), '', "does not: " . ($name // $body)); }
+sub judged
+{
+	my ($body, $name, $depends) = @_;
+
+	$name //= $body;
+	push @cases, { body => $body, name => $name, depends => $depends };
+	return is(verdict($body), $depends ? $order : '', ($depends ? 'depends: ' : 'does not: ') . $name);
+}
+
+sub depends { my ($body, $name) = @_; return judged($body, $name, 1); }
+sub free { my ($body, $name) = @_; return judged($body, $name, 0); }
 
 # ---- which rows there can be but one of
 
@@ -236,6 +260,34 @@ depends('INSERT INTO late SELECT w, 800 + i, bump(w, i % 2) FROM t WHERE t.w = f
 free('DELETE FROM child WHERE child.w = f.w AND i > 18;', 'DELETE of a table that refers to another');
 free('DELETE FROM t WHERE t.w = f.w AND i > 15;', 'DELETE that cascades');
 is(sql('SELECT count(*) FROM child WHERE w = 1 AND i > 15'), 0, 'which took place');
+
+# ---- each of them by the same rows in another order
+
+my $state = join ', ', map { "(SELECT md5(string_agg(x::text, ',' ORDER BY x::text)) FROM $_ x)" }
+	qw(t u o late part audited audit peeked child parts named found), q{(SELECT md5(string_agg(format('%s %s %s', w, i, n), ',' ORDER BY w, i)) FROM stamped)};
+(my $backwards = $setup) =~ s/generate_series\(1, 20\)/generate_series(20, 1, -1)/g;
+isnt($backwards, $setup, 'rows in another order');
+$node->safe_psql('postgres', 'CREATE DATABASE forward; CREATE DATABASE backward; ALTER DATABASE backward SET enable_indexscan = off; ALTER DATABASE backward SET enable_indexonlyscan = off');
+$node->safe_psql($_->[0], "CREATE EXTENSION pg_nvm; $_->[1]") foreach [ 'forward', $setup ], [ 'backward', $backwards ];
+
+my $seen_to_depend = 0;
+foreach my $case (@cases)
+{
+	my @got;
+
+	foreach my $database (qw(forward backward))
+	{
+		$node->safe_psql($database, define($case->{body}, '{w}'));
+		my ($ret, $out, $err) = $node->psql($database, "BEGIN; SELECT f(1); SELECT $state; SELECT what FROM found; ROLLBACK", on_error_stop => 1);
+		# one that depends on the order may fail by it
+		push @got, $ret == 0 || !$case->{depends} ? "$ret $out" : $err;
+		is($ret, 0, "a call: $case->{name}") || diag($err) if !$case->{depends};
+	}
+	if ($case->{depends}) { $seen_to_depend++ if $got[0] ne $got[1]; }
+	else { is($got[1], $got[0], "the same in another order: $case->{name}"); }
+}
+note("$seen_to_depend of " . scalar(grep { $_->{depends} } @cases) . ' that depend on it were other');
+cmp_ok($seen_to_depend, '>=', 15, 'many that depend on it are not');
 
 # ---- TPC-C: what its procedures do, as users write them
 
