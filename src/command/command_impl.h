@@ -103,6 +103,9 @@ extern bool nvm_columns_are_unique(Oid relid, const Bitmapset *columns);
 
 extern int	nvm_judge_order(Query *query);
 
+/* may it do something, or give another result each time? */
+extern bool nvm_expression_calls(Node *expr);
+
 /* ---- command_running.c: queries that run in a call, and marks in plans ---- */
 
 /* has the plan been looked at, and nothing been found? */

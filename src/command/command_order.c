@@ -82,6 +82,12 @@ walk_calls(Node *node, void *context)
 	return expression_tree_walker(node, walk_calls, context);
 }
 
+bool
+nvm_expression_calls(Node *expr)
+{
+	return walk_calls(expr, NULL);
+}
+
 /*
  * What a function in FROM may be replaced by is not known yet.
  */

@@ -80,8 +80,9 @@ nvm_place_find(Oid *function, int *line)
 }
 
 /*
- * The query that runs now was given to SPI: by a statement of PL/pgSQL that does not look
- * at the rows?  Those are PERFORM, and EXECUTE without INTO.  Between both is SPI's entry.
+ * The query that runs now was given to SPI: by PERFORM, which does not look at the rows?
+ * Between both is SPI's entry.  (EXECUTE without INTO does not look at them either, but may
+ * be computing the text of its query now.)
  */
 bool
 nvm_place_ignores_rows(void)
@@ -89,14 +90,12 @@ nvm_place_ignores_rows(void)
 	ErrorContextCallback *context = error_context_stack;
 	PLpgSQL_stmt *stmt;
 
-	if (in_plpgsql == NULL || context == NULL || context == outside)
+	if (in_plpgsql == NULL || context == NULL || context == outside ||
+		context->callback == in_plpgsql)
 		return false;
 	context = context->previous;
-	if (context == NULL || context->callback != in_plpgsql)
+	if (context == NULL || context == outside || context->callback != in_plpgsql)
 		return false;
 	stmt = ((PLpgSQL_execstate *) context->arg)->err_stmt;
-	if (stmt == NULL)
-		return false;
-	return stmt->cmd_type == PLPGSQL_STMT_PERFORM ||
-		(stmt->cmd_type == PLPGSQL_STMT_DYNEXECUTE && !((PLpgSQL_stmt_dynexecute *) stmt)->into);
+	return stmt != NULL && stmt->cmd_type == PLPGSQL_STMT_PERFORM;
 }

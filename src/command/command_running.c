@@ -24,6 +24,7 @@
 #include "command/nvm_command.h"
 #include "executor/execdesc.h"
 #include "nodes/execnodes.h"
+#include "nodes/nodes.h"
 #include "parser/parsetree.h"
 #include "tcop/dest.h"
 #include "tcop/pquery.h"
@@ -209,18 +210,43 @@ writes(PlannedStmt *plan)
 	return plan->commandType != CMD_SELECT || plan->hasModifyingCTE;
 }
 
+/*
+ * May this trigger be fired by the statement?  MERGE fires any.
+ */
 static bool
-has_others_triggers(ResultRelInfo *result)
+is_fired(const Trigger *trigger, CmdType command)
+{
+	switch (command)
+	{
+		case CMD_INSERT:
+			return TRIGGER_FOR_INSERT(trigger->tgtype) || TRIGGER_FOR_UPDATE(trigger->tgtype);
+		case CMD_UPDATE:
+			return true;		/* a row may move to another partition */
+		case CMD_DELETE:
+			return TRIGGER_FOR_DELETE(trigger->tgtype);
+		default:
+			return true;
+	}
+}
+
+static bool
+has_others_triggers(ResultRelInfo *result, CmdType command)
 {
 	TriggerDesc *triggers = result->ri_TrigDesc;
+	TupleConstr *constr = RelationGetDescr(result->ri_RelationDesc)->constr;
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
-		if (!nvm_is_foreign_key_trigger(triggers->triggers[i].tgfoid))
+		if (is_fired(&triggers->triggers[i], command) &&
+			!nvm_is_foreign_key_trigger(triggers->triggers[i].tgfoid))
 			return true;
 	}
-	return result->ri_RelationDesc->rd_att->constr != NULL &&
-		result->ri_RelationDesc->rd_att->constr->num_check > 0;
+	for (int i = 0; constr != NULL && i < constr->num_check; i++)
+	{
+		if (nvm_expression_calls(stringToNode(constr->check[i].ccbin)))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -229,18 +255,28 @@ has_others_triggers(ResultRelInfo *result)
 static bool
 calls_foreign_keys_alone(QueryDesc *query)
 {
+	CmdType		command = query->operation;
 	ListCell   *lc;
 
 	if (nvm_plan_order(query->plannedstmt) & NVM_ORDER_CALLS)
 		return false;
+	/* parts of it may write in other ways */
+	if (query->plannedstmt->hasModifyingCTE)
+		command = CMD_UNKNOWN;
 	foreach(lc, query->estate->es_opened_result_relations)
 	{
-		if (has_others_triggers(lfirst(lc)))
+		if (has_others_triggers(lfirst(lc), command))
 			return false;
 	}
 	foreach(lc, query->estate->es_tuple_routing_result_relations)
 	{
-		if (has_others_triggers(lfirst(lc)))
+		if (has_others_triggers(lfirst(lc), command))
+			return false;
+	}
+	/* of cascades: their AFTER triggers are fired by this query, too */
+	foreach(lc, query->estate->es_trig_target_relations)
+	{
+		if (has_others_triggers(lfirst(lc), CMD_UNKNOWN))
 			return false;
 	}
 	return true;

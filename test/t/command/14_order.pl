@@ -27,6 +27,8 @@ CREATE TABLE audit (w int NOT NULL, i int, n int) USING nvm_cmdlog;
 CREATE TABLE stamped (w int, i int, n int, at timestamptz, PRIMARY KEY (w, i)) USING nvm_cmdlog;
 CREATE TABLE peeked (w int, i int, n int, PRIMARY KEY (w, i)) USING nvm_cmdlog;
 CREATE TABLE child (w int, c int, i int NOT NULL, PRIMARY KEY (w, c), FOREIGN KEY (w, i) REFERENCES t ON DELETE CASCADE) USING nvm_cmdlog;
+CREATE TABLE grandchild (w int, g int, c int, n int CHECK (n >= 0), PRIMARY KEY (w, g), FOREIGN KEY (w, c) REFERENCES child ON DELETE CASCADE) USING nvm_cmdlog;
+CREATE INDEX ON grandchild (w, c);
 CREATE TABLE parts (w int, i int, n int, PRIMARY KEY (w, i)) PARTITION BY LIST (i);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1, 2, 3) USING nvm_cmdlog;
 CREATE TABLE parts_2 PARTITION OF parts DEFAULT USING nvm_cmdlog;
@@ -34,7 +36,7 @@ CREATE INDEX ON child (w, i);
 CREATE VIEW v AS SELECT w, i, n, n + 1 AS more FROM t;
 CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 CREATE TABLE named (w int, name text COLLATE any_case, n int, PRIMARY KEY (w, name)) USING nvm_cmdlog;
-SELECT nvm.partition_table(r, 'w') FROM unnest('{t,u,o,late,part,audited,audit,stamped,peeked,child,parts_1,parts_2,named}'::regclass[]) r;
+SELECT nvm.partition_table(r, 'w') FROM unnest('{t,u,o,late,part,audited,audit,stamped,peeked,child,grandchild,parts_1,parts_2,named}'::regclass[]) r;
 CREATE FUNCTION to_audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit VALUES (new.w, new.i, new.n); RETURN new; END';
 CREATE TRIGGER a AFTER UPDATE ON audited FOR EACH ROW EXECUTE FUNCTION to_audit();
 CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.at := now(); RETURN new; END';
@@ -56,6 +58,9 @@ INSERT INTO audited SELECT w, i, i FROM t;
 INSERT INTO stamped SELECT w, i, i FROM t;
 INSERT INTO peeked SELECT w, i, i FROM t;
 INSERT INTO child SELECT w, i, i FROM t WHERE i > 10;
+INSERT INTO grandchild SELECT w, i, i, i FROM t WHERE i > 10;
+CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit VALUES (old.w, old.g, old.n); RETURN old; END';
+CREATE TRIGGER g AFTER DELETE ON grandchild FOR EACH ROW WHEN (old.g <= 15) EXECUTE FUNCTION gone();
 INSERT INTO parts SELECT w, i, i FROM t;
 INSERT INTO named VALUES (1, 'a', 1), (1, 'b', 2);
 CREATE TABLE found (w int NOT NULL, what text) USING nvm_cmdlog;
@@ -259,6 +264,7 @@ free('INSERT INTO late SELECT w, 700 + i, bump(w, i % 2) FROM t WHERE t.w = f.w 
 depends('INSERT INTO late SELECT w, 800 + i, bump(w, i % 2) FROM t WHERE t.w = f.w;', 'in none');
 free('DELETE FROM child WHERE child.w = f.w AND i > 18;', 'DELETE of a table that refers to another');
 free('DELETE FROM t WHERE t.w = f.w AND i > 15;', 'DELETE that cascades');
+depends('DELETE FROM t WHERE t.w = f.w AND i > 12;', 'to a table whose trigger writes');
 is(sql('SELECT count(*) FROM child WHERE w = 1 AND i > 15'), 0, 'which took place');
 
 # ---- each of them by the same rows in another order

@@ -32,6 +32,13 @@ CREATE CAST (int AS mood) WITH FUNCTION to_mood(int) AS ASSIGNMENT;
 CREATE TYPE sign AS ENUM ('plus', 'minus');
 CREATE FUNCTION to_sign(int) RETURNS sign LANGUAGE sql AS $$SELECT CASE WHEN $1 > 0 THEN 'plus'::sign ELSE 'minus' END$$;
 CREATE CAST (int AS sign) WITH FUNCTION to_sign(int) AS ASSIGNMENT;
+CREATE FUNCTION helper_order(w int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r record;
+BEGIN
+	FOR r IN SELECT i FROM t WHERE t.w = helper_order.w LOOP
+		RETURN r.i;
+	END LOOP;
+END$$;
 CREATE FUNCTION helper(w int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE z float;
 BEGIN
@@ -129,7 +136,8 @@ $s->drop;
 
 # ---- rows that PL/pgSQL does not look at
 
-is(verdict('PERFORM i FROM t WHERE t.w = f.w; EXECUTE \'SELECT i FROM t WHERE w = $1\' USING f.w;'), '1 0 none', 'PERFORM, and EXECUTE without INTO, in any order');
+is(verdict('PERFORM i FROM t WHERE t.w = f.w;'), '1 0 none', 'PERFORM, in any order');
+is(verdict('EXECUTE format(\'SELECT %s\', helper_order(f.w));'), '0 1 order of rows: table t', 'a loop in what computes the text for EXECUTE');
 is(verdict('EXECUTE \'SELECT i FROM t WHERE w = $1\' INTO x USING f.w;'), '0 1 order of rows: table t', 'EXECUTE INTO');
 
 # ---- where
