@@ -39,6 +39,7 @@ typedef struct ReasonEntry
 } ReasonEntry;
 
 static HTAB *entries = NULL;
+static long max_entries = 0;
 static LWLock *entries_lock = NULL;
 
 Size
@@ -51,10 +52,11 @@ void
 nvm_command_reasons_startup(int max_commands, LWLock *lock)
 {
 	HASHCTL		ctl = {.keysize = sizeof(ReasonKey),.entrysize = sizeof(ReasonEntry)};
-	long		n = REASONS_PER_COMMAND * (long) max_commands;
 
+	max_entries = REASONS_PER_COMMAND * (long) max_commands;
 	entries_lock = lock;
-	entries = ShmemInitHash("nvm reasons of commands", n, n, &ctl, HASH_ELEM | HASH_BLOBS);
+	entries = ShmemInitHash("nvm reasons of commands", max_entries, max_entries, &ctl,
+							HASH_ELEM | HASH_BLOBS);
 }
 
 /*
@@ -71,7 +73,8 @@ find_or_make(const ReasonKey *key)
 		return entry;
 	LWLockRelease(entries_lock);
 	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
-	entry = hash_search(entries, key, HASH_ENTER_NULL, &found);
+	entry = hash_search(entries, key, hash_get_num_entries(entries) < max_entries ?
+						HASH_ENTER_NULL : HASH_FIND, &found);
 	if (entry != NULL && !found)
 	{
 		SpinLockInit(&entry->mutex);

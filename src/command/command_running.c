@@ -6,8 +6,8 @@
  * A query is looked at before it is planned (command_order.c).  What was found goes into
  * the plan as a mark: an item of the list of what the plan depends on, of a cache that
  * there is not.  So it goes where the plan goes, when that is copied or freed.  The mark
- * also says that the plan was judged, and found clean, since functions last changed; when
- * a table changes, plans that have it are made anew.
+ * also says that the plan was judged, and found clean, since functions and domains last
+ * changed; when a table changes, plans that have it are made anew.
  *
  * While a query evaluates expressions over rows whose order is not known, what these do
  * may depend on it: write rows, read what the query itself writes, draw from a sequence.
@@ -55,7 +55,7 @@ static int	nframes = 0;
 /* the one that starts, and is judged */
 static QueryDesc *starting = NULL;
 
-/* changes when a function does; never 0 */
+/* changes when a function or a type does, as a domain; never 0 */
 static uint32 generation = 1;
 
 /* ---- marks ---- */
@@ -122,7 +122,7 @@ nvm_plan_set_clean(PlannedStmt *plan)
 }
 
 static void
-functions_changed(Datum arg, int cacheid, uint32 hashvalue)
+definitions_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
 	if (++generation == 0)
 		generation = 1;
@@ -444,5 +444,6 @@ nvm_queries_forget(void)
 void
 nvm_running_register(void)
 {
-	CacheRegisterSyscacheCallback(PROCOID, functions_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, definitions_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(TYPEOID, definitions_changed, (Datum) 0);
 }

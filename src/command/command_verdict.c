@@ -71,15 +71,15 @@ nvm_command_reason_name(NvmReason reason)
  * As much of a statement as there is room for.
  */
 static void
-note_text(char *place, const char *text)
+note_text(char *place, const char *statement)
 {
 	int			length = 0;
 
-	if (text !=NULL)
+	if (statement != NULL)
 	{
-		length = pg_mbcliplen(text, (int) strnlen(text, NVM_COMMAND_QUERY_SIZE),
+		length = pg_mbcliplen(statement, (int) strnlen(statement, NVM_COMMAND_QUERY_SIZE),
 							  NVM_COMMAND_QUERY_SIZE - 1);
-		memcpy(place, text, length);
+		memcpy(place, statement, length);
 	}
 	place[length] = '\0';
 }

@@ -134,6 +134,14 @@ is($s->sql('SELECT f(1)'), '1', 'another, when a function has become VOLATILE');
 is(result(), '2 1 function: function pure(double precision,double precision)', 'is judged anew');
 $s->drop;
 
+define('UPDATE t SET f = n::plain WHERE t.w = f.w AND i = 1;');
+$s = $node->session('SELECT f(1)');
+is($s->sql('SELECT f(1)'), '1', 'a call with a domain');
+sql('ALTER DOMAIN plain ADD CHECK (VALUE + random() > 0)');
+is($s->sql('SELECT f(1)'), '1', 'another, when it has one more CHECK');
+is(result(), '2 1 function: function random()', 'is judged anew');
+$s->drop;
+
 # ---- rows that PL/pgSQL does not look at
 
 is(verdict('PERFORM i FROM t WHERE t.w = f.w;'), '1 0 none', 'PERFORM, in any order');
