@@ -373,9 +373,14 @@ find_cte(Level *level, RangeTblEntry *rte, int *place)
 	return NULL;
 }
 
+/*
+ * Rows of functions that are numbered, or put side by side, are by their order; users'
+ * functions return them in none.
+ */
 static bool
 functions_are_ordered(Level *level, RangeTblEntry *rte)
 {
+	bool		by_place = rte->funcordinality || list_length(rte->functions) > 1;
 	ListCell   *lc;
 
 	foreach(lc, rte->functions)
@@ -384,10 +389,37 @@ functions_are_ordered(Level *level, RangeTblEntry *rte)
 
 		if (may_be_inlined(call))
 			*level->found |= NVM_ORDER_DEPENDS;
-		if (!is_built_in(call))
-			return false;
+		if (is_built_in(call))
+			continue;
+		if (by_place && expression_returns_set(call))
+			*level->found |= NVM_ORDER_DEPENDS;
+		return false;
 	}
 	return true;
+}
+
+/*
+ * The same of functions in the target list: is there a set beside another?
+ */
+static bool
+sets_are_by_place(Query *query)
+{
+	ListCell   *lc;
+	int			sets = 0;
+
+	if (!query->hasTargetSRFs || !walk_calls((Node *) query->targetList, NULL))
+		return false;
+	foreach(lc, query->targetList)
+	{
+		Node	   *expr = (Node *) lfirst_node(TargetEntry, lc)->expr;
+
+		if (!expression_returns_set(expr))
+			continue;
+		if (!IsA(expr, FuncExpr) || expression_returns_set((Node *) ((FuncExpr *) expr)->args))
+			return true;
+		sets++;
+	}
+	return sets > 1;
 }
 
 static void
@@ -670,7 +702,7 @@ rows_depend(Level *level, Shape rows, bool existence)
 		a_value_is_chosen(query->distinctClause, query->targetList))
 		return true;
 	return a_value_is_chosen(query->groupClause, query->targetList) ||
-		chooses_rows(query->setOperations);
+		sets_are_by_place(query) || chooses_rows(query->setOperations);
 }
 
 /*

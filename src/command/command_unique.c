@@ -343,6 +343,25 @@ subquery_is_fixed(const Proof *proof, int rti, Query *subquery)
 	return all_are_fixed(&inner);
 }
 
+/*
+ * WITH ORDINALITY numbers the rows of a function.
+ */
+static bool
+function_is_fixed(const Proof *proof, int rti, RangeTblEntry *rte)
+{
+	AttrNumber	number = list_length(rte->eref->colnames);
+	ListCell   *lc;
+
+	if (!rte->funcordinality)
+		return false;
+	foreach(lc, proof->given)
+	{
+		if (is_column(((Given *) lfirst(lc))->expr, rti, number))
+			return true;
+	}
+	return false;
+}
+
 static bool
 source_is_fixed(const Proof *proof, int rti)
 {
@@ -352,6 +371,8 @@ source_is_fixed(const Proof *proof, int rti)
 		return true;
 	if (rte->rtekind == RTE_RELATION)
 		return table_is_fixed(proof, rti, rte);
+	if (rte->rtekind == RTE_FUNCTION)
+		return function_is_fixed(proof, rti, rte);
 	return rte->rtekind == RTE_SUBQUERY && subquery_is_fixed(proof, rti, rte->subquery);
 }
 

@@ -221,6 +221,10 @@ depends('SELECT i INTO x FROM rows_of(f.w);', 'of which one is read');
 free('SELECT count(*) INTO x FROM changed(f.w);', 'a function that returns what it has updated');
 depends('x := first_of(f.w);', 'a function in SQL that returns the first row');
 depends('SELECT count(*) INTO x FROM inlined(f.w);', 'a function in SQL that is inlined');
+depends('SELECT sum(i * q) INTO x FROM rows_of(f.w) WITH ORDINALITY AS e(w, i, n, f, s, d, m, q);', 'whose rows are numbered');
+depends('SELECT sum(i * q) INTO x FROM ROWS FROM (rows_of(f.w), generate_series(1, 20)) AS e(w, i, n, f, s, d, m, q);', 'put beside others');
+depends('SELECT sum((e).i * q) INTO x FROM (SELECT rows_of(f.w) AS e, generate_series(1, 20) AS q) s;', 'or in what is selected');
+free('FOR r IN SELECT q, t.n FROM unnest(k) WITH ORDINALITY e(q, place) JOIN t ON t.w = f.w AND t.i = q ORDER BY place LOOP a := a || r.n; END LOOP;', 'elements of an array, numbered');
 free('SELECT n INTO x FROM unnest(k) AS q(n); FOR x IN SELECT q FROM unnest(k) q LOOP a := a || x; END LOOP;', 'what unnest() returns');
 
 # ---- what is written
