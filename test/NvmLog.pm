@@ -34,13 +34,14 @@ use Exporter qw(import);
 use NvmFuzzImage;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece);
+our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece
+  with_calls calls number value);
 
 my $page  = NvmFuzzImage::constant('NVM_LOG_PAGE');
 my $sector = NvmFuzzImage::constant('NVM_LOG_SECTOR');
 my $first = NvmFuzzImage::constant('NVM_LOG_FIRST');
 my ($COMMIT, $ASK, $OUTCOME) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(COMMIT ASK OUTCOME);
-my ($SIDE, $COMMITTED) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(SIDE COMMITTED);
+my ($SIDE, $COMMITTED, $CALLS) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(SIDE COMMITTED CALLS);
 
 sub padded { my ($bytes, $to) = @_; return $bytes . "\0" x (-length($bytes) % $to); }
 
@@ -107,6 +108,35 @@ sub in_side
 	my ($uuid, $number, $xid, $bytes, $ask) = @_;
 	return record($ask ? $ASK : $COMMIT, $SIDE, $number, $xid, pack('Q<L<L<', length($bytes), NvmFuzzImage::crc32c("$uuid$bytes"), 0));
 }
+
+## calls
+
+# a number; negative ones are signed, as positive ones are with a true second argument
+sub number
+{
+	my ($n, $signed) = @_;
+	my $out = '';
+
+	$n = $n < 0 ? -2 * $n - 1 : 2 * $n if $signed || $n < 0;
+	for (; $n > 127; $n >>= 7) { $out .= chr($n & 127 | 128); }
+	return $out . chr($n);
+}
+
+# undef: NULL
+sub value { my ($type, $bytes) = @_; return number($type) . (defined $bytes ? number(length($bytes) + 1) . $bytes : number(0)); }
+
+# the section; parts are those of media_log.h.  Fields: database, checksum, timestamp, rows, length
+sub calls
+{
+	my ($field, @parts) = @_;
+	my $parts = join('', @parts);
+	my $bytes = padded(pack('Q<q<L<L<', $field->{checksum} // 0, $field->{timestamp} // 0, $field->{rows} // 1, $field->{length} // length($parts)) . $parts, 4);
+
+	return storage(0, $field->{database} // 5, $bytes);
+}
+
+# a COMMIT record with that section behind its storages
+sub with_calls { my ($number, $xid, @sections) = @_; return record($COMMIT, $CALLS, $number, $xid, join('', @sections)); }
 
 ## files
 
@@ -205,7 +235,8 @@ sub write
 # there is none), {end}, the last position, and {blocks}, their number.  A record has kind ('COMMIT',
 # 'ASK', 'OUTCOME committed', 'OUTCOME aborted'), generation, number, xid, place, block (from 1 on),
 # side, if it has a side file, and rows: { dir, creation, tid, data }, data as in row(), empty if the
-# row is gone.  The data is read from the files, and held against what nvm_logdump says of it.
+# row is gone.  The data is read from the files, and held against what nvm_logdump says of it.  With
+# calls it has {calls}: { database, timestamp, bytes, checksum, rows, parts }, parts as printed.
 # from => P: only what has a place behind P.
 sub dump_of
 {
@@ -221,8 +252,8 @@ sub dump_of
 	{
 		my $record = $dump{records}[-1];
 
-		# what a stop has kept of UNLOGGED tables is no part of the stream
-		$kept = $line =~ /^UNLOGGED tables / if $line =~ /^\S/;
+		# a checkpoint, and what a stop has kept of UNLOGGED tables, is no part of the stream
+		$kept = $line =~ /^(?:UNLOGGED tables|checkpoint) / if $line =~ /^\S/;
 		next if $kept;
 		if ($line =~ m,^file ((.*/)[^/]+): generation (\d+)\, number,) { ($file, $dir, $generation) = (slurp_file($1), $2, $3); }
 		elsif ($line =~ /^file .*: side file/) { last; }
@@ -241,12 +272,18 @@ sub dump_of
 			@rows = rows_of(substr($file, $at + $5 - $4 + $header, $4 - $header)) unless $1 =~ /OUTCOME/ || unpack('S<', substr($file, $at + $5 - $4 + 6, 2)) & $SIDE;
 		}
 		elsif ($line =~ /^    storage \d+, creation \d+: /) { next; }
+		elsif ($line =~ /^    calls of database (\S+), (\S+ \S+), (\d+) bytes, checksum (\w{16}) of (\d+) rows$/)
+		{
+			$record->{calls} = { database => $1, timestamp => $2, bytes => $3, checksum => $4, rows => $5, parts => [] };
+		}
+		elsif ($line =~ /^      ((?:lanes|all lanes|role|call|  tape)\b.*)$/) { push @{ $record->{calls}{parts} }, $1; }
 		elsif ($line =~ /^    side file (\S+), (\d+) bytes/)
 		{
 			$record->{side} = $1;
 			@rows = rows_of(substr(slurp_file("$dir$1"), $page, $2)) if -e "$dir$1";
 		}
 		elsif ($line =~ /^      is missing, as after an abort$/) { next; }
+		elsif ($line =~ /^      \(\d+,\d+\) attribute \d+, piece \d+: \d+ bytes$/) { next; }
 		elsif ($line =~ /^      (\(\d+,\d+\)) xmin \d+ (?:gone|(\d+) bytes(?:, packed)?)$/)
 		{
 			my $row = shift @rows // { tid => 'none', data => '' };
@@ -303,13 +340,16 @@ sub rows_of
 	{
 		my ($dir, $length, $creation, $header) = section_at($bytes, $at);
 		my $end = ($at += $header) + $length;
+		$at = $end if $dir == 0;    # calls
 		while ($at < $end)
 		{
 			my ($block, $offset, $size) = unpack('L<S<S<', substr($bytes, $at, 12));
 			my $packed = $size & NvmFuzzImage::constant('NVM_LOG_PACKED');
 			$size ^= $packed;
 			my $data = substr($bytes, $at + 12, $size);
-			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => $packed ? unpacked($data) : $data };
+			# what is large of a row is not looked at
+			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => $packed ? unpacked($data) : $data }
+			  if !($offset & NvmFuzzImage::constant('NVM_LOG_PIECE'));
 			$at += 12 + $size + (-$size % 4);
 		}
 		$at = $end + (-$end % 8);

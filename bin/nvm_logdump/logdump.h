@@ -13,6 +13,8 @@
 #include "postgres_fe.h"
 
 #include "common/logging.h"
+#include "lib/stringinfo.h"
+#include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 
 /* exit status */
@@ -98,6 +100,21 @@ extern uint64 log_needed_from(const LogFile *file);
 extern bool is_kept_list(const char *path);
 extern void kept_list_add(const char *path);
 extern void kept_lists_print(void);
+
+/* ---- logdump_calls.c ---- */
+
+/* names of functions, types, roles and databases; false, and said, if it cannot be read */
+extern bool log_names_read(const char *path);
+extern const char *type_name(uint32 type);
+
+/* of a sound record: from before its first storage */
+extern void log_calls_print(const NvmLogWalk *from);
+
+/* ---- logdump_value.c ---- */
+
+extern void put_value(StringInfo to, const NvmLogValue *value);
+extern void put_literal(StringInfo to, const char *text);
+extern void put_timestamp(StringInfo to, int64 usec, const char *zone);
 
 /* ---- logdump_print.c ---- */
 

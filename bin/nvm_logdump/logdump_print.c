@@ -99,6 +99,8 @@ print_storages(const LogFile *file, const NvmLogWalk *from, bool show)
 	problem = nvm_log_storages_problem(from);
 	if (problem != NULL)
 		damaged(file, "storages at byte " UINT64_FORMAT ": %s", OFFSET_IN(file, from->at), problem);
+	else if (show)
+		log_calls_print(from);
 }
 
 void
@@ -245,6 +247,9 @@ print_record(const LogFile *file, const NvmLogRecord *record, uint64 place)
 	}
 	nvm_log_walk_record(&walk, record);
 	print_storages(file, &walk, show);
+	if (nvm_log_storages_problem(&walk) == NULL && nvm_log_body_problem(record) != NULL)
+		damaged(file, "record at byte " UINT64_FORMAT ": %s", OFFSET_IN(file, record),
+				nvm_log_body_problem(record));
 }
 
 static void

@@ -24,6 +24,8 @@ usage(void)
 	printf("  %s [OPTION]... FILE|DIRECTORY...\n", progname);
 	printf("\nOptions:\n");
 	printf("  -f, --from=POSITION    print only records that end behind this position\n");
+	printf("  -n, --names=FILE       names of functions, types, roles and databases: lines of\n"
+		   "                         kind, OID, name\n");
 	printf("  -r, --rows             print each row\n");
 	printf("  -V, --version          output version information, then exit\n");
 	printf("  -?, --help             show this help, then exit\n");
@@ -60,6 +62,7 @@ main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
 		{"from", required_argument, NULL, 'f'},
+		{"names", required_argument, NULL, 'n'},
 		{"rows", no_argument, NULL, 'r'},
 		{"version", no_argument, NULL, 'V'},
 		{"help", no_argument, NULL, '?'},
@@ -75,13 +78,17 @@ main(int argc, char **argv)
 		usage();
 		return LOGDUMP_SOUND;
 	}
-	while ((c = getopt_long(argc, argv, "f:rV", long_options, NULL)) != -1)
+	while ((c = getopt_long(argc, argv, "f:n:rV", long_options, NULL)) != -1)
 	{
 		switch (c)
 		{
 			case 'f':
 				if (!parse_position(optarg))
 					return try_help();
+				break;
+			case 'n':
+				if (!log_names_read(optarg))
+					return LOGDUMP_FAILED;
 				break;
 			case 'r':
 				show_rows = true;

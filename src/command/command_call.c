@@ -259,7 +259,10 @@ begin_outermost(const NvmCommand *command, FunctionCallInfo fcinfo)
 	if (!nvm_verdict_by_values() && nvm_stored_cursor_is_open())
 		nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);
 	if (!nvm_verdict_by_values())
+	{
 		nvm_lanes_take(&lanes);
+		nvm_record_call(command->function, fcinfo);
+	}
 
 	/* what this transaction did before is part of what the call sees */
 	CommandCounterIncrement();

@@ -40,6 +40,9 @@ extern void nvm_lanes_add(NvmCallLanes *lanes, uint32 lane);
 /* of a call that begins; waits, may ERROR */
 extern void nvm_lanes_take(const NvmCallLanes *lanes);
 
+/* those that the transaction's calls hold */
+extern void nvm_lanes_of_calls(NvmCallLanes *lanes);
+
 /* are there lanes?  Not without the extension */
 extern bool nvm_lanes_exist(void);
 extern void nvm_lanes_register(void);
@@ -68,8 +71,31 @@ extern void nvm_call_forget(void);
 extern void nvm_verdict_call_begins(Oid function);
 extern void nvm_verdict_call_ended(Oid function, uint64 usec);
 
-/* is the transaction one of values? */
+/* is the transaction one of values?  Or of calls, which have written rows? */
 extern bool nvm_verdict_by_values(void);
+extern bool nvm_verdict_is_by_calls(void);
+
+/* ---- command_record.c ---- */
+
+extern void nvm_record_register(void);
+
+/* an outermost call begins; it has its lanes */
+extern void nvm_record_call(Oid function, FunctionCallInfo fcinfo);
+
+/* rows of this storage of an nvm_cmdlog table are written */
+extern void nvm_record_storage(uint32 dir);
+
+/* of the transaction that commits: bytes of its calls in the log, and of its rows */
+extern void nvm_record_bytes(uint64 *calls, uint64 *values);
+extern void nvm_record_forget(void);
+
+/* ---- command_setting.c ---- */
+
+/*
+ * The part of a record that has the settings, and a number that each other part has
+ * another of.  NULL: one is too long.
+ */
+extern const char *nvm_settings_part(int *length, uint64 *number);
 
 /* ---- command_unique.c: which rows of a query there can be but one of ---- */
 

@@ -353,6 +353,21 @@ nvm_lane_is_held(uint32 lane)
 	return find_held(lane, ExclusiveLock) != NULL || find_held(LANE_ROOT, ExclusiveLock) != NULL;
 }
 
+/*
+ * Those that the transaction's calls hold: it is none of values.
+ */
+void
+nvm_lanes_of_calls(NvmCallLanes *lanes)
+{
+	lanes->all = find_held(LANE_ROOT, ExclusiveLock) != NULL;
+	lanes->n = 0;
+	for (int i = 0; i < nheld && !lanes->all; i++)
+	{
+		if (held[i].mode == ExclusiveLock && held[i].lane != LANE_ROOT)
+			nvm_lanes_add(lanes, held[i].lane);
+	}
+}
+
 bool
 nvm_lanes_are_held(const NvmCallLanes *lanes)
 {

@@ -58,7 +58,8 @@ static const char *const reason_names[NVM_NUM_REASONS] = {
 	[NVM_REASON_SYSTEM_COLUMN] = "system column",
 	[NVM_REASON_LOCKED_ROWS] = "NOWAIT or SKIP LOCKED",
 	[NVM_REASON_ORDER] = "order of rows",
-	[NVM_REASON_UNSUITABLE] = "unsuitable function or arguments"
+	[NVM_REASON_UNSUITABLE] = "unsuitable function or arguments",
+	[NVM_REASON_TOO_LONG] = "too long a record"
 };
 
 const char *
@@ -123,10 +124,21 @@ nvm_verdict_by_values(void)
 	return verdict.reason != NVM_REASON_NONE;
 }
 
+/*
+ * Does it write rows, and would its calls alone bring them back?
+ */
+bool
+nvm_verdict_is_by_calls(void)
+{
+	return verdict.writes && verdict.nfunctions > 0 && verdict.reason == NVM_REASON_NONE;
+}
+
 void
-nvm_command_writes(void)
+nvm_command_writes(uint32 dir)
 {
 	verdict.writes = true;
+	if (nvm_command_in_call() && verdict.reason == NVM_REASON_NONE)
+		nvm_record_storage(dir);
 }
 
 /* ---- calls ---- */
@@ -198,6 +210,7 @@ forget(void)
 	verdict.nfunctions = 0;
 	nvm_lanes_forget();
 	nvm_call_forget();
+	nvm_record_forget();
 }
 
 static void
@@ -255,4 +268,5 @@ nvm_command_register_verdict(void)
 	RegisterSubXactCallback(verdict_subxact, NULL);
 	nvm_functions_register();
 	nvm_running_register();
+	nvm_record_register();
 }

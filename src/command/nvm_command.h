@@ -137,6 +137,7 @@ typedef enum NvmReason
 	NVM_REASON_LOCKED_ROWS,		/* NOWAIT, SKIP LOCKED */
 	NVM_REASON_ORDER,			/* a result that depends on the order of rows */
 	NVM_REASON_UNSUITABLE,		/* NvmCommand.problem */
+	NVM_REASON_TOO_LONG,		/* a record of the calls would be */
 	NVM_NUM_REASONS
 } NvmReason;
 
@@ -146,8 +147,8 @@ typedef enum NvmReason
  */
 extern void nvm_command_disqualify(NvmReason reason, Oid classid, Oid object);
 
-/* rows of a cmdlog table are written by the current transaction */
-extern void nvm_command_writes(void);
+/* rows of a cmdlog table are written by the current transaction; the table's storage */
+extern void nvm_command_writes(uint32 dir);
 
 extern const char *nvm_command_reason_name(NvmReason reason);
 

@@ -12,7 +12,8 @@
  *	- the next section, or the end, is at the next multiple of 8, with zeroes
  *	  between;
  *	- a section has a row or a piece at least; a storage may have several sections;
- *	- the first piece of a row begins a section.
+ *	- the first piece of a row begins a section;
+ *	- the last section may be one of calls (log_calls.c), which has no rows.
  *
  * The headers of a record and of a section are the brief ones where that is possible.
  * The record's own is written at its end, since only then it is known; room for
@@ -88,6 +89,7 @@ typedef struct NvmLogCapture
 
 	uint64		number;
 	uint64		xid;
+	uint64		bytes;			/* in the side file */
 } NvmLogCapture;
 
 static NvmLogCapture capture;
@@ -127,6 +129,7 @@ nvm_log_begin(uint64 stamp, uint64 fxid)
 	buffer_clear(buffer);
 	capture.number = nvm_log_draw_number();
 	capture.xid = fxid;
+	nvm_log_calls_begin();
 }
 
 /*
@@ -195,6 +198,7 @@ area_flush(void)
 	}
 	else
 		nvm_log_side_write(capture.area, capture.used);
+	capture.bytes += capture.used;
 	capture.used = 0;
 }
 
@@ -273,7 +277,7 @@ nvm_log_sections_end(void)
 	memset(&capture, 0, sizeof(capture));
 }
 
-/* ---- the end of a record ---- */
+/* ---- rows and pieces ---- */
 
 /*
  * See nvm_log.h.
@@ -327,6 +331,71 @@ nvm_log_amid_row(void)
 	return capture.amid_row;
 }
 
+/* ---- the end of a record ---- */
+
+/*
+ * Append bytes to the area, or to the side file if they do not fit.
+ */
+static void
+add_bytes(const void *bytes, uint32 length)
+{
+	if (length > capture.size - capture.used)
+		area_flush();
+	if (length > capture.size)
+	{
+		nvm_log_side_write(bytes, length);
+		capture.bytes += length;
+		return;
+	}
+	memcpy(capture.area + capture.used, bytes, length);
+	capture.used += length;
+}
+
+/*
+ * Append the section of calls, if there is one.  It is as long as it is: its header and
+ * its bytes may come to lie in different areas, and so one behind the other in the side
+ * file.  Returns whether there is one.
+ */
+static bool
+add_calls(void)
+{
+	uint64		before = capture.bytes + capture.used;
+	const char *bytes;
+	uint32		length;
+	uint32		database;
+	static const char padding[8] = {0};
+
+	if (!nvm_log_calls_section(&bytes, &length, &database))
+		return false;
+	if (length < NVM_LOG_BRIEF_LENGTHS)
+	{
+		NvmLogBriefStorage brief = {
+			.word = NVM_LOG_BRIEF_WORD(NVM_LOG_CALLS_DIR, length),
+			.creation = database
+		};
+
+		/* all of it stays together if it can */
+		if (sizeof(brief) + TYPEALIGN(8, length) > capture.size - capture.used)
+			area_flush();
+		add_bytes(&brief, sizeof(brief));
+	}
+	else
+	{
+		NvmLogStorage wide = {
+			.dir = NVM_LOG_CALLS_DIR,
+			.length = length,
+			.creation = database
+		};
+
+		add_bytes(&wide, sizeof(wide));
+	}
+	add_bytes(bytes, length);
+	if (length % 8 != 0)
+		add_bytes(padding, 8 - length % 8);
+	nvm_log_calls_logged(before, capture.bytes + capture.used - before);
+	return true;
+}
+
 /*
  * Write the header of the record before its body, which has `length` bytes.  Nobody
  * reads the buffer meanwhile.
@@ -371,6 +440,7 @@ bool
 nvm_log_end(void)
 {
 	NvmLogBuffer *buffer = capture.buffer;
+	uint16		calls;
 
 	if (buffer == NULL || (capture.used == 0 && !capture.has_side))
 	{
@@ -379,19 +449,21 @@ nvm_log_end(void)
 	}
 	Assert(!capture.amid_row);
 	section_end();
+	calls = add_calls() ? NVM_LOG_CALLS : 0;
 	if (capture.has_side)
 	{
 		side_end();
-		make_header(NVM_LOG_COMMIT, NVM_LOG_SIDE, NVM_LOG_SIDE_SIZE);
+		make_header(NVM_LOG_COMMIT, NVM_LOG_SIDE | calls, NVM_LOG_SIDE_SIZE);
 	}
 	else
-		make_header(NVM_LOG_COMMIT, NVM_LOG_BRIEF, capture.used);
+		make_header(NVM_LOG_COMMIT, calls != 0 ? calls : NVM_LOG_BRIEF, capture.used);
 
 	nvm_log_reserve(buffer->length);
 	capture.reserved = buffer->length;
 	pg_write_barrier();
 	nvm_store(&buffer->counter, capture.counter);
 	capture.complete = true;
+	nvm_log_calls_end();
 	return true;
 }
 
@@ -413,7 +485,7 @@ nvm_log_make_ask(void)
 	 * nobody but us places a record of a transaction that is in the proc
 	 * array
 	 */
-	make_header(NVM_LOG_COMMIT, record->flags & NVM_LOG_SIDE,
+	make_header(NVM_LOG_COMMIT, record->flags & (NVM_LOG_SIDE | NVM_LOG_CALLS),
 				record->length - nvm_log_record_header(record));
 	nvm_log_reserve(buffer->length + NVM_LOG_RECORD_HEADER);
 	capture.reserved = buffer->length;
@@ -443,6 +515,7 @@ nvm_log_forget(void)
 		reserved = 0;
 	}
 	memset(&capture, 0, sizeof(capture));
+	nvm_log_calls_end();
 	nvm_log_side_discard();
 	if (buffer == NULL)
 		return;

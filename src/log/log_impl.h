@@ -228,6 +228,12 @@ extern NvmLogRecord *nvm_log_current(void);
  */
 extern NvmLogRecord *nvm_log_make_ask(void);
 
+/* ---- log_calls.c ---- */
+
+extern void nvm_log_calls_begin(void);
+extern bool nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database);
+extern void nvm_log_calls_logged(uint64 values, uint64 calls);
+extern void nvm_log_calls_end(void);
 
 /* ---- log_pack.c ---- */
 

@@ -31,7 +31,8 @@
 #include <stdint.h>
 
 #define NVM_LOG_MAGIC			UINT64_C(0x31474F4C4D564E50)	/* "PNVMLOG1" */
-#define NVM_LOG_VERSION			2	/* 1: nothing brief, nothing packed */
+#define NVM_LOG_VERSION			3	/* 1: nothing brief, nothing packed; 2: no
+									 * calls */
 #define NVM_LOG_PAGE			4096	/* a file's header */
 #define NVM_LOG_SECTOR			512 /* where blocks begin: what a disk writes
 									 * as a whole */
@@ -106,6 +107,8 @@ typedef struct NvmLogBlock
 #define NVM_LOG_BRIEF			0x0004	/* of COMMIT without NVM_LOG_SIDE:
 										 * there is no xid, the rest follows
 										 * in its place */
+#define NVM_LOG_CALLS			0x0008	/* of COMMIT and ASK, not brief: the
+										 * last section is one of calls */
 
 typedef struct NvmLogRecord
 {
@@ -201,6 +204,77 @@ typedef struct NvmLogRow
 	(((uint32_t) (attribute) << 20) | (uint32_t) (number))
 #define NVM_LOG_PIECE_ATTRIBUTE(xmin)	((uint32_t) (xmin) >> 20)
 #define NVM_LOG_PIECE_NUMBER(xmin)		((uint32_t) (xmin) & 0xFFFFF)
+
+/*
+ * The calls that have made what the record says of rows of nvm_cmdlog tables: a section
+ * that is no storage's.  Its `dir` is NVM_LOG_CALLS_DIR, its creation id the database.
+ * NvmLogCalls comes first, then `length` bytes of *parts*, then zeroes.
+ *
+ * A part is a byte that says its kind, and numbers and bytes as listed.  A number has 7
+ * bits in each byte, the lowest first, and 0x80 in each byte but its last; a signed one
+ * is doubled, or, if it is negative, its complement is, plus 1.
+ *
+ *	LANES		how many, and each as the difference to the one before it, ascending; none:
+ *				the calls hold all lanes.  The first part, once
+ *	SETTINGS	of the calls from here on: role; how many, and of each its number
+ *				(NVM_LOG_SETTING_...), its length, its text.  One that is not there has the
+ *				value that verify_calls.c lists.  Before the first call
+ *	CALL		function; statement's timestamp, signed, less the transaction's; collation;
+ *				how many arguments, and each as a value
+ *	TAPE		of the call before it: function, and its result as a value
+ *
+ * A value is its type; its length plus 1, or 0: it is NULL; its bytes.  They are the Datum
+ * as PostgreSQL has it in memory: of a type that is passed by value its lowest bytes, as
+ * many as give it back when the sign is extended; of a varlena what follows its header,
+ * not compressed; of a cstring what comes before its end.
+ */
+#define NVM_LOG_CALLS_DIR		0	/* no directory entry has this number */
+
+typedef struct NvmLogCalls
+{
+	uint64_t	checksum;		/* sum of the checksums of the rows, which
+								 * depend on what they contain alone */
+	int64_t		timestamp;		/* of the transaction: microseconds since
+								 * 2000-01-01 */
+	uint32_t	rows;			/* that were made, changed or deleted */
+	uint32_t	length;			/* of the parts in bytes */
+} NvmLogCalls;
+
+#define NVM_LOG_CALLS_HEADER	24
+
+#define NVM_LOG_PART_LANES		1
+#define NVM_LOG_PART_SETTINGS	2
+#define NVM_LOG_PART_CALL		3
+#define NVM_LOG_PART_TAPE		4
+
+#define NVM_LOG_CALL_MAX_ARGS	100
+#define NVM_LOG_LANES			65536	/* lanes are below this, and not 0 */
+
+#define NVM_LOG_SETTING_SEARCH_PATH			1
+#define NVM_LOG_SETTING_TIMEZONE			2
+#define NVM_LOG_SETTING_DATESTYLE			3
+#define NVM_LOG_SETTING_INTERVALSTYLE		4
+#define NVM_LOG_SETTING_LC_MONETARY			5
+#define NVM_LOG_SETTING_LC_NUMERIC			6
+#define NVM_LOG_SETTING_LC_TIME				7
+#define NVM_LOG_SETTING_FLOAT_DIGITS		8
+#define NVM_LOG_SETTING_BYTEA_OUTPUT		9
+#define NVM_LOG_SETTING_XMLBINARY			10
+#define NVM_LOG_SETTING_XMLOPTION			11
+#define NVM_LOG_SETTING_STANDARD_STRINGS	12
+#define NVM_LOG_SETTING_BACKSLASH_QUOTE		13
+#define NVM_LOG_SETTING_ARRAY_NULLS			14
+#define NVM_LOG_SETTING_NULL_EQUALS			15
+#define NVM_LOG_SETTING_QUOTE_ALL			16
+#define NVM_LOG_SETTING_REPLICATION_ROLE	17
+#define NVM_LOG_SETTING_ROW_SECURITY		18
+#define NVM_LOG_SETTING_TOAST_COMPRESSION	19
+#define NVM_LOG_SETTING_GIN_LIMIT			20
+#define NVM_LOG_SETTING_ABBREVIATIONS		21
+#define NVM_LOG_SETTING_PLPGSQL_CONFLICT	22
+#define NVM_LOG_SETTING_PLPGSQL_ASSERTS		23
+#define NVM_LOG_SETTINGS					23	/* the last one */
+#define NVM_LOG_SETTING_MAX					8192	/* bytes of one's text */
 
 /*
  * A side file, named by the number of its transaction (NVM_LOG_SIDE_NAME): a

@@ -54,6 +54,20 @@ capture_storage_begin(uint32 dir)
 }
 
 /*
+ * What the row contains counts for the checksum of the transaction's calls, if it has
+ * any that have made the row.
+ */
+static inline void
+note_checksum(NvmRelState *state, const NvmVersion *v, bool gone)
+{
+	uint64		root = nvm_version_root(v);
+
+	if (unlikely(nvm_log_has_calls) && nvm_log_counts_rows(state->dir))
+		nvm_log_note_checksum(state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
+							  nvm_version_checksum(state, v, gone));
+}
+
+/*
  * See nvm_change.h.
  */
 void
@@ -63,6 +77,7 @@ nvm_capture_version(NvmRelState *state, const NvmVersion *v)
 
 	Assert(v->len >= NVM_TUPLE_MIN);
 	capture_storage_begin(state->dir);
+	note_checksum(state, v, false);
 	if (v->flags & NVM_VF_LARGE)
 		nvm_large_capture(state, v);
 	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), v->tuple.xmin,
@@ -85,6 +100,9 @@ capture_end(NvmRelState *state, const NvmVersion *v, NvmStamp stamp)
 		return;
 	if (nvm_load(&nvm_ref_version(state, root)->begin) == stamp)
 		return;
+	/* what has become another row counts as that one */
+	if (!NVM_REF_IS_VALID(next))
+		note_checksum(state, v, true);
 	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
 }
 

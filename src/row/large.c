@@ -274,6 +274,12 @@ nvm_large_head(const NvmVersion *v, int i)
 	return NVM_LARGE_OFFSET(large_word(v, i));
 }
 
+uint32
+nvm_large_place(const NvmVersion *v, int i)
+{
+	return NVM_LARGE_PLACE(large_word(v, i));
+}
+
 /*
  * See nvm_large.h.
  */

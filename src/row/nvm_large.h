@@ -57,6 +57,9 @@ extern bool nvm_large_is_single(Datum stored);
 /* pool offset of the version's i-th value outside, or 0 if there is none */
 extern uint64 nvm_large_head(const NvmVersion *v, int i);
 
+/* where the stand-in of that value has this offset, in bytes of the tuple */
+extern uint32 nvm_large_place(const NvmVersion *v, int i);
+
 /* lead the version's i-th value to pool offset `to`; false if its stand-in is
  * not where it should be.  The version's checksum is the caller's. */
 extern bool nvm_large_repoint(NvmVersion *v, int i, uint64 to);
@@ -75,6 +78,14 @@ extern const char *nvm_large_verify(NvmRelState *state, const NvmVersion *v,
  * follow.  They do not change meanwhile.  May ERROR.
  */
 extern void nvm_large_capture(NvmRelState *state, const NvmVersion *v);
+
+/* ---- capture_checksum.c ---- */
+
+/*
+ * A checksum of what the version contains, wherever it lies, large values included; of
+ * one that is gone another than of the same that is there.  May ERROR.
+ */
+extern uint64 nvm_version_checksum(NvmRelState *state, const NvmVersion *v, bool gone);
 
 /* what is wrong with the pieces that lead to a row of the log, or NULL */
 extern const char *nvm_large_pieces_problem(const NvmLogRow *first);

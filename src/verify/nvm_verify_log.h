@@ -211,17 +211,22 @@ extern bool nvm_log_next_record(NvmLogWalk *walk, const NvmLogRecord **record);
 extern void nvm_log_walk_record(NvmLogWalk *walk, const NvmLogRecord *record);
 extern void nvm_log_walk_side(NvmLogWalk *walk, const char *base, const NvmLogSide *side);
 
-/* the rows of a storage that follow each other, whichever header they have */
+/* the rows of a storage that follow each other, or calls, whichever header they have */
 typedef struct NvmLogSection
 {
 	uint32		dir;
 	uint64		creation;
 	const char *rows;
-	uint32		length;			/* of the rows in bytes */
+	uint32		length;			/* of these in bytes */
 	const char *header;			/* NvmLogStorage, or NvmLogBriefStorage */
 } NvmLogSection;
 
+/*
+ * next_storage passes over a section of calls (nvm_verify_calls.h); next_section returns
+ * it, too: its dir is NVM_LOG_CALLS_DIR.
+ */
 extern bool nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage);
+extern bool nvm_log_next_section(NvmLogWalk *walk, NvmLogSection *section);
 
 /*
  * next_row passes over pieces of large values; next_item returns them, too.
@@ -281,9 +286,12 @@ nvm_log_record_header(const NvmLogRecord *record)
  * The same over all storages and rows of a walk that stands before the first
  * storage: what is wrong with any, or NULL.  So that one is told before the first
  * row is believed.  Pieces are held against the order that media_log.h says, and
- * against the row behind them.
+ * against the row behind them.  Calls come last, if at all.
  */
 extern const char *nvm_log_storages_problem(const NvmLogWalk *walk);
+
+/* the same of what a record that nvm_log_next_record has returned contains */
+extern const char *nvm_log_body_problem(const NvmLogRecord *record);
 
 /*
  * A walk over the pieces of one row, and the row behind them; of a record that

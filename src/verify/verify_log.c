@@ -20,6 +20,7 @@
 #include "port/pg_crc32c.h"
 #include "verify/nvm_verify.h"
 #include "verify/nvm_verify_block.h"
+#include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 
 StaticAssertDecl(sizeof(NvmLogFileHeader) == NVM_LOG_FILE_HEADER_SIZE, "header of a log file");
@@ -376,10 +377,10 @@ record_problem(const NvmLogRecord *record)
 	}
 	if (record->kind != NVM_LOG_COMMIT && record->kind != NVM_LOG_ASK)
 		return "unknown kind of a record";
-	if ((record->flags & ~(NVM_LOG_SIDE | NVM_LOG_BRIEF)) != 0)
+	if ((record->flags & ~(NVM_LOG_SIDE | NVM_LOG_BRIEF | NVM_LOG_CALLS)) != 0)
 		return "unknown flags of a record";
 	if ((record->flags & NVM_LOG_BRIEF) != 0 &&
-		(record->kind != NVM_LOG_COMMIT || (record->flags & NVM_LOG_SIDE) != 0))
+		(record->kind != NVM_LOG_COMMIT || (record->flags & (NVM_LOG_SIDE | NVM_LOG_CALLS)) != 0))
 		return "a record that needs an xid has none";
 	if (record->number == 0)
 		return "a record has no number";
@@ -453,7 +454,7 @@ read_section(const char *at, NvmLogSection *section)
 }
 
 bool
-nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage)
+nvm_log_next_section(NvmLogWalk *walk, NvmLogSection *storage)
 {
 	uint64		left = (uint64) (walk->end - walk->at);
 	uint64		header;
@@ -472,6 +473,17 @@ nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage)
 	/* the padding of the last one may be missing */
 	walk->at += Min(left, RECORD_SPACE(header + storage->length));
 	return true;
+}
+
+bool
+nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage)
+{
+	while (nvm_log_next_section(walk, storage))
+	{
+		if (storage->dir != NVM_LOG_CALLS_DIR)
+			return true;
+	}
+	return false;
 }
 
 void
@@ -580,8 +592,8 @@ order_problem(const NvmLogRow *last, const NvmLogRow *item, bool begins)
 	return NULL;
 }
 
-const char *
-nvm_log_storages_problem(const NvmLogWalk *walk)
+static const char *
+storages_problem(const NvmLogWalk *walk, bool *has_calls)
 {
 	NvmLogWalk	storages = *walk;
 	NvmLogWalk	items;
@@ -590,12 +602,25 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 	const NvmLogRow *item;
 	const NvmLogRow *last = NULL;
 
-	while (nvm_log_next_storage(&storages, &storage))
+	*has_calls = false;
+	while (nvm_log_next_section(&storages, &storage))
 	{
 		const char *first;
 
+		if (*has_calls)
+			return "something follows the calls of a record";
+
 		if (last != NULL && (storage.dir != of_last.dir || storage.creation != of_last.creation))
 			return "pieces without their row";
+		if (storage.dir == NVM_LOG_CALLS_DIR)
+		{
+			const char *problem = nvm_log_calls_problem(&storage);
+
+			if (problem != NULL)
+				return problem;
+			*has_calls = true;
+			continue;
+		}
 		nvm_log_walk_rows(&items, &storage);
 		first = items.at;
 		while (nvm_log_next_item(&items, &item))
@@ -615,6 +640,29 @@ nvm_log_storages_problem(const NvmLogWalk *walk)
 	if (storages.problem != NULL)
 		return storages.problem;
 	return last != NULL ? "pieces without their row" : NULL;
+}
+
+const char *
+nvm_log_storages_problem(const NvmLogWalk *walk)
+{
+	bool		has_calls;
+
+	return storages_problem(walk, &has_calls);
+}
+
+const char *
+nvm_log_body_problem(const NvmLogRecord *record)
+{
+	NvmLogWalk	walk;
+	const char *problem;
+	bool		has_calls;
+
+	nvm_log_walk_record(&walk, record);
+	problem = storages_problem(&walk, &has_calls);
+	if (problem == NULL && (record->flags & NVM_LOG_SIDE) == 0 &&
+		has_calls != ((record->flags & NVM_LOG_CALLS) != 0))
+		return has_calls ? "calls in a record that has none" : "a record without its calls";
+	return problem;
 }
 
 /*

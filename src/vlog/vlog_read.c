@@ -130,7 +130,7 @@ read_record(NvmVlog *vlog, int file, const NvmLogBlock *block, const NvmLogRecor
 		return;
 	}
 	nvm_log_walk_record(&storages, record);
-	problem = nvm_log_storages_problem(&storages);
+	problem = nvm_log_body_problem(record);
 	if (problem != NULL)
 		nvm_vlog_damaged(&vlog->file[file], problem);
 	if (position >= vlog->shared->limit)

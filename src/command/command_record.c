@@ -1,0 +1,361 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_record.c
+ *	  The record of a transaction's calls: what a replay would need to call again.
+ *
+ * Each outermost call is noted when it has its lanes, before it runs, and so is each
+ * result that it takes from the tape's functions (command_tape.c).  PRE_COMMIT puts that
+ * into the transaction's record, behind its rows, if it can be replayed.  media_log.h has
+ * the format, README.md the meaning.  Nothing is noted once the transaction is one of
+ * values.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "command/command_impl.h"
+#include "command/nvm_command.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "log/nvm_log.h"
+#include "media/media_log.h"
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "verify/nvm_verify_calls.h"
+
+/* what a transaction's calls take at most, and what stays allocated behind it */
+#define PARTS_MAX		(16 * 1024 * 1024)
+#define PARTS_KEEP		(64 * 1024)
+
+/* storages of nvm_cmdlog tables that a transaction writes; more are too many */
+#define MAX_STORAGES	64
+
+/* parts but that of the lanes, which comes first and is known at last */
+static StringInfoData parts;
+static bool has_calls = false;
+static uint64 settings_number;	/* of the settings' part that came last */
+
+static uint32 storages[MAX_STORAGES];
+static int	nstorages = 0;
+
+/* the section, and how long it and the rows are in the record */
+static StringInfoData section;
+static uint64 section_bytes = 0;
+static uint64 row_bytes = 0;
+
+/* ---- numbers and values ---- */
+
+static void
+put_number(StringInfo to, uint64 number)
+{
+	enlargeStringInfo(to, NVM_LOG_NUMBER_MAX);
+	to->len = (int) (nvm_log_put_number(to->data + to->len, number) - to->data);
+}
+
+static void
+put_signed(StringInfo to, int64 number)
+{
+	enlargeStringInfo(to, NVM_LOG_NUMBER_MAX);
+	to->len = (int) (nvm_log_put_signed(to->data + to->len, number) - to->data);
+}
+
+static void
+put_bytes(StringInfo to, const void *bytes, Size length)
+{
+	put_number(to, (uint64) length + 1);
+	appendBinaryStringInfo(to, bytes, (int) length);
+}
+
+/*
+ * Of a type that is passed by value: as many bytes as give it back.
+ */
+static void
+put_by_value(StringInfo to, Datum value, int16 typlen)
+{
+	int64		number = typlen == 1 ? (int8) DatumGetChar(value) :
+	typlen == 2 ? DatumGetInt16(value) :
+	typlen == 4 ? DatumGetInt32(value) : DatumGetInt64(value);
+	char		bytes[sizeof(int64)];
+	int			n = 0;
+
+	while (number != 0 && number != -1)
+	{
+		bytes[n++] = (char) number;
+		number >>= 8;
+	}
+	/* the last one has the sign */
+	if (number == 0 ? n > 0 && (bytes[n - 1] & 0x80) != 0 : n == 0 || (bytes[n - 1] & 0x80) == 0)
+		bytes[n++] = (char) number;
+	put_bytes(to, bytes, n);
+}
+
+static void
+put_varlena(StringInfo to, Datum value)
+{
+	struct varlena *flat = PG_DETOAST_DATUM_PACKED(value);
+
+	if ((Size) to->len + VARSIZE_ANY_EXHDR(flat) > PARTS_MAX)
+		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+	else
+		put_bytes(to, VARDATA_ANY(flat), VARSIZE_ANY_EXHDR(flat));
+	if (DatumGetPointer(value) != (Pointer) flat)
+		pfree(flat);
+}
+
+/*
+ * A value: type, length, bytes.  False if its type says nothing about it in another
+ * session.
+ */
+static bool
+put_value(StringInfo to, Oid type, Datum value, bool isnull)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	int16		typlen;
+	bool		byval;
+	bool		is_pseudo;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	typlen = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+	byval = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+	is_pseudo = ((Form_pg_type) GETSTRUCT(tuple))->typtype == TYPTYPE_PSEUDO;
+	ReleaseSysCache(tuple);
+	if (is_pseudo)
+		return false;
+
+	put_number(to, type);
+	if (isnull)
+		put_number(to, 0);
+	else if (byval)
+		put_by_value(to, value, typlen);
+	else if (typlen == -1)
+		put_varlena(to, value);
+	else if (typlen == -2)
+		put_bytes(to, DatumGetCString(value), strlen(DatumGetCString(value)));
+	else
+		put_bytes(to, DatumGetPointer(value), typlen);
+	return true;
+}
+
+/* ---- calls ---- */
+
+static void
+begin_parts(void)
+{
+	if (parts.data == NULL)
+	{
+		MemoryContext outer = MemoryContextSwitchTo(TopMemoryContext);
+
+		initStringInfo(&parts);
+		MemoryContextSwitchTo(outer);
+	}
+	resetStringInfo(&parts);
+	settings_number = 0;
+	has_calls = true;
+}
+
+/*
+ * The settings, if they are not those of the call before.
+ */
+static bool
+put_settings(void)
+{
+	int			length;
+	uint64		number;
+	const char *part = nvm_settings_part(&length, &number);
+
+	if (part == NULL)
+		return false;
+	if (number != settings_number)
+		appendBinaryStringInfo(&parts, part, length);
+	settings_number = number;
+	return true;
+}
+
+/*
+ * The type of an argument: as the expression of the call has it, where there is one, so
+ * that of a polymorphic function it is what it is this time.
+ */
+static Oid
+argument_type(FunctionCallInfo fcinfo, int i)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, i);
+	Oid		   *declared;
+	int			n;
+
+	if (OidIsValid(type))
+		return type;
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &declared, &n);
+	return i < n ? declared[i] : InvalidOid;
+}
+
+static bool
+put_call(Oid function, FunctionCallInfo fcinfo)
+{
+	if (fcinfo->nargs > NVM_LOG_CALL_MAX_ARGS || !put_settings())
+		return false;
+	appendStringInfoChar(&parts, NVM_LOG_PART_CALL);
+	put_number(&parts, function);
+	put_signed(&parts, GetCurrentStatementStartTimestamp() - GetCurrentTransactionStartTimestamp());
+	put_number(&parts, fcinfo->fncollation);
+	put_number(&parts, fcinfo->nargs);
+	for (int i = 0; i < fcinfo->nargs; i++)
+	{
+		if (!put_value(&parts, argument_type(fcinfo, i), fcinfo->args[i].value, fcinfo->args[i].isnull))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * An outermost call begins; it has its lanes.  May make the transaction one of values.
+ */
+void
+nvm_record_call(Oid function, FunctionCallInfo fcinfo)
+{
+	if (nvm_verdict_by_values() || !nvm_log_is_on)
+		return;
+	if (!has_calls)
+		begin_parts();
+	if (parts.len > PARTS_MAX)
+		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+	else if (!put_call(function, fcinfo))
+		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, function);
+}
+
+/*
+ * Rows of this storage are written; it is one of an nvm_cmdlog table.
+ */
+void
+nvm_record_storage(uint32 dir)
+{
+	for (int i = nstorages - 1; i >= 0; i--)
+	{
+		if (storages[i] == dir)
+			return;
+	}
+	if (nstorages == MAX_STORAGES)
+		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+	else
+		storages[nstorages++] = dir;
+}
+
+/* ---- the section ---- */
+
+/*
+ * Is the transaction one of calls, at PRE_COMMIT?
+ */
+static bool
+section_is_due(void)
+{
+	return has_calls && nvm_verdict_is_by_calls();
+}
+
+static bool
+is_noted(uint32 dir)
+{
+	for (int i = 0; i < nstorages; i++)
+	{
+		if (storages[i] == dir)
+			return true;
+	}
+	return false;
+}
+
+static void
+put_lanes(StringInfo to)
+{
+	NvmCallLanes lanes;
+	uint32		before = 0;
+
+	nvm_lanes_of_calls(&lanes);
+	appendStringInfoChar(to, NVM_LOG_PART_LANES);
+	put_number(to, lanes.all ? 0 : lanes.n);
+	for (int i = 0; i < lanes.n; i++)
+	{
+		put_number(to, lanes.lane[i] - before);
+		before = lanes.lane[i];
+	}
+}
+
+/*
+ * NvmLogCalls and parts, in memory of the transaction.
+ */
+static const char *
+make_section(uint64 checksum, uint32 rows, uint32 *length, uint32 *database)
+{
+	MemoryContext outer = MemoryContextSwitchTo(TopTransactionContext);
+	NvmLogCalls header = {
+		.checksum = checksum,
+		.timestamp = GetCurrentTransactionStartTimestamp(),
+		.rows = rows
+	};
+
+	initStringInfo(&section);
+	MemoryContextSwitchTo(outer);
+	appendBinaryStringInfo(&section, (char *) &header, sizeof(header));
+	put_lanes(&section);
+	appendBinaryStringInfo(&section, parts.data, parts.len);
+	((NvmLogCalls *) section.data)->length = section.len - sizeof(header);
+	while (section.len % 4 != 0)
+		appendStringInfoChar(&section, '\0');
+	*length = section.len;
+	*database = MyDatabaseId;
+	return section.data;
+}
+
+static void
+note_lengths(uint64 rows, uint64 calls)
+{
+	row_bytes = rows;
+	section_bytes = calls;
+}
+
+/*
+ * How many bytes the calls have in the transaction's record, and rows; 0: none.
+ */
+void
+nvm_record_bytes(uint64 *calls, uint64 *values)
+{
+	*calls = section_bytes;
+	*values = row_bytes;
+}
+
+/*
+ * At the end of the transaction.
+ */
+void
+nvm_record_forget(void)
+{
+	has_calls = false;
+	nstorages = 0;
+	section_bytes = row_bytes = 0;
+	if (unlikely(parts.maxlen > PARTS_KEEP))
+	{
+		pfree(parts.data);
+		parts.data = NULL;
+		parts.maxlen = 0;
+	}
+}
+
+void
+nvm_record_register(void)
+{
+	static const NvmLogCallOps ops = {
+		.begin = section_is_due,
+		.counts = is_noted,
+		.section = make_section,
+		.logged = note_lengths
+	};
+
+	nvm_log_register_calls(&ops);
+}

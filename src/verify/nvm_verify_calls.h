@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * nvm_verify_calls.h
+ *	  Calls in records of the log: a walk over them, and what can be wrong.
+ *
+ * Compiled into the server and into nvm_logdump.  Includers have included postgres.h
+ * or postgres_fe.h.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef NVM_VERIFY_CALLS_H
+#define NVM_VERIFY_CALLS_H
+
+#include "media/media_log.h"
+#include "verify/nvm_verify_log.h"
+
+/* ---- numbers ---- */
+
+#define NVM_LOG_NUMBER_MAX		10	/* bytes of one */
+
+/* write a number; returns the byte behind it */
+extern char *nvm_log_put_number(char *to, uint64 number);
+extern char *nvm_log_put_signed(char *to, int64 number);
+
+/* ---- settings ---- */
+
+typedef struct NvmLogSetting
+{
+	const char *name;
+	const char *presumed;		/* its value where a record has none */
+} NvmLogSetting;
+
+/* by their numbers, from 1 to NVM_LOG_SETTINGS; part of the format */
+extern const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1];
+
+/* ---- the section ---- */
+
+/*
+ * The section of calls of a record with NVM_LOG_CALLS.  `from` stands before the first
+ * storage of its body, or side file.  False: there is none.
+ */
+extern bool nvm_log_find_calls(const NvmLogWalk *from, NvmLogSection *calls);
+
+/* what is wrong with it, or NULL */
+extern const char *nvm_log_calls_problem(const NvmLogSection *calls);
+
+#define NVM_LOG_CALLS_OF(section)	((const NvmLogCalls *) (section)->rows)
+
+typedef struct NvmLogValue
+{
+	uint32		type;
+	bool		is_null;
+	uint32		length;
+	const char *bytes;
+} NvmLogValue;
+
+/*
+ * A part.  What follows its fixed fields is read by nvm_log_next_...
+ */
+typedef struct NvmLogPart
+{
+	uint32		kind;			/* NVM_LOG_PART_... */
+	uint32		function;		/* CALL, TAPE */
+	uint32		role;			/* SETTINGS */
+	int64		statement;		/* CALL: less the transaction's timestamp */
+	uint32		collation;		/* CALL */
+	uint32		n;				/* lanes, settings, arguments, or 1 of TAPE */
+	const char *rest;
+} NvmLogPart;
+
+/*
+ * Walks as those in nvm_verify_log.h.  A list of n is read by n calls.
+ */
+extern void nvm_log_walk_parts(NvmLogWalk *walk, const NvmLogSection *calls);
+extern bool nvm_log_next_part(NvmLogWalk *walk, NvmLogPart *part);
+
+extern void nvm_log_walk_list(NvmLogWalk *walk, const NvmLogWalk *parts, const NvmLogPart *part);
+extern bool nvm_log_next_lane(NvmLogWalk *walk, uint32 *lane);	/* *lane: the one
+																 * before, from 0 on */
+extern bool nvm_log_next_setting(NvmLogWalk *walk, uint32 *setting, const char **text,
+								 uint32 *length);
+extern bool nvm_log_next_value(NvmLogWalk *walk, NvmLogValue *value);
+
+/* of a value of a type that is passed by value: its sign is extended */
+extern int64 nvm_log_value_number(const NvmLogValue *value);
+
+#endif							/* NVM_VERIFY_CALLS_H */
