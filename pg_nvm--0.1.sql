@@ -454,6 +454,15 @@ LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION nvm.note_function(anyelement, oid) IS
 'the first argument; in a call of a registered function, notes that it is the result of a function that a replay cannot call again';
 
+-- In all plans, in a database that has registered functions.
+CREATE FUNCTION nvm.tape(anyelement, oid)
+RETURNS anyelement
+AS 'MODULE_PATHNAME', 'nvm_tape'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION nvm.tape(anyelement, oid) IS
+'the first argument; in a call of a registered function, records it as the result of the function that has this OID';
+
 CREATE FUNCTION nvm.reset_commands()
 RETURNS void
 AS 'MODULE_PATHNAME', 'nvm_reset_commands'

@@ -133,8 +133,8 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
 {
 	int			order = nvm_command_query_parsed(parse);
-	PlannedStmt *stmt = nvm_plan_with_page_costs(parse, query_string, cursorOptions, boundParams,
-												 plan_after_costs);
+	PlannedStmt *stmt = nvm_plan_with_page_costs(nvm_command_tape_query(parse), query_string,
+												 cursorOptions, boundParams, plan_after_costs);
 
 	nvm_command_query_planned(stmt);
 	nvm_command_mark_plan(stmt, order);

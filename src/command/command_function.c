@@ -65,7 +65,7 @@ static const char *const admitted_names[] = {
 	"jsonb_to_recordset", "json_populate_record", "json_populate_recordset", "json_to_record",
 	"json_to_recordset", "make_timestamptz", "money", "now", "numeric", "quote_literal",
 	"quote_nullable", "range_in", "range_out", "multirange_in", "multirange_out", "record_in",
-	"record_out", "row_to_json", "textanycat", "time", "time_in", "time_out", "timestamp",
+	"record_out", "row_to_json", "statement_timestamp", "textanycat", "time", "time_in", "time_out", "timestamp",
 	"timestamp_cmp_timestamptz", "timestamp_eq_timestamptz", "timestamp_ge_timestamptz",
 	"timestamp_gt_timestamptz", "timestamp_in", "timestamp_le_timestamptz",
 	"timestamp_lt_timestamptz", "timestamp_ne_timestamptz", "timestamp_out", "timestamptz",
@@ -96,9 +96,10 @@ typedef struct Search
 static HTAB *admissions = NULL;
 static bool admissions_are_known = false;
 
-/* nvm.note_function(), if it is there */
+/* nvm.note_function() and nvm.tape(), if they are there */
 static Oid	note = InvalidOid;
-static bool note_is_known = false;
+static Oid	tape = InvalidOid;
+static bool own_are_known = false;
 
 PG_FUNCTION_INFO_V1(nvm_note_function);
 
@@ -106,7 +107,7 @@ static void
 functions_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
 	admissions_are_known = false;
-	note_is_known = false;
+	own_are_known = false;
 }
 
 static bool
@@ -263,7 +264,8 @@ bool
 nvm_command_watches(Oid function)
 {
 	return function >= FirstNormalObjectId && nvm_command_any() &&
-		function != noting_function() && look_up(function)->is_watched;
+		function != noting_function() && function != nvm_taping_function() &&
+		look_up(function)->is_watched;
 }
 
 /*
@@ -386,6 +388,9 @@ walk_functions(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
+	/* its result is taped, so its arguments alone count */
+	if (nvm_tape_argument(node) != NULL)
+		return expression_tree_walker(nvm_tape_argument(node), walk_functions, context);
 	if (is_not_admitted(node, context))
 		return true;
 	if (IsA(node, Query))
@@ -426,37 +431,59 @@ nvm_note_function(PG_FUNCTION_ARGS)
 }
 
 /*
- * Its Oid; without the extension, or with one that does not have it: InvalidOid.
+ * Look up our functions of planned expressions.  Without the extension, or with one that
+ * does not have them, there are none.
  */
-static Oid
-noting_function(void)
+static void
+look_up_own(void)
 {
 	Oid			types[2] = {ANYELEMENTOID, OIDOID};
+	oidvector  *arguments;
 	Oid			schema;
 
-	if (likely(note_is_known))
-		return note;
-	note_is_known = true;
-	note = InvalidOid;
+	own_are_known = true;
+	note = tape = InvalidOid;
 	PG_TRY();
 	{
 		/* whether the user may use the schema is not asked */
 		schema = get_namespace_oid("nvm", true);
+		arguments = buildoidvector(types, 2);
 		if (OidIsValid(schema))
-			note = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
-								   CStringGetDatum("note_function"),
-								   PointerGetDatum(buildoidvector(types, 2)),
-								   ObjectIdGetDatum(schema));
+		{
+			note = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("note_function"),
+								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
+			tape = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("tape"),
+								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
+		}
 	}
 	PG_CATCH();
 	{
-		note_is_known = false;
+		own_are_known = false;
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+}
+
+static Oid
+noting_function(void)
+{
+	if (unlikely(!own_are_known))
+		look_up_own();
 	return note;
 }
 
+Oid
+nvm_taping_function(void)
+{
+	if (unlikely(!own_are_known))
+		look_up_own();
+	return tape;
+}
+
+/*
+ * Functions for the tape are given to nvm.tape(), others that are not admitted to
+ * nvm.note_function().
+ */
 static Node *
 note_functions(Node *node, void *context)
 {
@@ -465,7 +492,16 @@ note_functions(Node *node, void *context)
 
 	if (node == NULL)
 		return NULL;
+	if (nvm_tape_argument(node) != NULL)
+	{
+		/* nvm.tape() is there already */
+		call = copyObject((FuncExpr *) node);
+		linitial(call->args) = expression_tree_mutator(nvm_tape_argument(node), note_functions, context);
+		return (Node *) call;
+	}
 	node = expression_tree_mutator(node, note_functions, context);
+	if (nvm_tape_put(node) != node)
+		return nvm_tape_put(node);
 	if (!is_not_admitted(node, &search))
 		return node;
 	call = makeFuncExpr(noting_function(), exprType(node),

@@ -85,9 +85,23 @@ extern void nvm_record_call(Oid function, FunctionCallInfo fcinfo);
 /* rows of this storage of an nvm_cmdlog table are written */
 extern void nvm_record_storage(uint32 dir);
 
+/*
+ * The result of a function, in the call that runs.  May make the transaction one of
+ * values.
+ */
+extern void nvm_record_tape(Oid function, Oid type, Datum value, bool isnull);
+
 /* of the transaction that commits: bytes of its calls in the log, and of its rows */
 extern void nvm_record_bytes(uint64 *calls, uint64 *values);
 extern void nvm_record_forget(void);
+
+/* ---- command_tape.c ---- */
+
+/* of a call of nvm.tape() that we have put there, what it tapes, or NULL */
+extern Node *nvm_tape_argument(Node *node);
+
+/* the node in nvm.tape(), if it calls a function for the tape */
+extern Node *nvm_tape_put(Node *node);
 
 /* ---- command_setting.c ---- */
 
@@ -170,6 +184,9 @@ extern bool nvm_trigger_is_admitted(Oid function);
 extern bool nvm_is_foreign_key_trigger(Oid function);
 extern void nvm_watch_call(Oid function);
 extern void nvm_functions_register(void);
+
+/* nvm.tape(), or InvalidOid */
+extern Oid	nvm_taping_function(void);
 
 /* ---- command_place.c: where in PL/pgSQL we are ---- */
 

@@ -233,6 +233,25 @@ nvm_record_call(Oid function, FunctionCallInfo fcinfo)
 }
 
 /*
+ * A result for the tape.
+ */
+void
+nvm_record_tape(Oid function, Oid type, Datum value, bool isnull)
+{
+	if (nvm_verdict_by_values() || !has_calls)
+		return;
+	if (parts.len > PARTS_MAX)
+	{
+		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+		return;
+	}
+	appendStringInfoChar(&parts, NVM_LOG_PART_TAPE);
+	put_number(&parts, function);
+	if (!put_value(&parts, type, value, isnull))
+		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
+}
+
+/*
  * Rows of this storage are written; it is one of an nvm_cmdlog table.
  */
 void

@@ -179,6 +179,11 @@ extern void nvm_command_mark_plan(PlannedStmt *stmt, int order);
 extern void nvm_command_query_planned(PlannedStmt *stmt);
 extern bool nvm_command_watches(Oid function);
 
+/* ---- command_tape.c; of planner_hook ---- */
+
+/* the query, or a copy that tapes what is to be taped */
+extern Query *nvm_command_tape_query(Query *query);
+
 /* ---- command_stat.c ---- */
 
 #define NVM_COMMAND_TRANCHE		"nvm_command"

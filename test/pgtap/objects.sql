@@ -37,7 +37,7 @@ SELECT is_empty(
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
 	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype) AND has_function_privilege('public', oid, 'EXECUTE')
-	  AND proname NOT IN ('unregister_command', 'partition_table', 'unpartition_table', 'note_function')$$,
+	  AND proname NOT IN ('unregister_command', 'partition_table', 'unpartition_table', 'note_function', 'tape')$$,
 	'no function is for everybody, except those that ask who owns the object, and what plans have');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND prosecdef$$,
@@ -45,7 +45,7 @@ SELECT is_empty(
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND proparallel = 's'
 	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype)
-	  AND proname <> 'note_function'$$, 'no function looks at the pool in parallel; what plans have must not keep them from it');
+	  AND proname NOT IN ('note_function', 'tape')$$, 'no function looks at the pool in parallel; what plans have must not keep them from it');
 
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',

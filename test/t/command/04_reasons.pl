@@ -31,9 +31,11 @@ CREATE UNLOGGED TABLE unlogged (i int) USING nvm_cmdlog;
 CREATE VIEW on_heap AS SELECT i FROM a_heap;
 CREATE VIEW on_item AS SELECT i FROM item;
 CREATE SEQUENCE seq;
-CREATE TABLE checked (w int PRIMARY KEY, r float CHECK (r + random() > 0)) USING nvm_cmdlog;
+CREATE FUNCTION dice() RETURNS float LANGUAGE internal AS 'drandom';
+CREATE FUNCTION wall_clock() RETURNS timestamptz LANGUAGE internal AS 'clock_timestamp';
+CREATE TABLE checked (w int PRIMARY KEY, r float CHECK (r + dice() > 0)) USING nvm_cmdlog;
 SELECT nvm.partition_table('checked', 'w');
-CREATE FUNCTION stamped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.t := clock_timestamp(); RETURN new; END';
+CREATE FUNCTION stamped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.t := wall_clock(); RETURN new; END';
 CREATE TABLE history (w int PRIMARY KEY, t timestamptz) USING nvm_cmdlog;
 SELECT nvm.partition_table('history', 'w');
 CREATE TRIGGER t BEFORE INSERT ON history FOR EACH ROW EXECUTE FUNCTION stamped();
@@ -50,8 +52,8 @@ SELECT nvm.partition_table('checked_fk', 'w');
 CREATE TABLE recheck (w int, i int, UNIQUE (w, i) DEFERRABLE INITIALLY DEFERRED) USING nvm_cmdlog;
 ALTER TABLE recheck ALTER w SET NOT NULL;
 SELECT nvm.partition_table('recheck', 'w');
-CREATE FUNCTION helper(int) RETURNS float LANGUAGE plpgsql AS 'BEGIN RETURN random() * $1; END';
-CREATE FUNCTION in_sql() RETURNS float LANGUAGE sql AS 'SELECT random()';
+CREATE FUNCTION helper(int) RETURNS float LANGUAGE plpgsql AS 'BEGIN RETURN dice() * $1; END';
+CREATE FUNCTION in_sql() RETURNS float LANGUAGE sql AS 'SELECT dice()';
 CREATE FUNCTION sum_in_sql(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1';
 CREATE PROCEDURE in_proc(float) LANGUAGE plpgsql AS 'BEGIN NULL; END';
 CREATE TABLE checked_sql (w int PRIMARY KEY, r float CHECK (r + in_sql() > 0)) USING nvm_cmdlog;
@@ -61,18 +63,18 @@ CREATE FUNCTION f_chance(float, float) RETURNS float LANGUAGE internal AS 'float
 CREATE TABLE routed (w int NOT NULL, k int) PARTITION BY LIST (k);
 CREATE TABLE routed_heap PARTITION OF routed FOR VALUES IN (1);
 CREATE TABLE routed_check PARTITION OF routed FOR VALUES IN (2) USING nvm_cmdlog;
-ALTER TABLE routed_check ADD CHECK (random() >= 0);
+ALTER TABLE routed_check ADD CHECK (dice() >= 0);
 CREATE TABLE routed_fk PARTITION OF routed FOR VALUES IN (3) USING nvm_cmdlog;
 ALTER TABLE routed_fk ADD FOREIGN KEY (k) REFERENCES parent DEFERRABLE;
 CREATE TABLE routed_plain PARTITION OF routed FOR VALUES IN (4) USING nvm_cmdlog;
 SELECT nvm.partition_table(t, 'w') FROM unnest('{routed_check,routed_fk,routed_plain}'::regclass[]) t;
 CREATE TABLE perhaps (w int PRIMARY KEY, t timestamptz) USING nvm_cmdlog;
 SELECT nvm.partition_table('perhaps', 'w');
-CREATE TRIGGER t BEFORE INSERT ON perhaps FOR EACH ROW WHEN (random() < 2) EXECUTE FUNCTION stamped();
+CREATE TRIGGER t BEFORE INSERT ON perhaps FOR EACH ROW WHEN (dice() < 2) EXECUTE FUNCTION stamped();
 CREATE VIEW on_stock AS SELECT w, i, n FROM stock;
 CREATE FUNCTION as_it_is() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
 CREATE TRIGGER t INSTEAD OF UPDATE ON on_stock FOR EACH ROW EXECUTE FUNCTION as_it_is();
-CREATE TRIGGER s BEFORE UPDATE ON on_stock FOR EACH STATEMENT WHEN (random() > 2) EXECUTE FUNCTION as_it_is();
+CREATE TRIGGER s BEFORE UPDATE ON on_stock FOR EACH STATEMENT WHEN (dice() > 2) EXECUTE FUNCTION as_it_is();
 CREATE AGGREGATE chance(float) (SFUNC = f_chance, STYPE = float, INITCOND = '0');
 SQL
 
@@ -127,7 +129,7 @@ foreach my $case (
 	["INSERT INTO recheck VALUES (f.w, 3);", 'a deferrable unique key', '1 0 0'],
 	["INSERT INTO routed VALUES (f.w, 4);", 'a partition that the row is routed to', '1 0 0'],
 	["y := current_user; $write", 'the role', '1 0 0'],
-	["IF f.w > 1 THEN z := random(); END IF; $write", 'a function that is not evaluated', '1 0 0'],
+	["IF f.w > 1 THEN z := dice(); END IF; $write", 'a function that is not evaluated', '1 0 0'],
 	["BEGIN $write EXCEPTION WHEN division_by_zero THEN NULL; END;", 'an EXCEPTION block that catches nothing', '1 0 0'])
 {
 	my ($body, $name, $counts) = @$case;
@@ -148,42 +150,46 @@ foreach my $case (
 	['UPDATE a_heap SET v = 1 WHERE i = 1;', 'other table written: table a_heap', 'a table of heap, written'],
 	['INSERT INTO unlogged VALUES (1);', 'other table written: table unlogged', 'an UNLOGGED one, written'],
 	["y := 'a'; PERFORM set_config('a.b', y, true);", 'function: function set_config(text,text,boolean)', 'set_config'],
-	["x := nextval('seq');", 'function: function nextval(regclass)', 'nextval in an expression'],
-	["INSERT INTO stock (w, i, n) VALUES (f.w, nextval('seq') + 1000, 0);", 'function: function nextval(regclass)', 'nextval in a query'],
-	['z := random();', 'function: function random()', 'random in an expression'],
-	['IF random() > 2 THEN x := 1; END IF;', 'function: function random()', 'in a condition'],
-	['RETURN (random() * 10)::int;', 'function: function random()', 'in RETURN'],
-	['FOR x IN 1 .. (random() * 10)::int LOOP NULL; END LOOP;', 'function: function random()', 'in the bounds of a loop'],
-	['z := helper(2);', 'function: function random()', 'in a function that it calls'],
-	['z := in_sql();', 'function: function random()', 'in a function in SQL, which is inlined'],
-	['z := in_sql() + 1; CALL in_proc(1);', 'function: function random()', 'the same in a larger expression'],
-	['CALL in_proc(random());', 'function: function random()', 'in an argument of CALL'],
+	["x := setval('seq', 7);", 'function: function setval(regclass,bigint)', 'setval in an expression'],
+	["INSERT INTO stock (w, i, n) VALUES (f.w, setval('seq', 7) + 1000, 0);", 'function: function setval(regclass,bigint)', 'setval in a query'],
+	['PERFORM setseed(0.5);', 'function: function setseed(double precision)', 'setseed'],
+	['z := nvm.tape(1.5::float, 1598);', 'function: function nvm.tape(anyelement,oid)', 'what plans have for the tape, by hand'],
+	['z := nvm.tape(random(), 1574);', 'function: function nvm.tape(anyelement,oid)', 'the same with another function'],
+	['PERFORM i FROM stock WHERE stock.w = f.w AND i > nvm.tape(1, 1574);', 'function: function nvm.tape(anyelement,oid)', 'the same in a query'],
+	['z := dice();', 'function: function dice()', 'random in an expression'],
+	['IF dice() > 2 THEN x := 1; END IF;', 'function: function dice()', 'in a condition'],
+	['RETURN (dice() * 10)::int;', 'function: function dice()', 'in RETURN'],
+	['FOR x IN 1 .. (dice() * 10)::int LOOP NULL; END LOOP;', 'function: function dice()', 'in the bounds of a loop'],
+	['z := helper(2);', 'function: function dice()', 'in a function that it calls'],
+	['z := in_sql();', 'function: function dice()', 'in a function in SQL, which is inlined'],
+	['z := in_sql() + 1; CALL in_proc(1);', 'function: function dice()', 'the same in a larger expression'],
+	['CALL in_proc(dice());', 'function: function dice()', 'in an argument of CALL'],
 	['CALL in_proc(in_sql());', 'function: function in_sql()', 'and of a function in SQL'],
 	['INSERT INTO checked_sql VALUES (f.w, 1);', 'function: function in_sql()', 'in a CHECK constraint, by a function in SQL'],
-	['UPDATE stock SET n = (random() * 10)::int WHERE stock.w = f.w AND i = 1;', 'function: function random()', 'in a target list'],
-	['UPDATE stock SET n = 1 WHERE stock.w = f.w AND i = 1 AND random() > 2;', 'function: function random()', 'in a condition of a query'],
-	['SELECT price INTO z FROM item JOIN stock USING (i) WHERE stock.w = f.w AND price + n > random();', 'function: function random()', 'in a join'],
-	['SELECT sum(n) INTO x FROM stock WHERE stock.w = f.w HAVING sum(n) > random();', 'function: function random()', 'in HAVING'],
-	['SELECT n INTO x FROM stock WHERE stock.w = f.w ORDER BY i LIMIT 1 + random()::int;', 'function: function random()', 'in LIMIT'],
-	['SELECT count(*) INTO x FROM generate_series(1, 1 + (random() * 3)::int);', 'function: function random()', 'in FROM'],
-	['SELECT * INTO x FROM (VALUES (random()::int), (1)) v;', 'function: function random()', 'in VALUES'],
+	['UPDATE stock SET n = (dice() * 10)::int WHERE stock.w = f.w AND i = 1;', 'function: function dice()', 'in a target list'],
+	['UPDATE stock SET n = 1 WHERE stock.w = f.w AND i = 1 AND dice() > 2;', 'function: function dice()', 'in a condition of a query'],
+	['SELECT price INTO z FROM item JOIN stock USING (i) WHERE stock.w = f.w AND price + n > dice();', 'function: function dice()', 'in a join'],
+	['SELECT sum(n) INTO x FROM stock WHERE stock.w = f.w HAVING sum(n) > dice();', 'function: function dice()', 'in HAVING'],
+	['SELECT n INTO x FROM stock WHERE stock.w = f.w ORDER BY i LIMIT 1 + dice()::int;', 'function: function dice()', 'in LIMIT'],
+	['SELECT count(*) INTO x FROM generate_series(1, 1 + (dice() * 3)::int);', 'function: function dice()', 'in FROM'],
+	['SELECT * INTO x FROM (VALUES (dice()::int), (1)) v;', 'function: function dice()', 'in VALUES'],
 	['SELECT chance(n) INTO z FROM stock WHERE stock.w = f.w;', 'function: function chance(double precision)', 'in an aggregate'],
 	['SELECT n INTO x FROM stock TABLESAMPLE bernoulli (50) WHERE stock.w = f.w;', undef, 'TABLESAMPLE'],
 	["y := current_setting('work_mem');", 'function: function current_setting(text)', 'current_setting'],
-	['y := clock_timestamp();', 'function: function clock_timestamp()', 'clock_timestamp'],
+	['y := wall_clock();', 'function: function wall_clock()', 'another one'],
 	["x := pg_backend_pid();", 'function: function pg_backend_pid()', 'pg_backend_pid'],
 	["x := to_regclass('stock')::oid::int;", 'function: function to_regclass(text)', 'to_regclass'],
-	["INSERT INTO checked VALUES (f.w, 1);", 'function: function random()', 'in a CHECK constraint'],
+	["INSERT INTO checked VALUES (f.w, 1);", 'function: function dice()', 'in a CHECK constraint'],
 	["INSERT INTO deferred VALUES (f.w, 3);", 'deferrable constraint: constraint deferred_i_fkey on table deferred', 'a deferrable foreign key'],
-	["INSERT INTO history VALUES (f.w);", 'function: function clock_timestamp()', 'in a trigger'],
+	["INSERT INTO history VALUES (f.w);", 'function: function wall_clock()', 'in a trigger'],
 	["UPDATE quiet SET t = 'x' WHERE quiet.w = f.w;", 'function: function suppress_redundant_updates_trigger()', "in a trigger in C"],
-	['z := CASE f.w WHEN 1 THEN random() END;', 'function: function random()', 'in CASE'],
+	['z := CASE f.w WHEN 1 THEN dice() END;', 'function: function dice()', 'in CASE'],
 	['INSERT INTO routed VALUES (f.w, 1);', 'other table written: table routed_heap', 'a partition of heap that the row is routed to'],
-	['INSERT INTO routed VALUES (f.w, 2);', 'function: function random()', 'the CHECK constraint of such a partition'],
+	['INSERT INTO routed VALUES (f.w, 2);', 'function: function dice()', 'the CHECK constraint of such a partition'],
 	['INSERT INTO routed VALUES (f.w, 3);', 'deferrable constraint: constraint routed_fk_k_fkey on table routed_fk', 'its foreign key'],
 	['UPDATE routed_plain SET k = k; UPDATE routed SET k = 1 WHERE routed.w = f.w;', undef, 'a row that moves to another partition'],
-	['INSERT INTO perhaps VALUES (f.w);', 'function: function random()', "in a trigger's condition"],
-	['UPDATE on_stock SET n = 1 WHERE on_stock.w = f.w AND i = 3;', 'function: function random()', "in the condition of a view's trigger"],
+	['INSERT INTO perhaps VALUES (f.w);', 'function: function dice()', "in a trigger's condition"],
+	['UPDATE on_stock SET n = 1 WHERE on_stock.w = f.w AND i = 3;', 'function: function dice()', "in the condition of a view's trigger"],
 	["x := age('3'::xid);", 'function: function age(xid)', 'age of a transaction'],
 	['y := session_user;', 'function: function "session_user"()', 'session_user'],
 	['SELECT ctid::text INTO y FROM stock WHERE stock.w = f.w AND i = 1;', 'system column', 'ctid'],
@@ -256,7 +262,7 @@ is(verdict("SELECT count(*) INTO x FROM item a, item b; $write",
 
 # ---- the first counts; counters
 
-is(verdict("z := random(); x := nextval('seq'); SELECT v INTO x FROM a_heap WHERE i = 1; $write", call => 'SELECT f(1), 77'), '0 1 0 function: function random()', 'the first reason counts');
+is(verdict("z := dice(); x := setval('seq', 7); SELECT v INTO x FROM a_heap WHERE i = 1; $write", call => 'SELECT f(1), 77'), '0 1 0 function: function dice()', 'the first reason counts');
 is(sql(q{SELECT reasons, last_query, last_time > now() - interval '1 hour' FROM nvm.commands WHERE function = 'f(int)'::regprocedure}), q({"function": 1}|SELECT f(1), 77|t), 'with the statement and the time');
 sql("SELECT f(1)") foreach 1 .. 2;
 is(sql(q{SELECT calls, reasons->'function' FROM nvm.commands WHERE function = 'f(int)'::regprocedure}), '3|3', 'counted');
@@ -264,13 +270,13 @@ sql('SELECT nvm.reset_commands()');
 is(sql(q{SELECT calls, reasons, last_reason FROM nvm.commands WHERE function = 'f(int)'::regprocedure}), '0|{}|', 'and set back');
 
 # PL/pgSQL evaluates its expressions as ever, in functions that nobody registered, too
-is(sql(q{CREATE FUNCTION row_count() RETURNS bigint LANGUAGE plpgsql AS 'DECLARE n bigint; t timestamptz; BEGIN UPDATE a_heap SET v = v; t := clock_timestamp(); GET DIAGNOSTICS n = ROW_COUNT; RETURN n; END';
+is(sql(q{CREATE FUNCTION row_count() RETURNS bigint LANGUAGE plpgsql AS 'DECLARE n bigint; t timestamptz; BEGIN UPDATE a_heap SET v = v; t := wall_clock(); GET DIAGNOSTICS n = ROW_COUNT; RETURN n; END';
 SELECT row_count()}), '10', 'an expression leaves ROW_COUNT');
 
 # what was planned outside of calls before is looked at in them
 my $s = $node->session('SELECT helper(1) > 2');
 sql(qq{CREATE OR REPLACE FUNCTION f(w int) RETURNS int LANGUAGE plpgsql AS 'DECLARE z float; BEGIN z := helper(1); RETURN 1; END'});
 is($s->sql('SELECT f(1)'), '1', 'a call of a function that the session knows');
-is(sql($state), '0 0 1 function: function random()', 'its expressions are looked at');
+is(sql($state), '0 0 1 function: function dice()', 'its expressions are looked at');
 $s->drop;
 done_testing();

@@ -14,6 +14,7 @@ use Test::More;
 my $node = NvmTest->start_new('seen', conf => <<CONF, sql => <<'SQL');
 max_worker_processes = 8
 CONF
+CREATE FUNCTION dice() RETURNS float LANGUAGE internal AS 'drandom';
 CREATE TABLE t (w int, i int, n int NOT NULL DEFAULT 0, f float, y text, PRIMARY KEY (w, i)) USING nvm_cmdlog;
 CREATE TABLE u (w int, i int, n int, PRIMARY KEY (w, i)) USING nvm_cmdlog;
 SELECT nvm.partition_table(r, 'w') FROM unnest('{t,u}'::regclass[]) r;
@@ -27,7 +28,7 @@ CREATE DOMAIN by_c AS float CHECK (plus(VALUE, 1) > 0);
 CREATE DOMAIN by_sql AS float CHECK (plus_sql(VALUE) > 0);
 CREATE DOMAIN plain AS float CHECK (VALUE + 1 > 0);
 CREATE TYPE mood AS ENUM ('good', 'bad');
-CREATE FUNCTION to_mood(int) RETURNS mood LANGUAGE sql AS $$SELECT CASE WHEN random() < 2 THEN 'good'::mood ELSE 'bad' END$$;
+CREATE FUNCTION to_mood(int) RETURNS mood LANGUAGE sql AS $$SELECT CASE WHEN dice() < 2 THEN 'good'::mood ELSE 'bad' END$$;
 CREATE CAST (int AS mood) WITH FUNCTION to_mood(int) AS ASSIGNMENT;
 CREATE TYPE sign AS ENUM ('plus', 'minus');
 CREATE FUNCTION to_sign(int) RETURNS sign LANGUAGE sql AS $$SELECT CASE WHEN $1 > 0 THEN 'plus'::sign ELSE 'minus' END$$;
@@ -43,7 +44,7 @@ CREATE FUNCTION helper(w int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE z float;
 BEGIN
 	PERFORM FROM t WHERE t.w = helper.w;
-	z := random();
+	z := dice();
 	RETURN 1;
 END$$;
 SQL
@@ -120,7 +121,7 @@ is(verdict('x := (3::by_chance)::int;'), '0 1 function: function random()', 'in 
 is(verdict('UPDATE t SET f = 3::by_sql WHERE t.w = f.w AND i = 1;'), '0 1 function: function random()', 'whose CHECK calls one in SQL');
 is(verdict('UPDATE t SET f = 3::plain WHERE t.w = f.w AND i = 1; ok := 4;'), '1 0 none', 'one whose CHECK is all right');
 is(verdict('c_fun := 3;'), '0 1 function: function plus(double precision,double precision)', 'a variable of a domain that calls a function in C');
-is(verdict('feeling := 1;'), '0 1 function: function random()', 'a cast of an assignment, by a function in SQL');
+is(verdict('feeling := 1;'), '0 1 function: function dice()', 'a cast of an assignment, by a function in SQL');
 is(verdict('sgn := 1;'), '1 0 none', 'one that is all right');
 
 # ---- functions that change
@@ -159,7 +160,7 @@ sql('SELECT f(1)') foreach 1 .. 2;
 is(place(), 'order of rows|3|f(integer)|8|SELECT i FROM t WHERE t.w = f.w|SELECT f(1)', 'counted');
 sql('SELECT nvm.reset_commands()');
 is(place(), '', 'and forgotten');
-define("\n\tIF random() > 2 THEN\n\t\tx := 1;\n\tEND IF;");
+define("\n\tIF dice() > 2 THEN\n\t\tx := 1;\n\tEND IF;");
 sql('SELECT f(1)');
 is(place(), 'function|1|f(integer)|6||SELECT f(1)', 'an expression');
 define("\tx := helper(f.w);");

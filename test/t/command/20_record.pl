@@ -156,7 +156,7 @@ CREATE FUNCTION looks(w int) RETURNS bigint LANGUAGE plpgsql AS
 'BEGIN RETURN (SELECT sum(n) FROM stock s WHERE s.w = looks.w); END';
 SELECT nvm.register_command('looks(int)', '{w}');
 CREATE FUNCTION moves(w int, n int) RETURNS void LANGUAGE plpgsql AS
-'BEGIN UPDATE stock s SET i = i + moves.n WHERE s.w = moves.w AND i BETWEEN 15 AND 20; END';
+'BEGIN FOR k IN 15..20 LOOP UPDATE stock s SET i = k + moves.n WHERE s.w = moves.w AND i = k; END LOOP; END';
 SELECT nvm.register_command('moves(int,int)', '{w}');
 CREATE FUNCTION keep(w int, t text) RETURNS void LANGUAGE sql AS 'UPDATE stock s SET s = t WHERE s.w = keep.w AND i = 1';
 SELECT nvm.register_command('keep(int,text)', '{w}');

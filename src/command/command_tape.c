@@ -1,0 +1,163 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_tape.c
+ *	  The tape: results of functions that a replay reads instead of calling them.
+ *
+ * Built-in functions that give another result each time, as nextval() and random(), are
+ * called by the executor directly: no hook sees them.  So in a database that has registered
+ * functions such a call is put into nvm.tape() in each query that is planned, and in each
+ * expression that PL/pgSQL evaluates by itself.  nvm.tape() returns what it is given, and
+ * in a call of a registered function notes it in the transaction's record.
+ *
+ * A replay plans its own queries, in its own processes.  It will put there what reads the
+ * next result from the record in the place of all of it.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "catalog/pg_type.h"
+#include "command/command_impl.h"
+#include "command/nvm_command.h"
+#include "fmgr.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+
+PG_FUNCTION_INFO_V1(nvm_tape);
+
+/*
+ * Built-in ones, by name, since later versions have more of one name.  What they do besides
+ * is not undone by a crash (sequences), or nothing.
+ */
+static const char *const taped_names[] = {
+	"clock_timestamp", "currval", "gen_random_uuid", "lastval", "nextval", "pg_current_xact_id",
+	"random", "random_normal", "timeofday", "txid_current", "uuidv4", "uuidv7"
+};
+
+static bool
+is_taped(Oid function)
+{
+	char	   *name;
+	bool		found = false;
+
+	if (function >= FirstGenbkiObjectId)
+		return false;
+	name = get_func_name(function);
+	for (int i = 0; name != NULL && i < (int) lengthof(taped_names) && !found; i++)
+		found = strcmp(name, taped_names[i]) == 0;
+	if (name != NULL)
+		pfree(name);
+	return found;
+}
+
+/*
+ * The function that the node itself calls, if that is one for the tape, or InvalidOid.  An
+ * identity column's number is that of nextval().
+ */
+static Oid
+taped_function(Node *node)
+{
+	if (IsA(node, NextValueExpr))
+		return F_NEXTVAL;
+	if (IsA(node, FuncExpr) && !((FuncExpr *) node)->funcretset &&
+		is_taped(((FuncExpr *) node)->funcid))
+		return ((FuncExpr *) node)->funcid;
+	return InvalidOid;
+}
+
+/*
+ * nvm.tape(...) as we have put it there: what it is given, or NULL.  What a user may have
+ * written with that name is another call.
+ */
+Node *
+nvm_tape_argument(Node *node)
+{
+	FuncExpr   *call = (FuncExpr *) node;
+	Node	   *inner;
+	Const	   *function;
+
+	if (!IsA(node, FuncExpr) || call->funcid < FirstNormalObjectId ||
+		call->funcid != nvm_taping_function() || list_length(call->args) != 2 ||
+		!IsA(lsecond(call->args), Const))
+		return NULL;
+	inner = linitial(call->args);
+	function = lsecond_node(Const, call->args);
+	return !function->constisnull && OidIsValid(taped_function(inner)) &&
+		taped_function(inner) == DatumGetObjectId(function->constvalue) ? inner : NULL;
+}
+
+/*
+ * A node that calls such a function, in nvm.tape(); others as they are.
+ */
+Node *
+nvm_tape_put(Node *node)
+{
+	Oid			function = taped_function(node);
+
+	if (!OidIsValid(function))
+		return node;
+	return (Node *) makeFuncExpr(nvm_taping_function(), exprType(node),
+								 list_make2(node, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
+															ObjectIdGetDatum(function), false, true)),
+								 exprCollation(node), InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* ---- queries ---- */
+
+static bool
+walk_taped(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (OidIsValid(taped_function(node)))
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, walk_taped, context, 0);
+	return expression_tree_walker(node, walk_taped, context);
+}
+
+static Node *
+put_all(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Query))
+		return (Node *) query_tree_mutator((Query *) node, put_all, context, 0);
+	return nvm_tape_put(expression_tree_mutator(node, put_all, context));
+}
+
+/*
+ * Put all such calls of a query that is going to be planned into nvm.tape().
+ */
+Query *
+nvm_command_tape_query(Query *query)
+{
+	if (likely(!nvm_command_any()) || query->commandType == CMD_UTILITY ||
+		!OidIsValid(nvm_taping_function()) || !walk_taped((Node *) query, NULL))
+		return query;
+	return (Query *) put_all((Node *) query, NULL);
+}
+
+/* ---- results ---- */
+
+/*
+ * nvm.tape(value, function): the value.
+ */
+Datum
+nvm_tape(PG_FUNCTION_ARGS)
+{
+	if (nvm_command_in_call() && !nvm_verdict_by_values() && !PG_ARGISNULL(1))
+	{
+		nvm_judge_order_of_results();
+		nvm_record_tape(PG_GETARG_OID(1), get_fn_expr_argtype(fcinfo->flinfo, 0),
+						PG_GETARG_DATUM(0), PG_ARGISNULL(0));
+	}
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+}
