@@ -478,7 +478,8 @@ CREATE FUNCTION nvm.commands_info(
     OUT function regprocedure, OUT lanes text, OUT state text, OUT problem text,
     OUT calls bigint, OUT replayable bigint, OUT by_values bigint, OUT unlogged bigint,
     OUT reasons jsonb, OUT last_reason text, OUT last_object text, OUT last_query text,
-    OUT last_time timestamptz, OUT mean_ms double precision)
+    OUT last_time timestamptz, OUT mean_ms double precision, OUT call_bytes bigint,
+    OUT value_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_commands_info'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
@@ -500,6 +501,10 @@ COMMENT ON COLUMN nvm.commands.by_values IS
 'those that could not';
 COMMENT ON COLUMN nvm.commands.unlogged IS
 'those that wrote no row of nvm_cmdlog tables';
+COMMENT ON COLUMN nvm.commands.call_bytes IS
+'bytes in the log of the calls of transactions counted as replayable, each as a whole';
+COMMENT ON COLUMN nvm.commands.value_bytes IS
+'bytes of the rows beside them: what a log of commands would not have';
 COMMENT ON COLUMN nvm.commands.reasons IS
 'why transactions of by_values and unlogged could not be replayed, and how many: the first reason of each';
 

@@ -211,6 +211,9 @@ typedef struct NvmCommandCount
 	Oid			function;
 	uint32		calls;
 	uint64		usec;
+	uint64		call_bytes;		/* of the transaction's calls in the log, and
+								 * of its rows; 0: it has no calls there */
+	uint64		value_bytes;
 } NvmCommandCount;
 
 /* add what a transaction has found out; never fails */

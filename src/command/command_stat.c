@@ -133,6 +133,8 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
 		SpinLockAcquire(&entry->mutex);
 		stat->calls += count->calls;
 		stat->usec += count->usec;
+		stat->call_bytes += count->call_bytes;
+		stat->value_bytes += count->value_bytes;
 		if (!writes)
 			stat->unlogged++;
 		else if (reason == NVM_REASON_NONE)

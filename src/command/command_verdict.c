@@ -194,6 +194,7 @@ report(void)
 	strlcpy(last.query, verdict.query, sizeof(last.query));
 	for (int i = 0; i < verdict.nfunctions; i++)
 	{
+		nvm_record_bytes(&verdict.functions[i].call_bytes, &verdict.functions[i].value_bytes);
 		nvm_command_stat_add(&verdict.functions[i], verdict.writes, verdict.reason,
 							 verdict.classid, verdict.object, verdict.query);
 		if (verdict.reason != NVM_REASON_NONE)

@@ -200,6 +200,9 @@ typedef struct NvmCommandStat
 	int64		replayable;		/* transactions that could be replayed */
 	int64		by_values;		/* that could not */
 	int64		unlogged;		/* that wrote no row of nvm_cmdlog tables */
+	int64		call_bytes;		/* of calls in the log, and of rows beside
+								 * them */
+	int64		value_bytes;
 	int64		reasons[NVM_NUM_REASONS];	/* of by_values and unlogged */
 	NvmReason	last_reason;
 	Oid			last_class;

@@ -95,6 +95,8 @@ put_command(Oid function, void *arg)
 		nvm_stat_nulls(&row, 4);
 	nvm_stat_datum_if(&row, stat.calls != 0,
 					  Float8GetDatum(stat.calls == 0 ? 0 : (double) stat.usec / stat.calls / 1000.0));
+	nvm_stat_count(&row, stat.call_bytes);
+	nvm_stat_count(&row, stat.value_bytes);
 	nvm_stat_put((ReturnSetInfo *) arg, &row);
 }
 

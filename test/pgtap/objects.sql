@@ -75,7 +75,8 @@ SELECT columns_are('nvm', 'log_recovery', ARRAY['state', 'reason', 'files', 'byt
 SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'finished', 'begin_position', 'rows', 'bytes',
 	'files', 'blocks_done', 'blocks_total']);
 SELECT columns_are('nvm', 'commands', ARRAY['function', 'lanes', 'state', 'problem', 'calls', 'replayable', 'by_values',
-	'unlogged', 'reasons', 'last_reason', 'last_object', 'last_query', 'last_time', 'mean_ms']);
+	'unlogged', 'reasons', 'last_reason', 'last_object', 'last_query', 'last_time', 'mean_ms',
+	'call_bytes', 'value_bytes']);
 SELECT columns_are('nvm', 'command_reasons', ARRAY['function', 'reason', 'transactions', 'last_object', 'last_place',
 	'last_line', 'last_statement', 'last_query', 'last_time']);
 SELECT columns_are('nvm', 'partitioned_tables', ARRAY['relation', 'column', 'state', 'why']);

@@ -202,6 +202,29 @@ is_deeply([ map { s/^role .*/settings/r } @{ $record->{calls}{parts} } ], [ "lan
 is("$record->{calls}{database} $record->{calls}{rows} " . scalar(@{ $record->{rows} }), sql('SELECT oid FROM pg_database WHERE datname = current_database()') . ' 1 1', 'its database, one row');
 is($record->{xid}, sql('SELECT xmin FROM stock WHERE w = 7 AND i = 2'), 'the xid that the row has');
 
+# bytes, as nvm.commands counts them: of the calls with their header, of the rows
+sql('SELECT nvm.reset_commands()');
+($record) = records_of('SELECT take(7, 2, 3)');
+my ($section) = map { $_ + 8 + (-$_ % 8) } $record->{calls}{bytes};
+my $bytes = q{SELECT replayable, call_bytes, value_bytes FROM nvm.commands WHERE function = 'take(int,int,int)'::regprocedure};
+my (undef, $is, $of_rows) = split /\|/, sql($bytes);
+is($is, $section, 'nvm.commands: bytes of the call');
+cmp_ok($of_rows, '>=', 8 + 12 + 20, 'bytes of the row');
+is($of_rows + $is + 24, record_length($record), 'with the header that is all of the record');
+sql('SELECT take(7, 2, 3)');
+is(sql($bytes), join('|', 2, 2 * $is, 2 * $of_rows), 'and of another one');
+sql('BEGIN; SELECT take(7, 2, 3); INSERT INTO item VALUES (8); COMMIT');
+is(sql($bytes), join('|', 2, 2 * $is, 2 * $of_rows), 'nothing of one that is logged by values');
+
+# the length of a record as nvm_logdump says it
+sub record_length
+{
+	my ($r) = @_;
+	my $said = '';
+	IPC::Run::run([ 'nvm_logdump', $dir ], '>', \$said);
+	return $said =~ /^  \w+ $r->{number}, xid $r->{xid}, (\d+) bytes, place $r->{place}$/m ? $1 : 'none';
+}
+
 # arguments: what is printed is what they were
 my $arguments = q{8, 123456789012345, -12345.00670, E'it''s \\\\ a\nline', '0044-03-15 20:17:40.5+00 BC', '0badc0de-0000-4000-8000-000000000001', '\x00ff10', 1.5e-300, '0044-03-15 BC', '{-1,0,128,-129,2147483647}', '{a,"b c","d\"e",""}', true, (-32768)::smallint, 'v', 'glad', '(1,x)', 99, '{"a": [1, 2]}', '{1.50,-0.00001,20000,1e20}'};
 # of enums, rows, jsonb and the like the bytes are printed, so what comes before is compared
