@@ -109,6 +109,10 @@ CREATE INDEX bulk_i ON bulk (client, i);
 -- all rows are changed together
 CREATE TABLE step (id int PRIMARY KEY, v int, pad text) USING nvm_dram;
 INSERT INTO step SELECT i, 0, repeat('s', 150) FROM generate_series(1, 100) i;
+-- rows come and go, and an index in files leads to them
+CREATE TABLE run (k int, pad text) USING nvm_dram;
+CREATE INDEX run_k ON run USING btree (k);
+INSERT INTO run SELECT i, repeat('r', 150) FROM generate_series(1, 900) i;
 -- what others have read
 CREATE TABLE pool_saw (client int, n int) USING nvm;
 CREATE SEQUENCE saw_most;
@@ -151,6 +155,7 @@ BEGIN
 	IF c <> 100 THEN RETURN NEXT format('%s steps', c); END IF;
 	SELECT count(DISTINCT v) INTO c FROM step;
 	IF c <> 1 THEN RETURN NEXT format('steps of %s transactions', c); END IF;
+	RETURN QUERY SELECT format('row %s of run was never committed', k) FROM run WHERE k >= 1000000;
 	RETURN QUERY SELECT format('the pool knows of %s/%s, which is lost', s.client, s.n)
 		FROM pool_saw s WHERE NOT EXISTS (SELECT FROM ack a WHERE a.client = s.client AND a.n = s.n);
 	RETURN QUERY SELECT format('the sequence has come to %s, but transaction %s/1 is lost', last_value, last_value)
@@ -257,6 +262,14 @@ sub fill
 	  . "RESET synchronous_commit;\n";
 }
 
+# Rows of a table with an index in files, which stay, or are never there
+sub run_rows
+{
+	my ($first, $n) = @_;
+	my $insert = "INSERT INTO run SELECT i, repeat('r', 150) FROM generate_series($first, $first + $n - 1) i;\n";
+	return $first < 1_000_000 ? $insert : "BEGIN;\n${insert}ROLLBACK;\n";
+}
+
 sub checkpoint { return "SELECT nvm.checkpoint() \\g /dev/null\n"; }
 
 sub more
@@ -313,6 +326,15 @@ sub all
 			sessions => sub {
 				return one($_[0], txn(1, 1, bulk => 1500), txn(1, 2), txn(1, 3, bulk => 1200, heap => 1),
 					txn(1, 4, bulk => 1200, rollback => 1), txn(1, 4, bulk => 1200, pool => 1), txn(1, 5));
+			},
+		},
+		{   # VACUUM finds a clean run, rows go there, and it finds a longer one
+			name   => 'log-clean',
+			before => $NvmTest::pass_time . "DELETE FROM run WHERE k BETWEEN 100 AND 300;\nVACUUM run;\nCALL pass_time();\n",
+			sessions => sub {
+				return one($_[0], "VACUUM run;\n", run_rows(1_000_000, 60), txn(1, 1, heap => 1), run_rows(2000, 60),
+					"DELETE FROM run WHERE k BETWEEN 400 AND 800;\nVACUUM run;\nCALL pass_time();\nVACUUM run;\n",
+					run_rows(1_000_000, 200), txn(1, 2, heap => 1), run_rows(3000, 100), txn(1, 3));
 			},
 		},
 		{   # the file is full
@@ -542,6 +564,7 @@ sub write_on
 			  . ddl($c, 6, 'create')
 			  . ddl($c, 7, 'truncate')
 			  . step()
+			  . run_rows(5000, 120)
 			  . "VACUUM acct; VACUUM hist; VACUUM bulk; VACUUM step;\n" });
 	return (@problems, $rig->unacknowledged($c, 1 .. 7));
 }
