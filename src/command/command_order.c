@@ -58,7 +58,8 @@ static Shape judge_query(Query *query, Level *outer, int *found, bool existence)
 
 /*
  * Is it a function that may do something, or give another result each time?  Nothing is
- * known here of what users' functions do, or CHECK constraints of domains.
+ * known here of what users' functions do, those of their aggregates, or CHECK constraints
+ * of domains.  context: NULL, or what is STABLE does not count, nor do domains.
  */
 static bool
 is_call(Oid function, void *context)
@@ -66,7 +67,7 @@ is_call(Oid function, void *context)
 	char		kind = func_volatile(function);
 
 	return kind == PROVOLATILE_VOLATILE ||
-		(kind == PROVOLATILE_STABLE && function >= FirstNormalObjectId);
+		(kind == PROVOLATILE_STABLE && function >= FirstNormalObjectId && context == NULL);
 }
 
 static bool
@@ -75,7 +76,10 @@ walk_calls(Node *node, void *context)
 	if (node == NULL)
 		return false;
 	if (check_functions_in_node(node, is_call, context) || IsA(node, NextValueExpr) ||
-		IsA(node, CoerceToDomain))
+		(IsA(node, CoerceToDomain) && context == NULL))
+		return true;
+	if ((IsA(node, Aggref) && ((Aggref *) node)->aggfnoid >= FirstNormalObjectId) ||
+		(IsA(node, WindowFunc) && ((WindowFunc *) node)->winfnoid >= FirstNormalObjectId))
 		return true;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, walk_calls, context, 0);
@@ -534,12 +538,12 @@ match_is_chosen(Level *level)
  * the way of another depends on which one is first.
  */
 static bool
-passes_through_duplicates(Query *query)
+passes_through_duplicates(Query *query, List *set)
 {
 	Bitmapset  *columns = NULL;
 	ListCell   *lc;
 
-	foreach(lc, query->targetList)
+	foreach(lc, set)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, lc);
 
@@ -553,14 +557,18 @@ static bool
 write_depends(Level *level, Shape rows)
 {
 	Query	   *query = level->query;
+	OnConflictExpr *conflict = query->onConflict;
 
 	switch (query->commandType)
 	{
 		case CMD_INSERT:
-			return query->onConflict != NULL && query->onConflict->action == ONCONFLICT_NOTHING &&
-				!rows.ordered && !rows.one;
+			if (conflict == NULL || rows.ordered || rows.one)
+				return false;
+			return conflict->action == ONCONFLICT_NOTHING ||
+				passes_through_duplicates(query, conflict->onConflictSet);
 		case CMD_UPDATE:
-			return match_is_chosen(level) || (!rows.one && passes_through_duplicates(query));
+			return match_is_chosen(level) ||
+				(!rows.one && passes_through_duplicates(query, query->targetList));
 		case CMD_DELETE:
 		case CMD_MERGE:
 			return match_is_chosen(level);
@@ -634,6 +642,74 @@ calls_by_row(Query *query)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * May something in it write, or draw from a sequence?
+ */
+static bool
+may_write(Node *node)
+{
+	bool		volatile_alone = true;
+
+	return walk_calls(node, &volatile_alone);
+}
+
+/*
+ * Has a part of FROM calls, and how often these are made is a matter of the plan?  If it is
+ * the only source, it is read to its end.
+ */
+static bool
+sources_call(Query *query, bool several)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (several && (may_write((Node *) rte->functions) ||
+						may_write((Node *) rte->values_lists) ||
+						may_write((Node *) rte->tablefunc) ||
+						may_write((Node *) rte->subquery)))
+			return true;
+	}
+	foreach(lc, query->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+		Query	   *part = castNode(Query, cte->ctequery);
+
+		if (cte->cterefcount > (several || part->commandType != CMD_SELECT ? 0 : 1) &&
+			may_write((Node *) part))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is anything called where it is the plan that says how often?  A condition may be tried
+ * before or after another, for rows that the other one drops; a part of a join may be left
+ * alone if another part has no row.  A replay may call what was not called before, so this
+ * is not asked when something is.
+ */
+static bool
+calls_by_plan(Query *query)
+{
+	Bitmapset  *sources = nvm_query_sources(query);
+	bool		several = bms_num_members(sources) > 1;
+	int			rti = -1;
+
+	if (sources_call(query, several))
+		return true;
+	if (!may_write((Node *) query->jointree))
+		return false;
+	while (!several && (rti = bms_next_member(sources, rti)) >= 0)
+	{
+		RTEKind		kind = rt_fetch(rti, query->rtable)->rtekind;
+
+		several = kind == RTE_RELATION || kind == RTE_SUBQUERY || kind == RTE_CTE;
+	}
+	return several;
 }
 
 /*
@@ -728,7 +804,8 @@ judge_query(Query *query, Level *outer, int *found, bool existence)
 		!query->hasTargetSRFs && query->groupingSets == NIL;
 	rows.ordered = query->sortClause != NIL ? sort_is_total(&level, query->sortClause, true) :
 		in_order && (query->commandType == CMD_SELECT || query->commandType == CMD_INSERT);
-	if (rows_depend(&level, rows, existence) || write_depends(&level, rows) || parts_meet(query))
+	if (rows_depend(&level, rows, existence) || write_depends(&level, rows) || parts_meet(query) ||
+		calls_by_plan(query))
 		*found |= NVM_ORDER_DEPENDS;
 	if (!in_order && calls_by_row(query) && !(rows.ordered && calls_after_sort(query)))
 		*found |= NVM_ORDER_UNKNOWN_INSIDE;

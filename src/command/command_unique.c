@@ -57,6 +57,7 @@ typedef struct Proof
 	List	   *given;			/* of Given * */
 	Bitmapset  *sources;		/* all of the query */
 	Bitmapset  *fixed;
+	bool		full_join;
 } Proof;
 
 static bool all_are_fixed(Proof *proof);
@@ -110,7 +111,7 @@ add_condition(Proof *proof, Node *quals, Bitmapset *fixes)
  * The conditions of a part of FROM.  Returns its sources.
  *
  * That of an outer join holds where the nullable side has a row: so it fixes sources of
- * this side alone.
+ * this side alone.  A full join of two rows may have both of them, each beside nulls.
  */
 static Bitmapset *
 collect(Proof *proof, Node *node)
@@ -142,6 +143,8 @@ collect(Proof *proof, Node *node)
 			add_condition(proof, join->quals, right);
 		else if (join->jointype == JOIN_RIGHT)
 			add_condition(proof, join->quals, left);
+		else if (join->jointype == JOIN_FULL)
+			proof->full_join = true;
 	}
 	return sources;
 }
@@ -362,11 +365,38 @@ function_is_fixed(const Proof *proof, int rti, RangeTblEntry *rte)
 	return false;
 }
 
+/*
+ * The sources that a LATERAL one is computed from.
+ */
+static Bitmapset *
+lateral_sources(RangeTblEntry *rte)
+{
+	switch (rte->rtekind)
+	{
+		case RTE_SUBQUERY:
+			return pull_varnos_of_level(NULL, (Node *) rte->subquery, 1);
+		case RTE_FUNCTION:
+			return pull_varnos(NULL, (Node *) rte->functions);
+		case RTE_TABLEFUNC:
+			return pull_varnos(NULL, (Node *) rte->tablefunc);
+		case RTE_VALUES:
+			return pull_varnos(NULL, (Node *) rte->values_lists);
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * One that has a row for each of another source's is not fixed before that is, or each
+ * could be fixed by the other.
+ */
 static bool
 source_is_fixed(const Proof *proof, int rti)
 {
 	RangeTblEntry *rte = rt_fetch(rti, proof->query->rtable);
 
+	if (!bms_is_subset(lateral_sources(rte), proof->fixed))
+		return false;
 	if (bms_is_member(rti, proof->single))
 		return true;
 	if (rte->rtekind == RTE_RELATION)
@@ -395,7 +425,7 @@ all_are_fixed(Proof *proof)
 			progress = true;
 		}
 	}
-	return bms_is_subset(proof->sources, proof->fixed);
+	return bms_is_subset(proof->sources, proof->fixed) && !proof->full_join;
 }
 
 /* ---- what others ask ---- */

@@ -49,6 +49,8 @@ CREATE FUNCTION rows_of(w int) RETURNS SETOF t LANGUAGE plpgsql AS 'BEGIN RETURN
 CREATE FUNCTION changed(w int) RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY UPDATE t SET n = n + 1 WHERE t.w = changed.w RETURNING i; END';
 CREATE FUNCTION first_of(w int) RETURNS int LANGUAGE sql AS 'SELECT n FROM t WHERE t.w = first_of.w';
 CREATE FUNCTION inlined(w int) RETURNS SETOF int STABLE LANGUAGE sql AS 'SELECT n FROM t WHERE t.w = inlined.w LIMIT 1';
+CREATE FUNCTION step(state int, w int, i int) RETURNS int LANGUAGE plpgsql AS 'BEGIN PERFORM bump(w, i); RETURN state + i; END';
+CREATE AGGREGATE stepped(int, int) (sfunc = step, stype = int, initcond = 0);
 INSERT INTO t SELECT w, i, i, i, i, i, i FROM generate_series(1, 3) w, generate_series(1, 20) i;
 INSERT INTO u SELECT w, j, j % 20 + 1, j FROM generate_series(1, 3) w, generate_series(1, 20) j;
 INSERT INTO o SELECT w, 1, 1 FROM generate_series(1, 3) w;
@@ -133,6 +135,13 @@ free('SELECT t.n INTO x FROM u LEFT JOIN t ON t.w = u.w AND t.i = u.i WHERE u.w 
 depends('SELECT u.j INTO x FROM u LEFT JOIN t ON t.w = u.w AND t.i = u.i AND u.j = 3 WHERE u.w = f.w;', 'an outer join whose condition names one row of the other side');
 depends('SELECT u.j INTO x FROM t JOIN u ON u.w = t.w AND u.i = t.i WHERE t.w = f.w AND t.i = 3;', 'a join against the key');
 free('SELECT n INTO x FROM t WHERE t.w = f.w AND i = (SELECT max(j) FROM u WHERE u.w = f.w);', 'by a value of a subquery');
+depends('SELECT t.i INTO x FROM t, LATERAL (SELECT t.n AS v OFFSET 0) s WHERE t.w = f.w AND t.i = s.v;', 'by a subquery that has a row for each of the table');
+depends('SELECT t.i INTO x FROM t, LATERAL (SELECT s.n AS v FROM t s WHERE s.w = t.w AND s.i = t.n) s WHERE t.w = f.w AND t.i = s.v;', 'by a row that follows from it');
+depends('SELECT t.i INTO x FROM t, LATERAL (VALUES (t.n)) s(v) WHERE t.w = f.w AND t.i = s.v;', 'by VALUES of it');
+depends('SELECT t.i INTO x FROM t, LATERAL abs(t.n) s(v) WHERE t.w = f.w AND t.i = s.v;', 'by a function of it');
+depends('SELECT t.i INTO x FROM t, generate_series(t.n, t.n) WITH ORDINALITY s(v, q) WHERE t.w = f.w AND t.i = s.v ORDER BY q LIMIT 1;', 'by the number of its row');
+free('SELECT t.i INTO x FROM u, LATERAL (SELECT u.i AS v OFFSET 0) s, t WHERE u.w = f.w AND u.j = 3 AND t.w = f.w AND t.i = s.v;', 'by a subquery of one row, for a row');
+depends('SELECT coalesce(p.n, 0) INTO x FROM (SELECT n FROM t WHERE t.w = f.w AND t.i = 4) p FULL JOIN (SELECT n FROM t WHERE t.w = f.w AND t.i = 3) q ON p.n = q.n;', 'a full join of two rows');
 is(verdict('SELECT n INTO x FROM parts WHERE parts.w = f.w AND i = 3;', 'all'), '', 'does not: by the key of a partitioned table');
 is(verdict('SELECT n INTO x FROM parts WHERE i = 3;', 'all'), $order, 'depends: by a part of it');
 depends('SELECT n INTO x FROM late WHERE late.w = f.w AND i = 3;', 'a deferrable key');
@@ -244,6 +253,9 @@ depends('INSERT INTO o SELECT f.w, 300 + n % 3, i FROM t WHERE t.w = f.w ON CONF
 free('INSERT INTO o SELECT f.w, 300 + n % 3, i FROM t WHERE t.w = f.w ORDER BY i ON CONFLICT DO NOTHING;', 'in order');
 free('INSERT INTO o VALUES (f.w, 300, 1), (f.w, 300, 2) ON CONFLICT DO NOTHING;', 'as they are written');
 free('INSERT INTO o SELECT f.w, 400 + i, i FROM t WHERE t.w = f.w ON CONFLICT (w, id) DO UPDATE SET n = excluded.n;', 'ON CONFLICT DO UPDATE');
+depends('INSERT INTO o SELECT f.w, 1, i FROM t WHERE t.w = f.w AND i <= 2 ON CONFLICT (w, id) DO UPDATE SET id = 999, n = excluded.n;', 'DO UPDATE of its key');
+depends('INSERT INTO u SELECT f.w, CASE i WHEN 1 THEN 5 ELSE 500 END, i, CASE i WHEN 1 THEN 6000 ELSE 5 END FROM t WHERE t.w = f.w AND i <= 2 ON CONFLICT (w, j) DO UPDATE SET k = excluded.k;', 'of another one');
+free('INSERT INTO o VALUES (f.w, 1, 2) ON CONFLICT (w, id) DO UPDATE SET id = 998; UPDATE o SET id = 1 WHERE o.w = f.w AND id = 998;', 'of one row');
 depends('MERGE INTO o USING (SELECT i FROM t WHERE t.w = f.w) s ON o.w = f.w AND o.id = s.i WHEN MATCHED THEN UPDATE SET n = s.i WHEN NOT MATCHED THEN INSERT VALUES (f.w, s.i, 0);', 'MERGE of many');
 free('MERGE INTO o USING (VALUES (500)) s(i) ON o.w = f.w AND o.id = s.i WHEN MATCHED THEN UPDATE SET n = s.i WHEN NOT MATCHED THEN INSERT VALUES (f.w, s.i, 0);', 'of one row');
 depends('WITH a AS (UPDATE t SET n = 1 WHERE t.w = f.w AND i < 5) UPDATE t SET n = 2 WHERE t.w = f.w AND i > 3;', 'two parts of a query that write a table');
@@ -266,6 +278,13 @@ free('SELECT sum(bump(f.w, q)) INTO x FROM unnest(k) q;', 'for the elements of a
 free('FOR r IN SELECT i, n FROM t WHERE t.w = f.w ORDER BY i LOOP PERFORM bump(f.w, r.i % 2); END LOOP;', 'in a loop in order');
 free('INSERT INTO late SELECT w, 700 + i, bump(w, i % 2) FROM t WHERE t.w = f.w ORDER BY i;', 'in INSERT, in order');
 depends('INSERT INTO late SELECT w, 800 + i, bump(w, i % 2) FROM t WHERE t.w = f.w;', 'in none');
+depends('SELECT sum(q) INTO x FROM (SELECT stepped(f.w, i ORDER BY i) AS q FROM t WHERE t.w = f.w GROUP BY i % 3) s;', 'an aggregate that does');
+depends('SELECT n INTO x FROM t WHERE bump(t.w, t.n) > -1 AND t.w = f.w AND t.i = 3;', 'in a condition beside a key');
+depends('SELECT q INTO x FROM t, bump(f.w, 7) q WHERE t.w = f.w AND t.i = -1 AND t.n = q;', 'joined with a row');
+depends('SELECT q INTO x FROM t, (SELECT bump(f.w, 7)) s(q) WHERE t.w = f.w AND t.i = -1 AND t.n = q;', 'in a subquery, the same');
+depends('WITH s AS (SELECT bump(f.w, 7) AS q) SELECT q INTO x FROM t, s WHERE t.w = f.w AND t.i = -1 AND t.n = q;', 'in WITH');
+free('WITH s AS (SELECT bump(f.w, 7) AS q) SELECT q INTO x FROM s;', 'that alone');
+free('SELECT count(*) INTO x FROM unnest(k) q WHERE bump(f.w, q) > 0;', 'in a condition for the elements of an array');
 free('DELETE FROM child WHERE child.w = f.w AND i > 18;', 'DELETE of a table that refers to another');
 free('DELETE FROM t WHERE t.w = f.w AND i > 15;', 'DELETE that cascades');
 depends('DELETE FROM t WHERE t.w = f.w AND i > 12;', 'to a table whose trigger writes');
