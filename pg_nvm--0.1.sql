@@ -463,6 +463,9 @@ LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION nvm.tape(anyelement, oid) IS
 'the first argument; in a call of a registered function, records it as the result of the function that has this OID';
 
+-- Any query may have these, also where ALTER DEFAULT PRIVILEGES gives PUBLIC no function.
+GRANT EXECUTE ON FUNCTION nvm.note_function(anyelement, oid), nvm.tape(anyelement, oid) TO PUBLIC;
+
 CREATE FUNCTION nvm.reset_commands()
 RETURNS void
 AS 'MODULE_PATHNAME', 'nvm_reset_commands'

@@ -98,6 +98,20 @@ taped("y := 'nextval: ' || (SELECT nextval('seq'));", 'in a subquery');
 taped("y := 'nextval: ' || in_sql();", 'in a function in SQL, in an expression');
 is(sql("SELECT count(*) FROM (SELECT nextval('seq')) s"), 1, 'outside of calls nothing changes');
 
+# whoever runs a query has not asked for nvm.tape()
+{
+	sql('CREATE DATABASE no_rights');
+	my $out = $node->safe_psql('no_rights', q{CREATE ROLE no_rights;
+ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+CREATE EXTENSION pg_nvm;
+CREATE FUNCTION f(w int) RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN pg_backend_pid() > 0; END';
+SELECT nvm.register_command('f(int)', '{w}');
+GRANT EXECUTE ON FUNCTION f(int) TO no_rights;
+SET ROLE no_rights;
+SELECT random() < 2, f(1)});
+	like($out, qr/^t\|t$/m, 'a role without rights on new functions runs such queries');
+}
+
 # ---- which
 
 {
