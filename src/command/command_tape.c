@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
@@ -109,12 +110,25 @@ nvm_tape_put(Node *node)
 
 /* ---- queries ---- */
 
+/*
+ * nvm.tape() is VOLATILE.  Around a STABLE function it would keep the planner from an index
+ * and from pruning partitions, in all queries of the database.  So that stays as it is, and
+ * is a reason if a call comes to it.
+ */
+static bool
+is_taped_in_query(Node *node)
+{
+	Oid			function = taped_function(node);
+
+	return OidIsValid(function) && func_volatile(function) == PROVOLATILE_VOLATILE;
+}
+
 static bool
 walk_taped(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
-	if (OidIsValid(taped_function(node)))
+	if (is_taped_in_query(node))
 		return true;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, walk_taped, context, 0);
@@ -128,7 +142,8 @@ put_all(Node *node, void *context)
 		return NULL;
 	if (IsA(node, Query))
 		return (Node *) query_tree_mutator((Query *) node, put_all, context, 0);
-	return nvm_tape_put(expression_tree_mutator(node, put_all, context));
+	node = expression_tree_mutator(node, put_all, context);
+	return is_taped_in_query(node) ? nvm_tape_put(node) : node;
 }
 
 /*

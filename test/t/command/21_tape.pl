@@ -128,6 +128,11 @@ SELECT random() < 2, f(1)});
 	is("$verdict|@tape", "1 0 none|txid_current: $result", 'txid_current');
 	($result, $verdict, @tape) = tape_of("$write RETURN pg_current_xact_id();");
 	like("$verdict|@tape", qr/^1 0 none\|pg_current_xact_id: /, 'pg_current_xact_id');
+	# VOLATILE around it would keep the planner from the index
+	like(sql(q{CREATE TABLE by_xid (id bigint PRIMARY KEY) USING heap; SET enable_seqscan = off;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT FROM by_xid WHERE id = txid_current()}), qr/Index Cond: \(by_xid\.id = txid_current\(\)\)/, 'a STABLE one in a query is left alone');
+	($result, $verdict, @tape) = tape_of("SELECT max(i) INTO x FROM t WHERE t.w = f.w AND t.i < txid_current(); $write RETURN 'x';");
+	like("$verdict|@tape", qr/^0 1 /, 'and is a reason in a call');
 	($result, $verdict, @tape) = tape_of("INSERT INTO t (w, i, c) VALUES (f.w, 77, clock_timestamp()) RETURNING to_char(c AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') INTO y; RETURN y;");
 	is("$verdict|@tape", "1 0 none|clock_timestamp: $result+00", 'clock_timestamp');
 	($result, $verdict, @tape) = tape_of("$write RETURN statement_timestamp();");
