@@ -161,7 +161,7 @@ has_lanes(Relation rel, AttrNumber *column)
 								   RelationRelationId, RelationGetRelid(rel));
 		return false;
 	}
-	nvm_command_writes(nvm_rel(rel)->dir);
+	nvm_command_writes(nvm_rel(rel)->dir, RelationGetRelid(rel));
 	*column = nvm_command_partition_column(rel, NULL);
 	return true;
 }

@@ -83,7 +83,7 @@ extern void nvm_record_register(void);
 extern void nvm_record_call(Oid function, FunctionCallInfo fcinfo);
 
 /* rows of this storage of an nvm_cmdlog table are written */
-extern void nvm_record_storage(uint32 dir);
+extern void nvm_record_storage(uint32 dir, Oid table);
 
 /*
  * The result of a function, in the call that runs.  May make the transaction one of

@@ -44,7 +44,11 @@ static StringInfoData parts;
 static bool has_calls = false;
 static uint64 settings_number;	/* of the settings' part that came last */
 
-static uint32 storages[MAX_STORAGES];
+static struct
+{
+	uint32		dir;
+	Oid			table;
+}			storages[MAX_STORAGES];
 static int	nstorages = 0;
 
 /* the section, and how long it and the rows are in the record */
@@ -252,20 +256,23 @@ nvm_record_tape(Oid function, Oid type, Datum value, bool isnull)
 }
 
 /*
- * Rows of this storage are written; it is one of an nvm_cmdlog table.
+ * Rows of this storage are written; it is that of an nvm_cmdlog table.
  */
 void
-nvm_record_storage(uint32 dir)
+nvm_record_storage(uint32 dir, Oid table)
 {
 	for (int i = nstorages - 1; i >= 0; i--)
 	{
-		if (storages[i] == dir)
+		if (storages[i].dir == dir)
 			return;
 	}
 	if (nstorages == MAX_STORAGES)
 		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
 	else
-		storages[nstorages++] = dir;
+	{
+		storages[nstorages].dir = dir;
+		storages[nstorages++].table = table;
+	}
 }
 
 /* ---- the section ---- */
@@ -279,15 +286,15 @@ section_is_due(void)
 	return has_calls && nvm_verdict_is_by_calls();
 }
 
-static bool
-is_noted(uint32 dir)
+static Oid
+noted_table(uint32 dir)
 {
 	for (int i = 0; i < nstorages; i++)
 	{
-		if (storages[i] == dir)
-			return true;
+		if (storages[i].dir == dir)
+			return storages[i].table;
 	}
-	return false;
+	return InvalidOid;
 }
 
 static void
@@ -371,7 +378,7 @@ nvm_record_register(void)
 {
 	static const NvmLogCallOps ops = {
 		.begin = section_is_due,
-		.counts = is_noted,
+		.table = noted_table,
 		.section = make_section,
 		.logged = note_lengths
 	};

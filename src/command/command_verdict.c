@@ -134,11 +134,11 @@ nvm_verdict_is_by_calls(void)
 }
 
 void
-nvm_command_writes(uint32 dir)
+nvm_command_writes(uint32 dir, Oid table)
 {
 	verdict.writes = true;
 	if (nvm_command_in_call() && verdict.reason == NVM_REASON_NONE)
-		nvm_record_storage(dir);
+		nvm_record_storage(dir, table);
 }
 
 /* ---- calls ---- */

@@ -148,7 +148,7 @@ typedef enum NvmReason
 extern void nvm_command_disqualify(NvmReason reason, Oid classid, Oid object);
 
 /* rows of a cmdlog table are written by the current transaction; the table's storage */
-extern void nvm_command_writes(uint32 dir);
+extern void nvm_command_writes(uint32 dir, Oid table);
 
 extern const char *nvm_command_reason_name(NvmReason reason);
 

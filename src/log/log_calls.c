@@ -57,10 +57,10 @@ nvm_log_calls_end(void)
 	nvm_log_has_calls = false;
 }
 
-bool
-nvm_log_counts_rows(uint32 dir)
+Oid
+nvm_log_table_of_rows(uint32 dir)
 {
-	return ops->counts(dir);
+	return ops->table(dir);
 }
 
 void

@@ -332,15 +332,15 @@ extern void nvm_log_sections_end(void);
 
 /*
  * Who knows of calls (command/) says so in _PG_init.  begin: the record of a transaction
- * begins; are there calls for it?  counts: are the rows of this storage what they have
- * made?  section: NvmLogCalls and parts, padded to a multiple of 4; checksum and rows are
+ * begins; are there calls for it?  table: if the rows of this storage are what they
+ * have made, whose it is, or InvalidOid.  section: NvmLogCalls and parts, padded to a multiple of 4; checksum and rows are
  * those that were noted.  logged: the section is there, and bytes of rows beside it.  The
  * first three may ERROR.
  */
 typedef struct NvmLogCallOps
 {
 	bool		(*begin) (void);
-	bool		(*counts) (uint32 dir);
+	Oid			(*table) (uint32 dir);
 	const char *(*section) (uint64 checksum, uint32 rows, uint32 *length, uint32 *database);
 	void		(*logged) (uint64 values, uint64 calls);
 } NvmLogCallOps;
@@ -348,12 +348,12 @@ typedef struct NvmLogCallOps
 extern void nvm_log_register_calls(const NvmLogCallOps *ops);
 
 /*
- * Between nvm_log_begin and nvm_log_end, for who captures rows: are there calls, do rows
- * of this storage count for their checksum, and the checksum of what a row contains.  A
+ * Between nvm_log_begin and nvm_log_end, for who captures rows: are there calls, the table
+ * of this storage if its rows count for their checksum, and a row's checksum.  A
  * row may be noted several times, and counts once.  May ERROR.
  */
 extern bool nvm_log_has_calls;
-extern bool nvm_log_counts_rows(uint32 dir);
+extern Oid	nvm_log_table_of_rows(uint32 dir);
 extern void nvm_log_note_checksum(uint32 dir, uint32 block, uint16 offset, uint64 checksum);
 
 /* ---- log_checkpoint.c ---- */

@@ -233,7 +233,8 @@ typedef struct NvmLogRow
 typedef struct NvmLogCalls
 {
 	uint64_t	checksum;		/* sum of the checksums of the rows, which
-								 * depend on what they contain alone */
+								 * depend on the table and what they contain
+								 * alone */
 	int64_t		timestamp;		/* of the transaction: microseconds since
 								 * 2000-01-01 */
 	uint32_t	rows;			/* that were made, changed or deleted */

@@ -61,10 +61,11 @@ static inline void
 note_checksum(NvmRelState *state, const NvmVersion *v, bool gone)
 {
 	uint64		root = nvm_version_root(v);
+	Oid			table = unlikely(nvm_log_has_calls) ? nvm_log_table_of_rows(state->dir) : InvalidOid;
 
-	if (unlikely(nvm_log_has_calls) && nvm_log_counts_rows(state->dir))
+	if (OidIsValid(table))
 		nvm_log_note_checksum(state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
-							  nvm_version_checksum(state, v, gone));
+							  nvm_version_checksum(state, v, table, gone));
 }
 
 /*

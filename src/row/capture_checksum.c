@@ -4,8 +4,8 @@
  *	  The checksum of what a row contains, wherever it lies.
  *
  * The log has it beside the calls that have made the row (command/README.md): a replay
- * that calls again must come to the same.  It covers the number of columns, which of them
- * are null, and their bytes as they are stored, large values included.  Where these lie,
+ * that calls again must come to the same.  It covers the table's Oid, the number of columns, which
+ * of them are null, and their bytes as they are stored, large values included.  Where these lie,
  * stamps and xids, and bits that are set at run time have no part in it.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -58,17 +58,18 @@ add_value(uint64 checksum, const NvmRelState *state, uint64 head)
  * See nvm_large.h.
  */
 uint64
-nvm_version_checksum(NvmRelState *state, const NvmVersion *v, bool gone)
+nvm_version_checksum(NvmRelState *state, const NvmVersion *v, Oid table, bool gone)
 {
 	const char *tuple = (const char *) &v->tuple;
 	bool		has_nulls = (v->tuple.infomask & NVM_TUPLE_HASNULL) != 0;
 	uint32		at = has_nulls ? offsetof(NvmTupleHeader, bits) : v->tuple.hoff;
 	uint32		end = v->len;
 	uint16		natts = NVM_TUPLE_NATTS(v->tuple.infomask2);
-	uint64		checksum = add_bytes(gone ? SEED_GONE : SEED_THERE, &natts, sizeof(natts));
+	uint64		checksum = add_bytes(gone ? SEED_GONE : SEED_THERE, &table, sizeof(table));
 	uint64		head;
 	int			n = 0;
 
+	checksum = add_bytes(checksum, &natts, sizeof(natts));
 	if (v->flags & NVM_VF_LARGE)
 	{
 		/* the stand-in of a value says where it is */

@@ -158,6 +158,11 @@ SELECT nvm.register_command('looks(int)', '{w}');
 CREATE FUNCTION moves(w int, n int) RETURNS void LANGUAGE plpgsql AS
 'BEGIN FOR k IN 15..20 LOOP UPDATE stock s SET i = k + moves.n WHERE s.w = moves.w AND i = k; END LOOP; END';
 SELECT nvm.register_command('moves(int,int)', '{w}');
+CREATE TABLE stock_too (LIKE stock INCLUDING ALL) USING nvm_cmdlog;
+SELECT nvm.partition_table('stock_too', 'w');
+CREATE FUNCTION puts(w int, i int, t regclass) RETURNS void LANGUAGE plpgsql AS
+'BEGIN IF t = ''stock''::regclass THEN INSERT INTO stock VALUES (w, i, 1, ''x''); ELSE INSERT INTO stock_too VALUES (w, i, 1, ''x''); END IF; END';
+SELECT nvm.register_command('puts(int,int,regclass)', '{w}');
 CREATE FUNCTION keep(w int, t text) RETURNS void LANGUAGE sql AS 'UPDATE stock s SET s = t WHERE s.w = keep.w AND i = 1';
 SELECT nvm.register_command('keep(int,text)', '{w}');
 CREATE ROLE caller;
@@ -345,6 +350,9 @@ like($filled, qr/ of 301$/, 'each counts once');
 my $large = same_checksum("CALL fill(6, 100, 103, repeat('x', 100000))", 'DELETE FROM stock WHERE w = 6 AND i >= 100', 'large values');
 my $other = checksum("CALL fill(6, 100, 103, repeat('x', 99999) || 'y')");
 isnt($other, $large, 'one byte of them differs');
+sql('DELETE FROM stock WHERE w = 6 AND i >= 100');
+isnt(checksum("SELECT puts(6, 100, 'stock_too')"), checksum("SELECT puts(6, 100, 'stock')"), 'the same row in another table');
+is(sql('TABLE stock_too'), sql('SELECT * FROM stock WHERE w = 6 AND i = 100'), 'which it is');
 sql('DELETE FROM stock WHERE w = 6 AND i >= 100');
 sql(q{BEGIN; CALL fill(6, 100, 101, 'a'); COMMIT});
 my $order = checksum("BEGIN; CALL remove(6, 100, 100); CALL fill(6, 102, 102, 'b'); COMMIT");
