@@ -254,7 +254,7 @@ begin_outermost(const NvmCommand *command, FunctionCallInfo fcinfo)
 		return false;
 	}
 	compute_lanes(command, fcinfo, &lanes);
-	if (!lanes.all && lanes.n == 0)
+	if ((!lanes.all && lanes.n == 0) || !nvm_functions_are_noted())
 		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, command->function);
 	if (!nvm_verdict_by_values() && nvm_stored_cursor_is_open())
 		nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);

@@ -33,6 +33,7 @@
 #include "catalog/pg_type.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
+#include "compat/nvm_compat_am.h"
 #include "commands/proclang.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
@@ -432,7 +433,8 @@ nvm_note_function(PG_FUNCTION_ARGS)
 
 /*
  * Look up our functions of planned expressions.  Without the extension, or with one that
- * does not have them, there are none.
+ * does not have them, there are none.  Nor if somebody has revoked them from PUBLIC:
+ * PostgreSQL would ask each user of nextval() for the right to execute them.
  */
 static void
 look_up_own(void)
@@ -455,6 +457,10 @@ look_up_own(void)
 			tape = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("tape"),
 								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
 		}
+		if (OidIsValid(note) && !NvmPublicMayExecute(note))
+			note = InvalidOid;
+		if (OidIsValid(tape) && !NvmPublicMayExecute(tape))
+			tape = InvalidOid;
 	}
 	PG_CATCH();
 	{
@@ -470,6 +476,15 @@ noting_function(void)
 	if (unlikely(!own_are_known))
 		look_up_own();
 	return note;
+}
+
+/*
+ * Are functions seen that PL/pgSQL evaluates by itself?
+ */
+bool
+nvm_functions_are_noted(void)
+{
+	return OidIsValid(noting_function());
 }
 
 Oid

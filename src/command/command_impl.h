@@ -187,6 +187,7 @@ extern void nvm_functions_register(void);
 
 /* nvm.tape(), or InvalidOid */
 extern Oid	nvm_taping_function(void);
+extern bool nvm_functions_are_noted(void);
 
 /* ---- command_place.c: where in PL/pgSQL we are ---- */
 

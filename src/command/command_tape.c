@@ -100,7 +100,7 @@ nvm_tape_put(Node *node)
 {
 	Oid			function = taped_function(node);
 
-	if (!OidIsValid(function))
+	if (!OidIsValid(function) || !OidIsValid(nvm_taping_function()))
 		return node;
 	return (Node *) makeFuncExpr(nvm_taping_function(), exprType(node),
 								 list_make2(node, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),

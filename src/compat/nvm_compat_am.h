@@ -92,10 +92,14 @@ nvm_reindex_index(Oid index, char persistence)
 #define NvmOwnsRelation(relid)	object_ownercheck(RelationRelationId, (relid), GetUserId())
 #define NvmMayExecute(function) \
 	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
+#define NvmPublicMayExecute(function) \
+	(object_aclcheck(ProcedureRelationId, (function), ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define NvmOwnsRelation(relid)	pg_class_ownercheck((relid), GetUserId())
 #define NvmMayExecute(function) \
 	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
+#define NvmPublicMayExecute(function) \
+	(pg_proc_aclcheck((function), ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
 /* slots: copy_minimal_tuple grew an argument in 18 */

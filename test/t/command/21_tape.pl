@@ -185,6 +185,27 @@ like($s->sql('EXECUTE p'), qr/^t$/m, 'nor does a plan from before fail');
 sql("SELECT nvm.register_command('f(int)', '{w}')");
 $s->drop;
 
+# Both functions that we put into plans are PUBLIC's.  If not, others' queries run without them,
+# and calls that would need them are values.
+my $body = "INSERT INTO t VALUES (f.w, 2000000 + nextval('seq'));";
+sql('CREATE ROLE stranger; GRANT USAGE ON SEQUENCE seq TO stranger; GRANT pg_monitor TO stranger');
+foreach my $case (['nvm.tape(anyelement, oid)', $body, 'function: function nextval(regclass)'],
+	['nvm.note_function(anyelement, oid)', "z := random(); $write", 'unsuitable function or arguments: function f(integer)'])
+{
+	my ($function, $body, $reason) = @$case;
+	my $open = $node->session("SET ROLE stranger; SELECT nextval('seq')");
+	sql("REVOKE EXECUTE ON FUNCTION $function FROM PUBLIC");
+	my $stranger = "SELECT nextval('seq') IS NOT NULL; DO \$\$BEGIN ASSERT random() < 2; END\$\$";
+	is(sql("SET ROLE stranger; $stranger"), 't', "$function revoked: nextval() runs");
+	like($open->sql($stranger), qr/^t$/m, 'in a session from before, too');
+	my (undef, $verdict) = tape_of("$body RETURN '';");
+	is($verdict, "0 1 $reason", 'a call is one of values');
+	sql("GRANT EXECUTE ON FUNCTION $function TO PUBLIC");
+	(undef, $verdict) = tape_of("$body RETURN '';");
+	is($verdict, '1 0 none', 'granted again: it is not');
+	$open->drop;
+}
+
 # the record is read over
 my $content = 'SELECT count(*), sum(i), sum(x), md5(string_agg(i || coalesce(s, \'\'), \',\' ORDER BY w, i)) FROM t';
 my $want = sql($content);
