@@ -334,7 +334,9 @@ sub all
 			sessions => sub {
 				return one($_[0], "VACUUM run;\n", run_rows(1_000_000, 60), txn(1, 1, heap => 1), run_rows(2000, 60),
 					"DELETE FROM run WHERE k BETWEEN 400 AND 800;\nVACUUM run;\nCALL pass_time();\nVACUUM run;\n",
-					run_rows(1_000_000, 200), txn(1, 2, heap => 1), run_rows(3000, 100), txn(1, 3));
+					run_rows(1_000_000, 200), txn(1, 2, heap => 1), run_rows(3000, 100), txn(1, 3),
+					# and where it grows
+					run_rows(10_000, 3000), txn(1, 4));
 			},
 		},
 		{   # the file is full

@@ -94,6 +94,14 @@ nvm_vacuum_find_clean(NvmVacuum *vac)
 	nvm_clean_offer(vac->state, first, first + n);
 	NVM_FAILPOINT("vacuum-clean-offered");
 	prove_run(vac, first, first + n);
+
+	/*
+	 * Nobody knows of a case in which this waits for what counts:
+	 * vacuum_indexes() has flushed before a cell was free, and a catalog
+	 * change that takes the last index away is flushed before it is seen
+	 * (xact/README.md, "Changes of catalogs").  But the run is durable at
+	 * once, so it does not rely on either.
+	 */
 	XLogFlush(NvmWalEnd());
 	nvm_clean_settle(vac->state);
 }

@@ -15,6 +15,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "storage/lwlock.h"
+#include "utils/hsearch.h"
 
 /* ---- command_table.c ---- */
 
@@ -195,6 +196,13 @@ extern void nvm_place_call_begins(void);
 extern bool nvm_place_find(Oid *function, int *line);
 extern bool nvm_place_ignores_rows(void);
 
+/* what the keys of both tables of counters begin with */
+typedef struct NvmCommandKey
+{
+	Oid			database;
+	Oid			function;
+} NvmCommandKey;
+
 /* ---- command_reason.c ---- */
 
 extern Size nvm_command_reasons_size(int max_commands);
@@ -205,6 +213,12 @@ extern void nvm_command_reason_add(Oid function, const NvmCommandReason *last);
 extern void nvm_command_reasons_forget(Oid database, Oid function);
 
 /* ---- command_stat.c ---- */
+
+/*
+ * Remove the entries of a function, or all of a database: InvalidOid.  Caller holds the
+ * table's lock exclusively.
+ */
+extern void nvm_command_forget_entries(HTAB *entries, Oid database, Oid function);
 
 /* what a transaction has to say of a function that it has called */
 typedef struct NvmCommandCount

@@ -26,8 +26,7 @@
 
 typedef struct ReasonKey
 {
-	Oid			database;
-	Oid			function;
+	NvmCommandKey command;
 	NvmReason	reason;
 } ReasonKey;
 
@@ -89,7 +88,7 @@ find_or_make(const ReasonKey *key)
 void
 nvm_command_reason_add(Oid function, const NvmCommandReason *last)
 {
-	ReasonKey	key = {.database = MyDatabaseId,.function = function,.reason = last->reason};
+	ReasonKey	key = {.command = {.database = MyDatabaseId,.function = function},.reason = last->reason};
 	TimestampTz now = GetCurrentTransactionStopTimestamp();
 	ReasonEntry *entry;
 
@@ -127,7 +126,7 @@ nvm_command_reasons(void)
 	hash_seq_init(&seq, entries);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 	{
-		if (entry->key.database != MyDatabaseId)
+		if (entry->key.command.database != MyDatabaseId)
 			continue;
 		SpinLockAcquire(&entry->mutex);
 		copies[n] = entry->stat;
@@ -140,22 +139,10 @@ nvm_command_reasons(void)
 	return list;
 }
 
-/*
- * Forget a function, or all of a database: InvalidOid.
- */
 void
 nvm_command_reasons_forget(Oid database, Oid function)
 {
-	HASH_SEQ_STATUS seq;
-	ReasonEntry *entry;
-
 	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
-	hash_seq_init(&seq, entries);
-	while ((entry = hash_seq_search(&seq)) != NULL)
-	{
-		if (entry->key.database == database &&
-			(!OidIsValid(function) || entry->key.function == function))
-			(void) hash_search(entries, &entry->key, HASH_REMOVE, NULL);
-	}
+	nvm_command_forget_entries(entries, database, function);
 	LWLockRelease(entries_lock);
 }

@@ -25,15 +25,9 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
-typedef struct Key
-{
-	Oid			database;
-	Oid			function;
-} Key;
-
 typedef struct Entry
 {
-	Key			key;
+	NvmCommandKey key;
 	slock_t		mutex;			/* for stat */
 	NvmCommandStat stat;
 } Entry;
@@ -70,7 +64,7 @@ nvm_command_num_lwlocks(void)
 void
 nvm_command_shmem_startup(void)
 {
-	HASHCTL		ctl = {.keysize = sizeof(Key),.entrysize = sizeof(Entry)};
+	HASHCTL		ctl = {.keysize = sizeof(NvmCommandKey),.entrysize = sizeof(Entry)};
 
 	entries_lock = &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[0].lock;
 	entries = ShmemInitHash("nvm commands", max_commands, max_commands, &ctl,
@@ -91,7 +85,7 @@ reset_stat(Entry *entry)
  * still is.
  */
 static Entry *
-find_or_make(const Key *key)
+find_or_make(const NvmCommandKey *key)
 {
 	Entry	   *entry = hash_search(entries, key, HASH_FIND, NULL);
 	bool		found;
@@ -120,7 +114,7 @@ void
 nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason,
 					 Oid reason_class, Oid object, const char *query)
 {
-	Key			key = {.database = MyDatabaseId,.function = count->function};
+	NvmCommandKey key = {.database = MyDatabaseId,.function = count->function};
 	TimestampTz now = reason != NVM_REASON_NONE ? GetCurrentTransactionStopTimestamp() : 0;
 	Entry	   *entry;
 
@@ -158,7 +152,7 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
 bool
 nvm_command_stat_get(Oid function, NvmCommandStat *stat)
 {
-	Key			key = {.database = MyDatabaseId,.function = function};
+	NvmCommandKey key = {.database = MyDatabaseId,.function = function};
 	Entry	   *entry;
 
 	LWLockAcquire(entries_lock, LW_SHARED);
@@ -174,22 +168,30 @@ nvm_command_stat_get(Oid function, NvmCommandStat *stat)
 }
 
 /*
+ * See command_impl.h.  Both kinds of entries begin with such a key.
+ */
+void
+nvm_command_forget_entries(HTAB *table, Oid database, Oid function)
+{
+	HASH_SEQ_STATUS seq;
+	NvmCommandKey *key;
+
+	hash_seq_init(&seq, table);
+	while ((key = hash_seq_search(&seq)) != NULL)
+	{
+		if (key->database == database && (!OidIsValid(function) || key->function == function))
+			(void) hash_search(table, key, HASH_REMOVE, NULL);
+	}
+}
+
+/*
  * Forget a function, or all of a database: InvalidOid.
  */
 void
 nvm_command_stat_forget(Oid database, Oid function)
 {
-	HASH_SEQ_STATUS seq;
-	Entry	   *entry;
-
 	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
-	hash_seq_init(&seq, entries);
-	while ((entry = hash_seq_search(&seq)) != NULL)
-	{
-		if (entry->key.database == database &&
-			(!OidIsValid(function) || entry->key.function == function))
-			(void) hash_search(entries, &entry->key, HASH_REMOVE, NULL);
-	}
+	nvm_command_forget_entries(entries, database, function);
 	LWLockRelease(entries_lock);
 	nvm_command_reasons_forget(database, function);
 }

@@ -81,7 +81,8 @@ else
 	  grep { $reached->{"log-$_->[0]"}{ $_->[1] } }
 	  ([ 'reader', 'log-wait-commit' ], [ 'reader-late', 'log-captured' ], [ 'larger', 'log-synced' ]);
 	# where the clean run of a table is found, and taken from
-	push @work, map { [ 'log-clean', @$_ ] } [ 'vacuum-clean-offered', 2 ], map { [ 'pool-clean-run', $_ ] } 1 .. 4;
+	push @work, map { [ 'log-clean', @$_ ] } [ 'vacuum-clean-offered', 2 ], [ 'pool-count-blocks', 1 ], [ 'pool-count-volatile', 1 ],
+	  map { [ 'pool-clean-run', $_ ] } 1 .. 4;
 	push @work, map { [ 'log-clients', 'any-moment', $_ ] } 1 .. $moments;
 	push @work, map { [ 'starts', $_, 3 ] } qw(log-file-made log-generation-begun log-generation-noted);
 	push @work, @dirs[ 0 .. ($long ? $#dirs : 8) ];
