@@ -31,7 +31,7 @@ from source_index import Index
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAYERS = ['compat', 'media', 'verify', 'pmem', 'pool', 'log', 'wbl', 'xact', 'archive',
-          'command', 'btree', 'row', 'storage', 'vlog', 'am', 'ddl', 'func', '']
+          'command', 'btree', 'row', 'storage', 'vlog', 'am', 'replay', 'ddl', 'func', '']
 
 GRAPH_FILE = 'doc/internals.md'
 GRAPH_BEGIN = '<!-- graph: written by scripts/check_layers.py --graph -->\n'
