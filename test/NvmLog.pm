@@ -34,7 +34,7 @@ use Exporter qw(import);
 use NvmFuzzImage;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece
+our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece old_row
   with_calls calls number value);
 
 my $page  = NvmFuzzImage::constant('NVM_LOG_PAGE');
@@ -68,6 +68,13 @@ sub piece
 {
 	my ($block, $offset, $attribute, $number, $bytes) = @_;
 	return row($block, $offset | NvmFuzzImage::constant('NVM_LOG_PIECE'), $attribute << 20 | $number, $bytes);
+}
+
+# what that row was before: a checksum, and a tuple, if any
+sub old_row
+{
+	my ($block, $offset, $xmin, $checksum, $tuple) = @_;
+	return row($block, $offset | NvmFuzzImage::constant('NVM_LOG_OLD'), $xmin, pack('Q<', $checksum) . ($tuple // ''));
 }
 
 sub storage
@@ -235,15 +242,17 @@ sub write
 # there is none), {end}, the last position, and {blocks}, their number.  A record has kind ('COMMIT',
 # 'ASK', 'OUTCOME committed', 'OUTCOME aborted'), generation, number, xid, place, block (from 1 on),
 # side, if it has a side file, and rows: { dir, creation, tid, data }, data as in row(), empty if the
-# row is gone.  The data is read from the files, and held against what nvm_logdump says of it.  With
-# calls it has {calls}: { database, timestamp, bytes, checksum, rows, parts }, parts as printed.
+# row is gone.  The data is read from the files, and held against what nvm_logdump says of it.  A row
+# that has an old one has {old}: { checksum, data }.  With
+# calls it has {calls}: { database, timestamp, bytes, checksum, rows, parts }, parts as printed; with
+# the lanes of values {values}: { database, timestamp, bytes, lanes }, as printed.
 # from => P: only what has a place behind P.
 sub dump_of
 {
 	my ($path, %params) = @_;
 	my ($out, $err) = ('', '');
 	my %dump = (records => [], blocks => 0, end => 0, problem => '');
-	my ($dir, $file, $generation, $at, $kept, @rows);
+	my ($dir, $file, $generation, $at, $kept, $old, @rows);
 
 	IPC::Run::run([ 'nvm_logdump', '--rows', map({ "--from=$_" } grep { defined } $params{from}), $path ],
 		'>', \$out, '2>', \$err);
@@ -276,6 +285,12 @@ sub dump_of
 		{
 			$record->{calls} = { database => $1, timestamp => $2, bytes => $3, checksum => $4, rows => $5, parts => [] };
 		}
+		elsif ($line =~ /^    values of database (\S+), (\S+ \S+), (\d+) bytes$/)
+		{
+			$record->{values} = { database => $1, timestamp => $2, bytes => $3, lanes => [] };
+		}
+		elsif ($line =~ /^      values, (.*)$/) { $record->{values}{lanes} = $1; }
+		elsif ($line =~ /^      (\(\d+,\d+\)) old row, xmin \d+, checksum (\w{16})(?:, (\d+) bytes)?$/) { $old = "$1 $2 " . ($3 // 0); }
 		elsif ($line =~ /^      ((?:lanes|all lanes|role|call|  tape)\b.*)$/) { push @{ $record->{calls}{parts} }, $1; }
 		elsif ($line =~ /^    side file (\S+), (\d+) bytes/)
 		{
@@ -288,6 +303,9 @@ sub dump_of
 		{
 			my $row = shift @rows // { tid => 'none', data => '' };
 			$dump{problem} .= "$line, but the file has $row->{tid}" if $row->{tid} ne $1 || length($row->{data}) != ($2 // 0);
+			my $in_file = $row->{old} && sprintf('%s %016x %d', $row->{tid}, $row->{old}{checksum}, length($row->{old}{data}));
+			$dump{problem} .= "$line with the old row " . ($old // 'none') . ', but the file has ' . ($in_file // 'none') if ($old // '') ne ($in_file // '');
+			$old = undef;
 			push @{ $record->{rows} }, $row;
 		}
 		else { $dump{problem} .= "nvm_logdump says: $line\n"; }
@@ -334,7 +352,7 @@ sub unpacked
 sub rows_of
 {
 	my ($bytes) = @_;
-	my ($at, @rows) = (0);
+	my ($at, $old, @rows) = (0);
 
 	while ($at < length($bytes))
 	{
@@ -347,9 +365,14 @@ sub rows_of
 			my $packed = $size & NvmFuzzImage::constant('NVM_LOG_PACKED');
 			$size ^= $packed;
 			my $data = substr($bytes, $at + 12, $size);
+			if ($offset & NvmFuzzImage::constant('NVM_LOG_OLD')) { $old = { checksum => unpack('Q<', $data), data => substr($data, 8) }; }
 			# what is large of a row is not looked at
-			push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => $packed ? unpacked($data) : $data }
-			  if !($offset & NvmFuzzImage::constant('NVM_LOG_PIECE'));
+			elsif (!($offset & NvmFuzzImage::constant('NVM_LOG_PIECE')))
+			{
+				push @rows, { dir => $dir, creation => $creation, tid => "($block,$offset)", data => $packed ? unpacked($data) : $data };
+				$rows[-1]{old} = $old if $old;
+				$old = undef;
+			}
 			$at += 12 + $size + (-$size % 4);
 		}
 		$at = $end + (-$end % 8);

@@ -45,6 +45,7 @@ use NvmLog;
 my $page         = NvmFuzzImage::constant('NVM_LOG_PAGE');
 my $block_header = NvmFuzzImage::constant('NVM_LOG_BLOCK_HEADER');
 my $piece        = 0x8000;    # NVM_LOG_PIECE
+my $old_row      = 0x4000;    # NVM_LOG_OLD
 my ($ask, $outcome, $side, $committed, $brief, $packed) =
   map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(ASK OUTCOME SIDE COMMITTED BRIEF PACKED);
 
@@ -139,20 +140,23 @@ sub _take
 	{
 		my ($dir, $length, $creation, $header) = NvmLog::section_at($body, $at);
 		my $end = $at + $header + $length;
+		# calls, and lanes of values
+		if ($dir == 0) { $at = $end + -$end % 8; next; }
 		for ($at += $header; $at < $end;)
 		{
 			my ($block, $offset, $bytes) = unpack('L<S<S<', substr($body, $at, 8));
 			my $is_packed = $bytes & $packed;
 			$bytes &= ~$packed;
+			if ($offset & $old_row) { $at += 12 + $bytes + (-$bytes % 4); next; }
 			my $key = "($block,$offset)";
 			$moved->{$dir}{$key} = 1 if $moved;
 			# a piece of a large value
 			if ($offset & $piece) { $at += 12 + $bytes + (-$bytes % 4); next; }
-			my $old = $rows->{$dir}{$creation}{$key};
+			my $before = $rows->{$dir}{$creation}{$key};
 			my $tuple = substr($body, $at + 12, $bytes);
 			$tuple = NvmLog::unpacked($tuple) if $is_packed;
 			$rows->{$dir}{$creation}{$key} = { order => [ $r->{generation}, $r->{number} ], tuple => $tuple }
-			  unless $old && ($old->{order}[0] <=> $r->{generation} || $old->{order}[1] <=> $r->{number}) > 0;
+			  unless $before && ($before->{order}[0] <=> $r->{generation} || $before->{order}[1] <=> $r->{number}) > 0;
 			$at += 12 + $bytes + (-$bytes % 4);
 		}
 		$at += -$at % 8;

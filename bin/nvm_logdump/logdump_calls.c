@@ -93,6 +93,19 @@ put_lanes(StringInfo to, NvmLogWalk *list, const NvmLogPart *part)
 }
 
 static void
+put_lanes_of_values(StringInfo to, NvmLogWalk *list, const NvmLogPart *part)
+{
+	appendStringInfoString(to, "values");
+	if (part->n > 0 || (part->flags & NVM_LOG_LANES_ALL) != 0)
+	{
+		appendStringInfoString(to, ", ");
+		put_lanes(to, list, part);
+	}
+	if ((part->flags & NVM_LOG_LANES_SHARED) != 0)
+		appendStringInfoString(to, ", shared tables");
+}
+
+static void
 put_settings(StringInfo to, NvmLogWalk *list, const NvmLogPart *part)
 {
 	uint32		setting;
@@ -133,6 +146,9 @@ put_part(StringInfo to, const NvmLogCalls *calls, NvmLogWalk *list, const NvmLog
 		case NVM_LOG_PART_LANES:
 			put_lanes(to, list, part);
 			break;
+		case NVM_LOG_PART_VALUES:
+			put_lanes_of_values(to, list, part);
+			break;
 		case NVM_LOG_PART_SETTINGS:
 			put_settings(to, list, part);
 			break;
@@ -154,12 +170,14 @@ put_part(StringInfo to, const NvmLogCalls *calls, NvmLogWalk *list, const NvmLog
 }
 
 /*
- * The calls of a record whose storages were printed, and are sound.
+ * The calls of a record whose storages were printed, and are sound; or the lanes of its
+ * values.
  */
 void
 log_calls_print(const NvmLogWalk *from)
 {
 	NvmLogSection section;
+	NvmLogLanes lanes;
 	const NvmLogCalls *calls;
 	NvmLogWalk	walk;
 	NvmLogWalk	list;
@@ -171,9 +189,12 @@ log_calls_print(const NvmLogWalk *from)
 	calls = NVM_LOG_CALLS_OF(&section);
 	initStringInfo(&line);
 	put_timestamp(&line, calls->timestamp, "+00");
-	printf("    calls of database %s, %s, %u bytes, checksum %016llx of %u rows\n",
-		   name_of("database", (uint32) section.creation), line.data, section.length,
-		   (unsigned long long) calls->checksum, calls->rows);
+	nvm_log_lanes_of(&section, &lanes);
+	printf("    %s of database %s, %s, %u bytes", lanes.by_values ? "values" : "calls",
+		   name_of("database", (uint32) section.creation), line.data, section.length);
+	if (!lanes.by_values)
+		printf(", checksum %016llx of %u rows", (unsigned long long) calls->checksum, calls->rows);
+	printf("\n");
 	nvm_log_walk_parts(&walk, &section);
 	while (nvm_log_next_part(&walk, &part))
 	{

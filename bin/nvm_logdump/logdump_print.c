@@ -18,11 +18,20 @@
 static void
 print_row(const NvmLogRow *row)
 {
-	printf("      (%u,%u) ", row->block, row->offset & ~NVM_LOG_PIECE);
+	printf("      (%u,%u) ", row->block, NVM_LOG_OFFSET(row));
 	if (nvm_log_is_piece(row))
 	{
 		printf("attribute %u, piece %u: %u bytes\n", NVM_LOG_PIECE_ATTRIBUTE(row->xmin),
 			   NVM_LOG_PIECE_NUMBER(row->xmin), row->length);
+		return;
+	}
+	if (nvm_log_is_old(row))
+	{
+		printf("old row, xmin %u, checksum %016llx", row->xmin,
+			   (unsigned long long) nvm_log_old_checksum(row));
+		if (NVM_LOG_OLD_LENGTH(row) > 0)
+			printf(", %u bytes", NVM_LOG_OLD_LENGTH(row));
+		printf("\n");
 		return;
 	}
 	printf("xmin %u ", row->xmin);
@@ -44,6 +53,7 @@ print_storage(const LogFile *file, const NvmLogSection *storage)
 	uint64		rows = 0;
 	uint64		gone = 0;
 	uint64		pieces = 0;
+	uint64		old = 0;
 	bool		sound;
 
 	nvm_log_walk_rows(&walk, storage);
@@ -51,6 +61,8 @@ print_storage(const LogFile *file, const NvmLogSection *storage)
 	{
 		if (nvm_log_is_piece(row))
 			pieces++;
+		else if (nvm_log_is_old(row))
+			old++;
 		else
 			rows++;
 		gone += row->length == 0;
@@ -60,11 +72,13 @@ print_storage(const LogFile *file, const NvmLogSection *storage)
 		   storage->dir, (uint64) storage->creation, rows, gone);
 	if (pieces > 0)
 		printf(", " UINT64_FORMAT " pieces of large values", pieces);
+	if (old > 0)
+		printf(", " UINT64_FORMAT " old rows", old);
 	printf("\n");
 	sound = walk.problem == NULL;
 	if (!sound)
 		damaged(file, "row " UINT64_FORMAT " of the storage at byte " UINT64_FORMAT ": %s",
-				rows + pieces + 1, OFFSET_IN(file, storage->header), walk.problem);
+				rows + pieces + old + 1, OFFSET_IN(file, storage->header), walk.problem);
 	if (!show_rows)
 		return sound;
 	nvm_log_walk_rows(&walk, storage);
@@ -95,7 +109,7 @@ print_storages(const LogFile *file, const NvmLogWalk *from, bool show)
 	if (walk.problem != NULL || !sound)
 		return;
 
-	/* if lengths are right, it may still be the order of pieces */
+	/* if lengths are right, it may still be the order of pieces and old rows */
 	problem = nvm_log_storages_problem(from);
 	if (problem != NULL)
 		damaged(file, "storages at byte " UINT64_FORMAT ": %s", OFFSET_IN(file, from->at), problem);

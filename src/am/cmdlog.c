@@ -161,7 +161,8 @@ has_lanes(Relation rel, AttrNumber *column)
 								   RelationRelationId, RelationGetRelid(rel));
 		return false;
 	}
-	nvm_command_writes(nvm_rel(rel)->dir, RelationGetRelid(rel));
+	nvm_command_writes(nvm_rel(rel)->dir, RelationGetRelid(rel),
+					   OidIsValid(nvm_command_key_index(rel)));
 	*column = nvm_command_partition_column(rel, NULL);
 	return true;
 }
@@ -401,5 +402,5 @@ void
 nvm_cmdlog_method_register(void)
 {
 	nvm_storage_register_volatile(&cmdlog_routine, true);
-	nvm_command_register_method(&cmdlog_routine);
+	nvm_command_register_method(&cmdlog_routine, nvm_index_is_ours);
 }

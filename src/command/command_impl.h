@@ -22,6 +22,10 @@
 extern void nvm_command_register_tables(void);
 extern void nvm_command_judge_writers(Relation table);
 
+/* ---- command_method.c ---- */
+
+extern bool nvm_command_index_is_ours(Oid index);
+
 /* ---- command_lane.c ---- */
 
 /*
@@ -43,6 +47,9 @@ extern void nvm_lanes_take(const NvmCallLanes *lanes);
 
 /* those that the transaction's calls hold */
 extern void nvm_lanes_of_calls(NvmCallLanes *lanes);
+
+/* those in which one of values may have written, as calls or by values; shared: lane 0 */
+extern void nvm_lanes_of_values(NvmCallLanes *lanes, bool *shared);
 
 /* are there lanes?  Not without the extension */
 extern bool nvm_lanes_exist(void);
@@ -76,6 +83,10 @@ extern void nvm_verdict_call_ended(Oid function, uint64 usec);
 extern bool nvm_verdict_by_values(void);
 extern bool nvm_verdict_is_by_calls(void);
 
+/* has it written rows?  In a database that has registered functions, as it began to? */
+extern bool nvm_verdict_writes(void);
+extern bool nvm_verdict_has_functions(void);
+
 /* ---- command_record.c ---- */
 
 extern void nvm_record_register(void);
@@ -83,8 +94,8 @@ extern void nvm_record_register(void);
 /* an outermost call begins; it has its lanes */
 extern void nvm_record_call(Oid function, FunctionCallInfo fcinfo);
 
-/* rows of this storage of an nvm_cmdlog table are written */
-extern void nvm_record_storage(uint32 dir, Oid table);
+/* rows of this storage of an nvm_cmdlog table are written; has the table a key? */
+extern void nvm_record_storage(uint32 dir, Oid table, bool has_key);
 
 /*
  * The result of a function, in the call that runs.  May make the transaction one of

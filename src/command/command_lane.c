@@ -368,6 +368,25 @@ nvm_lanes_of_calls(NvmCallLanes *lanes)
 	}
 }
 
+/*
+ * Those in which a transaction of values may have written: as a caller, before it became one,
+ * or as a value writer.  Without any it has written tables that it has made itself, or what it
+ * has written was rolled back.
+ */
+void
+nvm_lanes_of_values(NvmCallLanes *lanes, bool *shared)
+{
+	*shared = find_held(LANE_SHARED, ShareLock) != NULL;
+	lanes->all = find_held(LANE_ROOT, ExclusiveLock) != NULL || find_held(LANE_ROOT, ShareLock) != NULL;
+	lanes->n = 0;
+	for (int i = 0; i < nheld && !lanes->all; i++)
+	{
+		if (held[i].lane != LANE_SHARED && held[i].lane != LANE_ROOT)
+			nvm_lanes_add(lanes, held[i].lane);
+	}
+	lanes->all |= lanes->n == 0 && !*shared;
+}
+
 bool
 nvm_lanes_are_held(const NvmCallLanes *lanes)
 {

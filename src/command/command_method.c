@@ -11,18 +11,31 @@
  */
 #include "postgres.h"
 
+#include "command/command_impl.h"
 #include "command/nvm_command.h"
 #include "utils/rel.h"
 
 static const struct TableAmRoutine *method = NULL;
+static bool (*is_ours) (Oid index) = NULL;
 
 /*
  * See nvm_command.h.
  */
 void
-nvm_command_register_method(const struct TableAmRoutine *routine)
+nvm_command_register_method(const struct TableAmRoutine *routine,
+							bool (*index_is_ours) (Oid index))
 {
 	method = routine;
+	is_ours = index_is_ours;
+}
+
+/*
+ * Is it an index of nvm_btree?
+ */
+bool
+nvm_command_index_is_ours(Oid index)
+{
+	return is_ours != NULL && is_ours(index);
 }
 
 /*

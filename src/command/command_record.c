@@ -3,6 +3,8 @@
  * command_record.c
  *	  The record of a transaction's calls: what a replay would need to call again.
  *
+ * Of a transaction of values it has the lanes alone.
+ *
  * Each outermost call is noted when it has its lanes, before it runs, and so is each
  * result that it takes from the tape's functions (command_tape.c).  PRE_COMMIT puts that
  * into the transaction's record, behind its rows, if it can be replayed.  media_log.h has
@@ -36,7 +38,7 @@
 #define PARTS_MAX		(16 * 1024 * 1024)
 #define PARTS_KEEP		(64 * 1024)
 
-/* storages of nvm_cmdlog tables that a transaction writes; more are too many */
+/* storages of nvm_cmdlog tables that a transaction writes; for calls more are too many */
 #define MAX_STORAGES	64
 
 /* parts but that of the lanes, which comes first and is known at last */
@@ -44,12 +46,17 @@ static StringInfoData parts;
 static bool has_calls = false;
 static uint64 settings_number;	/* of the settings' part that came last */
 
-static struct
+typedef struct Storage
 {
-	uint32		dir;
+	uint32		dir;			/* key */
 	Oid			table;
-}			storages[MAX_STORAGES];
+	bool		has_key;
+} Storage;
+
+static Storage storages[MAX_STORAGES];
 static int	nstorages = 0;
+static Storage *last_storage = NULL;
+static HTAB *more_storages = NULL;	/* of the transaction's memory */
 
 /* the section, and how long it and the rows are in the record */
 static StringInfoData section;
@@ -255,24 +262,58 @@ nvm_record_tape(Oid function, Oid type, Datum value, bool isnull)
 		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
 }
 
-/*
- * Rows of this storage are written; it is that of an nvm_cmdlog table.
- */
-void
-nvm_record_storage(uint32 dir, Oid table)
+static Storage *
+find_storage(uint32 dir)
 {
 	for (int i = nstorages - 1; i >= 0; i--)
 	{
 		if (storages[i].dir == dir)
-			return;
+			return &storages[i];
 	}
-	if (nstorages == MAX_STORAGES)
-		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
-	else
+	return more_storages == NULL ? NULL : hash_search(more_storages, &dir, HASH_FIND, NULL);
+}
+
+static Storage *
+add_storage(uint32 dir)
+{
+	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(Storage)};
+
+	if (nstorages < MAX_STORAGES)
 	{
 		storages[nstorages].dir = dir;
-		storages[nstorages++].table = table;
+		return &storages[nstorages++];
 	}
+	nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+	if (more_storages == NULL)
+	{
+		ctl.hcxt = TopTransactionContext;
+		more_storages = hash_create("nvm_cmdlog storages written", 256, &ctl,
+									HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	return hash_search(more_storages, &dir, HASH_ENTER, NULL);
+}
+
+/*
+ * Rows of this storage are written; it is that of an nvm_cmdlog table.  If it had no key at
+ * one of its writes it counts as one without.
+ */
+void
+nvm_record_storage(uint32 dir, Oid table, bool has_key)
+{
+	Storage    *s = last_storage;
+
+	if (unlikely(s == NULL || s->dir != dir))
+	{
+		s = find_storage(dir);
+		if (s == NULL)
+		{
+			s = add_storage(dir);
+			s->table = table;
+			s->has_key = true;
+		}
+		last_storage = s;
+	}
+	s->has_key &= has_key;
 }
 
 /* ---- the section ---- */
@@ -280,57 +321,86 @@ nvm_record_storage(uint32 dir, Oid table)
 /*
  * Is the transaction one of calls, at PRE_COMMIT?
  */
-static bool
-section_is_due(void)
+static NvmLogBy
+written_by(void)
 {
-	return has_calls && nvm_verdict_is_by_calls();
+	if (has_calls && nvm_verdict_is_by_calls())
+		return NVM_LOG_BY_CALLS;
+	return nvm_verdict_writes() ? NVM_LOG_BY_VALUES : NVM_LOG_BY_NOTHING;
 }
 
 static Oid
-noted_table(uint32 dir)
+noted_table(uint32 dir, bool *has_key)
 {
-	for (int i = 0; i < nstorages; i++)
+	Storage    *s = find_storage(dir);
+
+	*has_key = s != NULL && s->has_key;
+	return s != NULL ? s->table : InvalidOid;
+}
+
+static void
+put_list_of_lanes(StringInfo to, const NvmCallLanes *lanes)
+{
+	uint32		before = 0;
+	int			n = lanes->all ? 0 : lanes->n;
+
+	put_number(to, n);
+	for (int i = 0; i < n; i++)
 	{
-		if (storages[i].dir == dir)
-			return storages[i].table;
+		put_number(to, lanes->lane[i] - before);
+		before = lanes->lane[i];
 	}
-	return InvalidOid;
 }
 
 static void
 put_lanes(StringInfo to)
 {
 	NvmCallLanes lanes;
-	uint32		before = 0;
 
 	nvm_lanes_of_calls(&lanes);
 	appendStringInfoChar(to, NVM_LOG_PART_LANES);
-	put_number(to, lanes.all ? 0 : lanes.n);
-	for (int i = 0; i < lanes.n; i++)
-	{
-		put_number(to, lanes.lane[i] - before);
-		before = lanes.lane[i];
-	}
+	put_list_of_lanes(to, &lanes);
+}
+
+static void
+put_values(StringInfo to)
+{
+	NvmCallLanes lanes;
+	bool		shared;
+
+	nvm_lanes_of_values(&lanes, &shared);
+	appendStringInfoChar(to, NVM_LOG_PART_VALUES);
+	put_number(to, (lanes.all ? NVM_LOG_LANES_ALL : 0) | (shared ? NVM_LOG_LANES_SHARED : 0));
+	put_list_of_lanes(to, &lanes);
 }
 
 /*
- * NvmLogCalls and parts, in memory of the transaction.
+ * NvmLogCalls and parts, in memory of the transaction.  Of values there is none where
+ * nobody could call anything.
  */
 static const char *
 make_section(uint64 checksum, uint32 rows, uint32 *length, uint32 *database)
 {
-	MemoryContext outer = MemoryContextSwitchTo(TopTransactionContext);
+	MemoryContext outer;
 	NvmLogCalls header = {
 		.checksum = checksum,
 		.timestamp = GetCurrentTransactionStartTimestamp(),
 		.rows = rows
 	};
 
+	if (nvm_log_by == NVM_LOG_BY_VALUES && !nvm_verdict_has_functions())
+		return NULL;
+	outer = MemoryContextSwitchTo(TopTransactionContext);
 	initStringInfo(&section);
 	MemoryContextSwitchTo(outer);
 	appendBinaryStringInfo(&section, (char *) &header, sizeof(header));
-	put_lanes(&section);
-	appendBinaryStringInfo(&section, parts.data, parts.len);
+	if (nvm_log_by == NVM_LOG_BY_VALUES)
+		put_values(&section);
+	else
+	{
+		put_lanes(&section);
+		appendBinaryStringInfo(&section, parts.data, parts.len);
+	}
 	((NvmLogCalls *) section.data)->length = section.len - sizeof(header);
 	while (section.len % 4 != 0)
 		appendStringInfoChar(&section, '\0');
@@ -342,6 +412,8 @@ make_section(uint64 checksum, uint32 rows, uint32 *length, uint32 *database)
 static void
 note_lengths(uint64 rows, uint64 calls)
 {
+	if (nvm_log_by == NVM_LOG_BY_VALUES)
+		return;
 	row_bytes = rows;
 	section_bytes = calls;
 }
@@ -364,6 +436,8 @@ nvm_record_forget(void)
 {
 	has_calls = false;
 	nstorages = 0;
+	last_storage = NULL;
+	more_storages = NULL;
 	section_bytes = row_bytes = 0;
 	if (unlikely(parts.maxlen > PARTS_KEEP))
 	{
@@ -377,7 +451,7 @@ void
 nvm_record_register(void)
 {
 	static const NvmLogCallOps ops = {
-		.begin = section_is_due,
+		.begin = written_by,
 		.table = noted_table,
 		.section = make_section,
 		.logged = note_lengths

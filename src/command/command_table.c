@@ -45,6 +45,8 @@ typedef struct Table
 	bool		is_known;
 	AttrNumber	column;			/* InvalidAttrNumber: shared */
 	char	   *problem;		/* of its own context's memory, or NULL */
+	bool		key_is_known;
+	Oid			key;			/* index, or InvalidOid */
 	/* what its writers call besides that a replay could not */
 	bool		writers_known;
 	NvmReason	writers_reason; /* NONE: there is no such thing */
@@ -53,6 +55,7 @@ typedef struct Table
 } Table;
 
 static HTAB *tables = NULL;
+static Table *last_found = NULL;
 static MemoryContext table_context = NULL;
 
 /*
@@ -178,6 +181,7 @@ static void
 forget_table(Table *t)
 {
 	t->is_known = false;
+	t->key_is_known = false;
 	t->writers_known = false;
 }
 
@@ -223,6 +227,9 @@ find_table(Oid relid)
 	Table	   *t;
 	bool		found;
 
+	/* entries stay */
+	if (last_found != NULL && last_found->relid == relid)
+		return last_found;
 	if (tables == NULL)
 	{
 		HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Table)};
@@ -237,6 +244,7 @@ find_table(Oid relid)
 	t = hash_search(tables, &relid, HASH_ENTER, &found);
 	if (!found)
 		memset((char *) t + sizeof(Oid), 0, sizeof(Table) - sizeof(Oid));
+	last_found = t;
 	return t;
 }
 
@@ -276,6 +284,80 @@ nvm_command_partition_column(Relation table, const char **problem)
 		*problem = t->problem;
 	return t->column;
 }
+
+/* ---- the key ---- */
+
+/*
+ * Can rows be told apart by it, in the copy of a replay too?
+ */
+static bool
+index_is_key(HeapTuple tuple)
+{
+	Form_pg_index form = (Form_pg_index) GETSTRUCT(tuple);
+
+	return form->indisvalid && form->indisunique && !form->indisexclusion &&
+		heap_attisnull(tuple, Anum_pg_index_indpred, NULL) &&
+		heap_attisnull(tuple, Anum_pg_index_indexprs, NULL) &&
+		nvm_command_index_is_ours(form->indexrelid);
+}
+
+static Oid
+look_for_key(Relation table)
+{
+	bool		by_identity = table->rd_rel->relreplident == REPLICA_IDENTITY_INDEX;
+	Oid			primary = InvalidOid;
+	Oid			identity = InvalidOid;
+	ListCell   *lc;
+	List	   *indexes = RelationGetIndexList(table);
+
+	foreach(lc, indexes)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(lc)));
+		Form_pg_index form;
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		form = (Form_pg_index) GETSTRUCT(tuple);
+		if ((form->indisprimary || (by_identity && form->indisreplident)) && index_is_key(tuple))
+		{
+			if (by_identity && form->indisreplident)
+				identity = form->indexrelid;
+			else
+				primary = form->indexrelid;
+		}
+		ReleaseSysCache(tuple);
+	}
+	list_free(indexes);
+	return OidIsValid(identity) ? identity : primary;
+}
+
+/*
+ * See nvm_command.h.
+ */
+Oid
+nvm_command_key_index(Relation table)
+{
+	Table	   *t = find_table(RelationGetRelid(table));
+
+	if (unlikely(!t->key_is_known))
+	{
+		/* a change that comes meanwhile stands */
+		t->key_is_known = true;
+		PG_TRY();
+		{
+			t->key = look_for_key(table);
+		}
+		PG_CATCH();
+		{
+			t->key_is_known = false;
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	return t->key;
+}
+
+/* ---- what writers call ---- */
 
 static void
 note_writers(Table *t, NvmReason reason, Oid classid, Oid object)

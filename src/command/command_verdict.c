@@ -24,6 +24,7 @@
 typedef struct Verdict
 {
 	bool		writes;			/* rows of nvm_cmdlog tables */
+	bool		has_functions;	/* the database, as it wrote the first */
 	NvmReason	reason;			/* the first one */
 	Oid			classid;		/* what it is about */
 	Oid			object;
@@ -134,11 +135,26 @@ nvm_verdict_is_by_calls(void)
 }
 
 void
-nvm_command_writes(uint32 dir, Oid table)
+nvm_command_writes(uint32 dir, Oid table, bool has_key)
 {
-	verdict.writes = true;
-	if (nvm_command_in_call() && verdict.reason == NVM_REASON_NONE)
-		nvm_record_storage(dir, table);
+	if (unlikely(!verdict.writes))
+	{
+		verdict.has_functions = nvm_command_any();
+		verdict.writes = true;
+	}
+	nvm_record_storage(dir, table, has_key);
+}
+
+bool
+nvm_verdict_writes(void)
+{
+	return verdict.writes;
+}
+
+bool
+nvm_verdict_has_functions(void)
+{
+	return verdict.has_functions;
 }
 
 /* ---- calls ---- */

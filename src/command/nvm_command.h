@@ -71,12 +71,22 @@ extern AttrNumber nvm_command_partition_column(Relation table, const char **prob
 extern const char *nvm_command_column_problem(Relation table, AttrNumber column);
 extern AttrNumber nvm_command_labelled_column(Oid relid);
 
+/*
+ * The key by which a row of the table is found in a replay: the index of REPLICA IDENTITY,
+ * else the primary key, if it is an index of nvm_btree over columns.  Or InvalidOid.
+ */
+extern PGDLLEXPORT Oid nvm_command_key_index(Relation table);
+
 /* ---- command_method.c: which tables these are ---- */
 
 struct TableAmRoutine;
 
-/* in _PG_init, by am/: tables whose access method returns this routine */
-extern void nvm_command_register_method(const struct TableAmRoutine *routine);
+/*
+ * In _PG_init, by am/: tables whose access method returns this routine.  index_is_ours: is
+ * the index one of nvm_btree?
+ */
+extern void nvm_command_register_method(const struct TableAmRoutine *routine,
+										bool (*index_is_ours) (Oid index));
 
 /*
  * Is rel a table of nvm_cmdlog with rows that a replay would find again?  A temporary
@@ -147,8 +157,11 @@ typedef enum NvmReason
  */
 extern void nvm_command_disqualify(NvmReason reason, Oid classid, Oid object);
 
-/* rows of a cmdlog table are written by the current transaction; the table's storage */
-extern void nvm_command_writes(uint32 dir, Oid table);
+/*
+ * Rows of a cmdlog table are written by the current transaction; the table's storage.
+ * has_key: nvm_command_key_index has one.
+ */
+extern void nvm_command_writes(uint32 dir, Oid table, bool has_key);
 
 extern const char *nvm_command_reason_name(NvmReason reason);
 

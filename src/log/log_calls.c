@@ -3,6 +3,8 @@
  * log_calls.c
  *	  Calls in the record of a transaction, and the checksum of what they have made.
  *
+ * If the transaction is one of values, the section has the lanes that it held.
+ *
  * What a call is command/ knows, and what a row contains, row/.  They meet here: the
  * one says, before rows are captured, that there are calls, the other notes the checksum
  * of each row, and the section that the first one makes has their sum.  A sum, since a
@@ -23,7 +25,8 @@
 static const NvmLogCallOps *ops = NULL;
 
 /* of the record that is being built */
-bool		nvm_log_has_calls = false;
+NvmLogBy	nvm_log_by = NVM_LOG_BY_NOTHING;
+static bool has_table_rows = false; /* of nvm_cmdlog tables */
 
 typedef struct NotedRow
 {
@@ -46,7 +49,8 @@ nvm_log_register_calls(const NvmLogCallOps *call_ops)
 void
 nvm_log_calls_begin(void)
 {
-	nvm_log_has_calls = ops != NULL && ops->begin();
+	nvm_log_by = ops != NULL ? ops->begin() : NVM_LOG_BY_NOTHING;
+	has_table_rows = false;
 	noted = NULL;
 	nnoted = room = 0;
 }
@@ -54,13 +58,25 @@ nvm_log_calls_begin(void)
 void
 nvm_log_calls_end(void)
 {
-	nvm_log_has_calls = false;
+	nvm_log_by = NVM_LOG_BY_NOTHING;
 }
 
 Oid
-nvm_log_table_of_rows(uint32 dir)
+nvm_log_table_of_rows(uint32 dir, bool *has_key)
 {
-	return ops->table(dir);
+	Oid			table = ops->table(dir, has_key);
+
+	has_table_rows |= OidIsValid(table);
+	return table;
+}
+
+/*
+ * Has the record rows of nvm_cmdlog tables by values?
+ */
+bool
+nvm_log_has_value_rows(void)
+{
+	return nvm_log_by == NVM_LOG_BY_VALUES && has_table_rows;
 }
 
 void
@@ -93,7 +109,7 @@ nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database)
 	uint64		checksum = 0;
 	uint32		rows = 0;
 
-	if (!nvm_log_has_calls)
+	if (nvm_log_by != NVM_LOG_BY_CALLS && !nvm_log_has_value_rows())
 		return false;
 	if (nnoted > 1)
 		qsort(noted, nnoted, sizeof(NotedRow), compare_places);
@@ -105,8 +121,8 @@ nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database)
 		rows++;
 	}
 	*bytes = ops->section(checksum, rows, length, database);
-	Assert(*length % 4 == 0);
-	return true;
+	Assert(*bytes == NULL || *length % 4 == 0);
+	return *bytes != NULL;
 }
 
 void

@@ -13,6 +13,8 @@
  *	  between;
  *	- a section has a row or a piece at least; a storage may have several sections;
  *	- the first piece of a row begins a section;
+ *	- an old row lies before its row, in the same section, or before its pieces, at the
+ *	  end of the section before;
  *	- the last section may be one of calls (log_calls.c), which has no rows.
  *
  * The headers of a record and of a section are the brief ones where that is possible.
@@ -55,10 +57,16 @@ StaticAssertDecl(NVM_LOG_RECORD_MAX % 8 == 0 && NVM_LOG_RECORD_HEADER % 8 == 0 &
 /* the same for nvm_log_sections_begin */
 #define SECTIONS_AREA			(512 * 1024)
 
-StaticAssertDecl(8 + NVM_LOG_STORAGE_HEADER + NVM_LOG_ROW_HEADER +
-				 Max(NVM_MAX_TUPLE, NVM_LOG_PIECE_MAX) <=
+/* an old row may have to be in one section with its row */
+#define OLD_ROW_MAX				(NVM_LOG_ROW_HEADER + NVM_LOG_OLD_HEADER + NVM_MAX_TUPLE)
+#define ROW_MAX					(NVM_LOG_ROW_HEADER + NVM_MAX_TUPLE)
+
+StaticAssertDecl(8 + NVM_LOG_STORAGE_HEADER +
+				 Max(OLD_ROW_MAX + ROW_MAX, NVM_LOG_ROW_HEADER + NVM_LOG_PIECE_MAX) <=
 				 NVM_LOG_RECORD_MAX - NVM_LOG_RECORD_HEADER,
 				 "a row may not fit an empty area");
+StaticAssertDecl(OLD_ROW_MAX + ROW_MAX < NVM_LOG_BRIEF_LENGTHS && ROW_MAX % 4 == 0,
+				 "a row and its old one may not fit a section");
 StaticAssertDecl(SIDE_AREA % 8 == 0 && SECTIONS_AREA % 8 == 0, "an area's end is not aligned");
 
 /*
@@ -217,16 +225,12 @@ nvm_log_storage(uint32 dir, uint64 creation)
 }
 
 /*
- * Append a row, or a piece of a value, of `length` bytes.  wide: a section that it
- * begins has no brief header.
+ * Have a section with room for so many bytes of items.  wide: one that begins has no
+ * brief header.
  */
 static void
-add_item(const NvmLogRow *item, const void *bytes, uint32 length, bool wide)
+section_with_room(uint32 need, bool wide)
 {
-	uint32		padded = TYPEALIGN(4, length);
-	uint32		need = NVM_LOG_ROW_HEADER + padded;
-	char	   *to;
-
 	Assert((capture.buffer != NULL && !capture.complete) || capture.write != NULL);
 	Assert(capture.dir != 0);
 	if (capture.section != NULL && capture.section_is_brief &&
@@ -237,7 +241,18 @@ add_item(const NvmLogRow *item, const void *bytes, uint32 length, bool wide)
 		area_flush();
 	if (capture.section == NULL)
 		section_begin(wide);
+}
 
+/*
+ * Append a row, or a piece of a value, of `length` bytes.
+ */
+static void
+add_item(const NvmLogRow *item, const void *bytes, uint32 length, bool wide)
+{
+	uint32		padded = TYPEALIGN(4, length);
+	char	   *to;
+
+	section_with_room(NVM_LOG_ROW_HEADER + padded, wide);
 	to = capture.area + capture.used;
 	memcpy(to, item, NVM_LOG_ROW_HEADER);
 	to += NVM_LOG_ROW_HEADER;
@@ -298,6 +313,36 @@ nvm_log_row(uint32 block, uint16 offset, uint32 xmin, const void *tuple, uint16 
 	else
 		add_item(&row, tuple, length, false);
 	capture.amid_row = false;
+}
+
+/*
+ * See nvm_log.h.  Its row, if it has no pieces, finds room in the same section.
+ */
+void
+nvm_log_old(uint32 block, uint16 offset, uint32 xmin, uint64 checksum,
+			const void *tuple, uint16 length)
+{
+	NvmLogRow	old = {
+		.block = block,
+		.offset = offset | NVM_LOG_OLD,
+		.length = NVM_LOG_OLD_HEADER + length,
+		.xmin = xmin
+	};
+	uint32		padded = TYPEALIGN(4, length);
+	char	   *to;
+
+	StaticAssertStmt(sizeof(checksum) == NVM_LOG_OLD_HEADER, "checksum of an old row");
+	Assert(!capture.amid_row);
+	section_with_room(NVM_LOG_ROW_HEADER + NVM_LOG_OLD_HEADER + padded + ROW_MAX, false);
+	to = capture.area + capture.used;
+	memcpy(to, &old, NVM_LOG_ROW_HEADER);
+	to += NVM_LOG_ROW_HEADER;
+	memcpy(to, &checksum, NVM_LOG_OLD_HEADER);
+	to += NVM_LOG_OLD_HEADER;
+	if (length > 0)
+		memcpy(to, tuple, length);
+	memset(to + length, 0, padded - length);
+	capture.used += NVM_LOG_ROW_HEADER + NVM_LOG_OLD_HEADER + padded;
 }
 
 /*
@@ -441,6 +486,7 @@ nvm_log_end(void)
 {
 	NvmLogBuffer *buffer = capture.buffer;
 	uint16		calls;
+	uint16		brief;
 
 	if (buffer == NULL || (capture.used == 0 && !capture.has_side))
 	{
@@ -450,13 +496,15 @@ nvm_log_end(void)
 	Assert(!capture.amid_row);
 	section_end();
 	calls = add_calls() ? NVM_LOG_CALLS : 0;
+	/* of rows of nvm_cmdlog tables it has to be known who has written them */
+	brief = calls == 0 && !nvm_log_has_value_rows() ? NVM_LOG_BRIEF : 0;
 	if (capture.has_side)
 	{
 		side_end();
 		make_header(NVM_LOG_COMMIT, NVM_LOG_SIDE | calls, NVM_LOG_SIDE_SIZE);
 	}
 	else
-		make_header(NVM_LOG_COMMIT, calls != 0 ? calls : NVM_LOG_BRIEF, capture.used);
+		make_header(NVM_LOG_COMMIT, calls | brief, capture.used);
 
 	nvm_log_reserve(buffer->length);
 	capture.reserved = buffer->length;

@@ -297,7 +297,8 @@ extern bool nvm_log_request_reset(bool force);
 /*
  * begin: at PRE_COMMIT, of a transaction with this stamp in the region; the caller
  * holds no lock of ours.  storage: the rows that follow belong to it.  row: `tuple`
- * has `length` bytes, from infomask2 on; length 0: the row is gone.  piece: of a large
+ * has `length` bytes, from infomask2 on; length 0: the row is gone.  old: what the row
+ * that comes next was before, length 0: its checksum alone.  piece: of a large
  * value of the row that comes next (media_log.h), at most NVM_LOG_PIECE_MAX bytes;
  * `first` with the first piece of a row.  end: true if
  * there is a record; it is complete then, and room for it is reserved.  All may
@@ -307,6 +308,8 @@ extern bool nvm_log_request_reset(bool force);
 extern void nvm_log_begin(uint64 stamp, uint64 fxid);
 extern void nvm_log_storage(uint32 dir, uint64 creation);
 extern void nvm_log_row(uint32 block, uint16 offset, uint32 xmin,
+						const void *tuple, uint16 length);
+extern void nvm_log_old(uint32 block, uint16 offset, uint32 xmin, uint64 checksum,
 						const void *tuple, uint16 length);
 extern void nvm_log_piece(uint32 block, uint16 offset, uint32 attribute, uint32 number,
 						  const void *bytes, uint16 length, bool first);
@@ -331,16 +334,27 @@ extern void nvm_log_sections_end(void);
 /* ---- log_calls.c: calls in the record of the current transaction ---- */
 
 /*
+ * What becomes of the rows of nvm_cmdlog tables that the current transaction has written.
+ */
+typedef enum NvmLogBy
+{
+	NVM_LOG_BY_NOTHING,			/* it has written none */
+	NVM_LOG_BY_CALLS,			/* its calls make them again */
+	NVM_LOG_BY_VALUES
+} NvmLogBy;
+
+/*
  * Who knows of calls (command/) says so in _PG_init.  begin: the record of a transaction
- * begins; are there calls for it?  table: if the rows of this storage are what they
- * have made, whose it is, or InvalidOid.  section: NvmLogCalls and parts, padded to a multiple of 4; checksum and rows are
- * those that were noted.  logged: the section is there, and bytes of rows beside it.  The
+ * begins; whose storage is this, if it is a nvm_cmdlog table's that the transaction has
+ * written, or InvalidOid, and has it a key?  section: NvmLogCalls and parts, padded to a
+ * multiple of 4; checksum and rows are those that were noted.  NULL: none is needed, which
+ * can be by values alone.  logged: the section is there, and bytes of rows beside it.  The
  * first three may ERROR.
  */
 typedef struct NvmLogCallOps
 {
-	bool		(*begin) (void);
-	Oid			(*table) (uint32 dir);
+	NvmLogBy	(*begin) (void);
+	Oid			(*table) (uint32 dir, bool *has_key);
 	const char *(*section) (uint64 checksum, uint32 rows, uint32 *length, uint32 *database);
 	void		(*logged) (uint64 values, uint64 calls);
 } NvmLogCallOps;
@@ -348,12 +362,12 @@ typedef struct NvmLogCallOps
 extern void nvm_log_register_calls(const NvmLogCallOps *ops);
 
 /*
- * Between nvm_log_begin and nvm_log_end, for who captures rows: are there calls, the table
- * of this storage if its rows count for their checksum, and a row's checksum.  A
+ * Between nvm_log_begin and nvm_log_end, for who captures rows: what nvm_cmdlog tables need,
+ * the table of this storage if it is one of these, and a row's checksum, by calls.  A
  * row may be noted several times, and counts once.  May ERROR.
  */
-extern bool nvm_log_has_calls;
-extern Oid	nvm_log_table_of_rows(uint32 dir);
+extern NvmLogBy nvm_log_by;
+extern Oid	nvm_log_table_of_rows(uint32 dir, bool *has_key);
 extern void nvm_log_note_checksum(uint32 dir, uint32 block, uint16 offset, uint64 checksum);
 
 /* ---- log_checkpoint.c ---- */

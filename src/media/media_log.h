@@ -31,8 +31,9 @@
 #include <stdint.h>
 
 #define NVM_LOG_MAGIC			UINT64_C(0x31474F4C4D564E50)	/* "PNVMLOG1" */
-#define NVM_LOG_VERSION			3	/* 1: nothing brief, nothing packed; 2: no
-									 * calls */
+#define NVM_LOG_VERSION			4	/* 1: nothing brief, nothing packed; 2: no
+									 * calls; 3: no old rows, no lanes of
+									 * values */
 #define NVM_LOG_PAGE			4096	/* a file's header */
 #define NVM_LOG_SECTOR			512 /* where blocks begin: what a disk writes
 									 * as a whole */
@@ -108,7 +109,8 @@ typedef struct NvmLogBlock
 										 * there is no xid, the rest follows
 										 * in its place */
 #define NVM_LOG_CALLS			0x0008	/* of COMMIT and ASK, not brief: the
-										 * last section is one of calls */
+										 * last section is one of calls, or
+										 * has the lanes of values */
 
 typedef struct NvmLogRecord
 {
@@ -206,6 +208,28 @@ typedef struct NvmLogRow
 #define NVM_LOG_PIECE_NUMBER(xmin)		((uint32_t) (xmin) & 0xFFFFF)
 
 /*
+ * An old row: an item with the form of a row, and NVM_LOG_OLD in its offset.  Block and
+ * offset name the root of the row that it belongs to.  It says what that row was before
+ * the transaction, for who finds it elsewhere than under this root: its checksum in 8
+ * bytes (nvm_version_checksum with the table's Oid, as of a row that is there), then the
+ * tuple as a row has it, or nothing if the table has no key.  `length` is that of both; it
+ * is never packed.  The offsets of values outside of the block mean nothing, and there
+ * are no pieces of them: the checksum covers them.
+ *
+ * Records without calls have them, for rows of nvm_cmdlog tables that were there before the
+ * transaction: for one that is gone (length 0) always, for one that is there only if the table
+ * has no key.  No other record has any, nor has a data file.  What a table's key was
+ * counts as the transaction wrote: if it had none at one of its writes, it has none.
+ *
+ * It comes just before the first item of its row.  If that is the row, both lie in one
+ * section; if it is a piece, which begins a section, the old row is the last item of the
+ * section before, of the same storage.  A row that comes several times has its old row each time.
+ */
+#define NVM_LOG_OLD				0x4000	/* in NvmLogRow.offset */
+
+#define NVM_LOG_OLD_HEADER		8	/* bytes of the checksum */
+
+/*
  * The calls that have made what the record says of rows of nvm_cmdlog tables: a section
  * that is no storage's.  Its `dir` is NVM_LOG_CALLS_DIR, its creation id the database.
  * NvmLogCalls comes first, then `length` bytes of *parts*, then zeroes.
@@ -222,6 +246,10 @@ typedef struct NvmLogRow
  *	CALL		function; statement's timestamp, signed, less the transaction's; collation;
  *				how many arguments, and each as a value
  *	TAPE		of the call before it: function, and its result as a value
+ *	VALUES		NVM_LOG_LANES_... as a number; how many lanes, and each as those of LANES.
+ *				There are no calls: the transaction has written rows of nvm_cmdlog tables by
+ *				values, and these are the lanes that it held to do so.  The only part;
+ *				`checksum` and `rows` are 0
  *
  * A value is its type; its length plus 1, or 0: it is NULL; its bytes.  They are the Datum
  * as PostgreSQL has it in memory: of a type that is passed by value its lowest bytes, as
@@ -247,6 +275,11 @@ typedef struct NvmLogCalls
 #define NVM_LOG_PART_SETTINGS	2
 #define NVM_LOG_PART_CALL		3
 #define NVM_LOG_PART_TAPE		4
+#define NVM_LOG_PART_VALUES		5
+
+/* of VALUES */
+#define NVM_LOG_LANES_ALL		0x01	/* all of them; none is listed */
+#define NVM_LOG_LANES_SHARED	0x02	/* lane 0: it has written shared tables */
 
 #define NVM_LOG_CALL_MAX_ARGS	100
 #define NVM_LOG_LANES			65536	/* lanes are below this, and not 0 */

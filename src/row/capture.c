@@ -61,8 +61,11 @@ static inline void
 note_checksum(NvmRelState *state, const NvmVersion *v, bool gone)
 {
 	uint64		root = nvm_version_root(v);
-	Oid			table = unlikely(nvm_log_has_calls) ? nvm_log_table_of_rows(state->dir) : InvalidOid;
+	bool		has_key;
+	Oid			table = InvalidOid;
 
+	if (unlikely(nvm_log_by == NVM_LOG_BY_CALLS))
+		table = nvm_log_table_of_rows(state->dir, &has_key);
 	if (OidIsValid(table))
 		nvm_log_note_checksum(state->dir, NVM_REF_BLOCK(root), NVM_REF_OFFSET(root),
 							  nvm_version_checksum(state, v, table, gone));
@@ -86,24 +89,95 @@ nvm_capture_version(NvmRelState *state, const NvmVersion *v)
 				v->len - NVM_LOG_TUPLE_SKIPS);
 }
 
+/* ---- what rows were before ---- */
+
+/*
+ * A storage whose old rows the record needs: that of an nvm_cmdlog table, and no calls of ours
+ * make its rows again.
+ */
+typedef struct OldRows
+{
+	NvmRelState *state;
+	NvmStamp	stamp;
+	Oid			table;			/* InvalidOid: it needs none */
+	bool		has_key;
+} OldRows;
+
+static inline OldRows
+old_rows_of(NvmRelState *state, NvmStamp stamp)
+{
+	OldRows		of = {.state = state,.stamp = stamp,.table = InvalidOid};
+
+	if (unlikely(nvm_log_by == NVM_LOG_BY_VALUES))
+		of.table = nvm_log_table_of_rows(state->dir, &of.has_key);
+	return of;
+}
+
+/*
+ * The version of v's row that was there before us, who have made or ended v.  The row's root
+ * is not ours.  Each version of ours leads back to the one that it has ended: nobody
+ * unlinks that one before we have committed.
+ */
+static NvmVersion *
+version_before(const OldRows *of, NvmVersion *v)
+{
+	NvmChainGuard guard = {0};
+
+	while (nvm_load(&v->begin) == of->stamp)
+	{
+		uint64		link = nvm_load(&v->link);
+
+		if (NVM_REF_HI(link) != (uint16) NvmPool->incarnation || !NVM_REF_IS_VALID(link))
+			nvm_ref_damaged(of->state, link);
+		nvm_chain_guard(of->state, &guard, link);
+		v = nvm_ref_version(of->state, NVM_REF_TID(link));
+	}
+	if (nvm_load(&v->end) != of->stamp)
+		nvm_ref_damaged(of->state, nvm_load(&v->next));
+	return v;
+}
+
+/*
+ * Before the row of v, unless it is ours altogether.
+ */
+static void
+capture_old(const OldRows *of, NvmVersion *v)
+{
+	uint64		root = nvm_version_root(v);
+	NvmVersion *old;
+
+	if (nvm_load(&nvm_ref_version(of->state, root)->begin) == of->stamp)
+		return;
+	old = version_before(of, v);
+	nvm_log_old(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), old->tuple.xmin,
+				nvm_version_checksum(of->state, old, of->table, false),
+				(const char *) &old->tuple + NVM_LOG_TUPLE_SKIPS,
+				of->has_key ? old->len - NVM_LOG_TUPLE_SKIPS : 0);
+}
+
+/* ---- ranges of the undo log ---- */
+
 /*
  * A version that we have ended.  Its row is gone if no other version of it
  * follows: it was deleted, or went on under another root, or in another
  * partition.  If we have made the row, too, the log need not hear of it.
  */
 static void
-capture_end(NvmRelState *state, const NvmVersion *v, NvmStamp stamp)
+capture_end(const OldRows *of, NvmVersion *v)
 {
+	NvmRelState *state = of->state;
 	uint64		next = nvm_load(&v->next);
 	uint64		root = nvm_version_root(v);
 
 	if (NVM_REF_IS_VALID(next) && !(NVM_REF_HI(next) & NVM_NEXT_OTHER_ROOT))
 		return;
-	if (nvm_load(&nvm_ref_version(state, root)->begin) == stamp)
+	if (nvm_load(&nvm_ref_version(state, root)->begin) == of->stamp)
 		return;
 	/* what has become another row counts as that one */
 	if (!NVM_REF_IS_VALID(next))
 		note_checksum(state, v, true);
+	if (OidIsValid(of->table))
+		capture_old(of, v);
 	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
 }
 
@@ -119,10 +193,12 @@ nvm_capture_range(const NvmUndoRange *range, NvmStamp stamp)
 	NvmRelState *state = &nvm_relstates[range->dir];
 	uint32		off = range->off_first - 1;
 	NvmBlock   *block;
+	OldRows		of;
 
 	if (state->dir != range->dir || range->blk >= nvm_rel_nblocks(state))
 		return;
 	capture_storage_begin(range->dir);
+	of = old_rows_of(state, stamp);
 	block = nvm_block(state, range->blk);
 	while ((off = nvm_block_next_start(block, off + 1)) != 0 && off <= range->off_last)
 	{
@@ -136,11 +212,14 @@ nvm_capture_range(const NvmUndoRange *range, NvmStamp stamp)
 		ended = nvm_load(&v->end) == stamp;
 		if (range->kind == NVM_UNDO_INSERT)
 		{
-			if (begin == stamp && v->tuple.xmin == range->xid && !ended)
-				nvm_capture_version(state, v);
+			if (begin != stamp || v->tuple.xmin != range->xid || ended)
+				continue;
+			if (OidIsValid(of.table) && !of.has_key)
+				capture_old(&of, v);
+			nvm_capture_version(state, v);
 		}
 		else if (ended && v->tuple.xend == range->xid)
-			capture_end(state, v, stamp);
+			capture_end(&of, v);
 	}
 }
 
@@ -188,6 +267,8 @@ nvm_capture_storage(uint32 dir)
 	NvmRelState *state = &nvm_relstates[dir];
 	uint32		nblocks = nvm_rel_nblocks(state);
 
+	/* its rows were not there before us; the record has them */
+	(void) old_rows_of(state, NVM_STAMP_NONE);
 	for (uint32 blk = 0; blk < nblocks; blk++)
 	{
 		NvmBlock   *block = nvm_block(state, blk);

@@ -38,8 +38,8 @@ extern const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1];
 /* ---- the section ---- */
 
 /*
- * The section of calls of a record with NVM_LOG_CALLS.  `from` stands before the first
- * storage of its body, or side file.  False: there is none.
+ * The section of calls, or of the lanes of values, of a record with NVM_LOG_CALLS.  `from`
+ * stands before the first storage of its body, or side file.  False: there is none.
  */
 extern bool nvm_log_find_calls(const NvmLogWalk *from, NvmLogSection *calls);
 
@@ -47,6 +47,23 @@ extern bool nvm_log_find_calls(const NvmLogWalk *from, NvmLogSection *calls);
 extern const char *nvm_log_calls_problem(const NvmLogSection *calls);
 
 #define NVM_LOG_CALLS_OF(section)	((const NvmLogCalls *) (section)->rows)
+
+/*
+ * The lanes that the transaction held: of its calls, or in which it has written values.
+ */
+#define NVM_LOG_MAX_LANES	64
+
+typedef struct NvmLogLanes
+{
+	bool		by_values;		/* it has no calls */
+	bool		all;			/* all lanes; none is listed */
+	bool		shared;			/* by values: it has written shared tables */
+	int			n;
+	uint32		lane[NVM_LOG_MAX_LANES];	/* ascending */
+} NvmLogLanes;
+
+/* of a section that nvm_log_calls_problem has passed; more than there is room for are all */
+extern void nvm_log_lanes_of(const NvmLogSection *calls, NvmLogLanes *lanes);
 
 typedef struct NvmLogValue
 {
@@ -66,6 +83,7 @@ typedef struct NvmLogPart
 	uint32		role;			/* SETTINGS */
 	int64		statement;		/* CALL: less the transaction's timestamp */
 	uint32		collation;		/* CALL */
+	uint32		flags;			/* VALUES: NVM_LOG_LANES_... */
 	uint32		n;				/* lanes, settings, arguments, or 1 of TAPE */
 	const char *rest;
 } NvmLogPart;

@@ -229,7 +229,7 @@ extern bool nvm_log_next_storage(NvmLogWalk *walk, NvmLogSection *storage);
 extern bool nvm_log_next_section(NvmLogWalk *walk, NvmLogSection *section);
 
 /*
- * next_row passes over pieces of large values; next_item returns them, too.
+ * next_row passes over pieces of large values and old rows; next_item returns them, too.
  */
 extern void nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogSection *storage);
 extern bool nvm_log_next_row(NvmLogWalk *walk, const NvmLogRow **row);
@@ -240,6 +240,15 @@ nvm_log_is_piece(const NvmLogRow *item)
 {
 	return (item->offset & NVM_LOG_PIECE) != 0;
 }
+
+static inline bool
+nvm_log_is_old(const NvmLogRow *item)
+{
+	return (item->offset & NVM_LOG_OLD) != 0;
+}
+
+/* the offset of the root, whatever the item is */
+#define NVM_LOG_OFFSET(item)	((item)->offset & ~(NVM_LOG_PIECE | NVM_LOG_OLD))
 
 /* bytes behind the header of an item */
 static inline uint32
@@ -282,11 +291,24 @@ nvm_log_record_header(const NvmLogRecord *record)
 /* the bytes of a piece; has piece->length of them */
 #define NVM_LOG_PIECE_BYTES(piece)	NVM_LOG_ROW_TUPLE(piece)
 
+/* of an old row: the checksum, and the tuple with its length; 0: it has none */
+static inline uint64
+nvm_log_old_checksum(const NvmLogRow *old)
+{
+	uint64		checksum;
+
+	memcpy(&checksum, NVM_LOG_ROW_TUPLE(old), sizeof(checksum));
+	return checksum;
+}
+
+#define NVM_LOG_OLD_TUPLE(old)		(NVM_LOG_ROW_TUPLE(old) + NVM_LOG_OLD_HEADER)
+#define NVM_LOG_OLD_LENGTH(old)		((uint32) (old)->length - NVM_LOG_OLD_HEADER)
+
 /*
  * The same over all storages and rows of a walk that stands before the first
  * storage: what is wrong with any, or NULL.  So that one is told before the first
- * row is believed.  Pieces are held against the order that media_log.h says, and
- * against the row behind them.  Calls come last, if at all.
+ * row is believed.  Pieces and old rows are held against the order that media_log.h
+ * says, and against the row behind them.  Calls come last, if at all.
  */
 extern const char *nvm_log_storages_problem(const NvmLogWalk *walk);
 

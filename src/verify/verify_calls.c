@@ -20,6 +20,12 @@
 
 StaticAssertDecl(sizeof(NvmLogCalls) == NVM_LOG_CALLS_HEADER, "header of calls");
 
+static inline bool
+has_lanes(const NvmLogPart *part)
+{
+	return part->kind == NVM_LOG_PART_LANES || part->kind == NVM_LOG_PART_VALUES;
+}
+
 /* in the order of NVM_LOG_SETTING_... */
 const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1] = {
 	{NULL, NULL},
@@ -181,7 +187,7 @@ skip_list(NvmLogWalk *walk, const NvmLogPart *part)
 
 	for (uint32 i = 0; i < part->n; i++)
 	{
-		if (!(part->kind == NVM_LOG_PART_LANES ? nvm_log_next_lane(walk, &number) :
+		if (!(has_lanes(part) ? nvm_log_next_lane(walk, &number) :
 			  part->kind == NVM_LOG_PART_SETTINGS ? nvm_log_next_setting(walk, &number, &text, &length) :
 			  nvm_log_next_value(walk, &value)))
 			return false;
@@ -231,6 +237,13 @@ nvm_log_next_part(NvmLogWalk *walk, NvmLogPart *part)
 				return false;
 			part->n = 1;
 			break;
+		case NVM_LOG_PART_VALUES:
+			if (!get_below(walk, (NVM_LOG_LANES_ALL | NVM_LOG_LANES_SHARED) + 1, &part->flags) ||
+				!get_below(walk, NVM_LOG_LANES, &part->n))
+				return false;
+			if ((part->flags & NVM_LOG_LANES_ALL) != 0 ? part->n > 0 : part->n == 0 && part->flags == 0)
+				return stop(walk, "impossible lanes of values");
+			break;
 		default:
 			return stop(walk, "unknown part of a call");
 	}
@@ -252,8 +265,10 @@ nvm_log_walk_list(NvmLogWalk *walk, const NvmLogWalk *parts, const NvmLogPart *p
 static const char *
 order_problem(uint32 after, bool has_settings, bool has_call, uint32 kind)
 {
-	if ((kind == NVM_LOG_PART_LANES) != (after == 0))
+	if ((kind == NVM_LOG_PART_LANES || kind == NVM_LOG_PART_VALUES) != (after == 0))
 		return "lanes of calls are not their first part";
+	if (after == NVM_LOG_PART_VALUES)
+		return "something follows the lanes of values";
 	if (kind == NVM_LOG_PART_CALL && !has_settings)
 		return "a call without settings";
 	if (kind == NVM_LOG_PART_TAPE && (!has_call || after == NVM_LOG_PART_SETTINGS))
@@ -287,9 +302,37 @@ nvm_log_calls_problem(const NvmLogSection *calls)
 		has_settings |= part.kind == NVM_LOG_PART_SETTINGS;
 		has_call |= part.kind == NVM_LOG_PART_CALL;
 	}
-	if (walk.problem == NULL && !has_call)
-		return "a section of calls has none";
-	return walk.problem;
+	if (walk.problem != NULL)
+		return walk.problem;
+	if (after == NVM_LOG_PART_VALUES)
+		return NVM_LOG_CALLS_OF(calls)->checksum == 0 && NVM_LOG_CALLS_OF(calls)->rows == 0 ? NULL :
+			"values have a checksum of calls";
+	return has_call ? NULL : "a section of calls has none";
+}
+
+void
+nvm_log_lanes_of(const NvmLogSection *calls, NvmLogLanes *lanes)
+{
+	NvmLogWalk	walk;
+	NvmLogWalk	list;
+	NvmLogPart	part;
+	uint32		lane = 0;
+
+	memset(lanes, 0, sizeof(*lanes));
+	nvm_log_walk_parts(&walk, calls);
+	if (!nvm_log_next_part(&walk, &part))
+		return;
+	lanes->by_values = part.kind == NVM_LOG_PART_VALUES;
+	lanes->shared = (part.flags & NVM_LOG_LANES_SHARED) != 0;
+	lanes->all = lanes->by_values ? (part.flags & NVM_LOG_LANES_ALL) != 0 : part.n == 0;
+	if (part.n > NVM_LOG_MAX_LANES)
+	{
+		lanes->all = true;
+		return;
+	}
+	nvm_log_walk_list(&list, &walk, &part);
+	while (lanes->n < (int) part.n && nvm_log_next_lane(&list, &lane))
+		lanes->lane[lanes->n++] = lane;
 }
 
 bool

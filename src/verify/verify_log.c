@@ -34,7 +34,8 @@ StaticAssertDecl(sizeof(NvmLogSide) == NVM_LOG_SIDE_SIZE, "reference to a side f
 StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS &&
 				 offsetof(NvmTupleHeader, infomask) == NVM_LOG_TUPLE_SKIPS + sizeof(uint16),
 				 "tuple of a row");
-StaticAssertDecl(NVM_CELLS <= NVM_LOG_PIECE, "the flag of a piece is none of an offset");
+StaticAssertDecl(NVM_CELLS <= NVM_LOG_PIECE && NVM_CELLS <= NVM_LOG_OLD,
+				 "the flags of an item are none of an offset");
 StaticAssertDecl(NVM_MAX_TUPLE < NVM_LOG_PACKED && NVM_LOG_PIECE_MAX < NVM_LOG_PACKED,
 				 "the flag of what is packed is none of a length");
 StaticAssertDecl(NVM_MAX_DIRS <= NVM_LOG_BRIEF_STORAGE,
@@ -493,20 +494,38 @@ nvm_log_walk_rows(NvmLogWalk *walk, const NvmLogSection *storage)
 }
 
 /*
+ * Of an old row, whose bytes are there.
+ */
+static const char *
+old_problem(const NvmLogRow *item)
+{
+	if (nvm_log_is_piece(item))
+		return "an old row is a piece";
+	if (item->length < NVM_LOG_OLD_HEADER ||
+		(item->length > NVM_LOG_OLD_HEADER &&
+		 NVM_LOG_OLD_LENGTH(item) < NVM_TUPLE_MIN - NVM_LOG_TUPLE_SKIPS))
+		return "impossible length of an old row";
+	return NULL;
+}
+
+/*
  * What is wrong with an item that has `left` bytes at most, or NULL.
  */
 static const char *
 item_problem(const NvmLogRow *item, uint64 left)
 {
-	uint32		offset = item->offset & ~NVM_LOG_PIECE;
+	uint32		offset = NVM_LOG_OFFSET(item);
 
 	if (left < NVM_LOG_ROW_HEADER || ROW_SPACE(nvm_log_item_length(item)) > left - NVM_LOG_ROW_HEADER)
 		return "impossible length of a row";
 	if (nvm_log_is_packed(item) &&
-		(nvm_log_is_piece(item) || nvm_log_item_length(item) <= NVM_LOG_PACKED_HEADER))
+		(nvm_log_is_piece(item) || nvm_log_is_old(item) ||
+		 nvm_log_item_length(item) <= NVM_LOG_PACKED_HEADER))
 		return "impossible length of a packed row";
 	if (offset < NVM_FIRST_CELL || offset >= NVM_CELLS)
 		return "impossible place of a row";
+	if (nvm_log_is_old(item))
+		return old_problem(item);
 	if (!nvm_log_is_piece(item))
 		return item->length != 0 && nvm_log_tuple_length(item) < NVM_TUPLE_MIN - NVM_LOG_TUPLE_SKIPS ?
 			"impossible length of a row" : NULL;
@@ -538,13 +557,13 @@ nvm_log_next_row(NvmLogWalk *walk, const NvmLogRow **row)
 {
 	while (nvm_log_next_item(walk, row))
 	{
-		if (!nvm_log_is_piece(*row))
+		if (!nvm_log_is_piece(*row) && !nvm_log_is_old(*row))
 			return true;
 	}
 	return false;
 }
 
-/* ---- pieces of large values ---- */
+/* ---- pieces of large values, and old rows ---- */
 
 /*
  * Does the tuple of a row have values outside of its block?
@@ -562,25 +581,43 @@ row_has_values(const NvmLogRow *row)
 }
 
 /*
- * What is wrong with an item behind `last`, the piece before it that no row has
- * followed yet, or NULL.  begins: the item is the first of its section, whose header
- * is not brief.
+ * What `last` is, the piece or old row that no row has followed yet.
  */
 static const char *
-order_problem(const NvmLogRow *last, const NvmLogRow *item, bool begins)
+without_row(const NvmLogRow *last)
+{
+	return nvm_log_is_old(last) ? "an old row without its row" : "pieces without their row";
+}
+
+/*
+ * What is wrong with an item behind `last`, the piece or old row before it that no row has
+ * followed yet, or NULL.  begins: the item is the first of its section; wide: the header
+ * of that is not brief.
+ */
+static const char *
+order_problem(const NvmLogRow *last, const NvmLogRow *item, bool begins, bool wide)
 {
 	uint32		attribute;
 
 	if (last != NULL && (item->block != last->block ||
-						 ((item->offset ^ last->offset) & ~NVM_LOG_PIECE) != 0))
-		return "pieces without their row";
+						 NVM_LOG_OFFSET(item) != NVM_LOG_OFFSET(last)))
+		return without_row(last);
+	if (nvm_log_is_old(item))
+		return last != NULL ? "an old row is not before its row" : NULL;
+	if (last != NULL && nvm_log_is_old(last))
+	{
+		/* pieces begin a section, and nothing else comes between */
+		if (begins && !nvm_log_is_piece(item))
+			return "an old row in another section than its row";
+		last = NULL;
+	}
 	if (!nvm_log_is_piece(item))
 	{
 		if (row_has_values(item))
 			return last == NULL ? "a row without the pieces of its values" : NULL;
 		return last != NULL ? "pieces of a row that has no large values" : NULL;
 	}
-	if (last == NULL && !begins)
+	if (last == NULL && !(begins && wide))
 		return "the first piece of a row does not begin a section";
 	attribute = NVM_LOG_PIECE_ATTRIBUTE(item->xmin);
 	if (last != NULL && item->xmin == last->xmin + 1 &&
@@ -611,7 +648,7 @@ storages_problem(const NvmLogWalk *walk, bool *has_calls)
 			return "something follows the calls of a record";
 
 		if (last != NULL && (storage.dir != of_last.dir || storage.creation != of_last.creation))
-			return "pieces without their row";
+			return without_row(last);
 		if (storage.dir == NVM_LOG_CALLS_DIR)
 		{
 			const char *problem = nvm_log_calls_problem(&storage);
@@ -625,13 +662,12 @@ storages_problem(const NvmLogWalk *walk, bool *has_calls)
 		first = items.at;
 		while (nvm_log_next_item(&items, &item))
 		{
-			const char *problem = order_problem(last, item,
-												(const char *) item == first &&
+			const char *problem = order_problem(last, item, (const char *) item == first,
 												first - storage.header == NVM_LOG_STORAGE_HEADER);
 
 			if (problem != NULL)
 				return problem;
-			last = nvm_log_is_piece(item) ? item : NULL;
+			last = nvm_log_is_piece(item) || nvm_log_is_old(item) ? item : NULL;
 		}
 		if (items.problem != NULL)
 			return items.problem;
@@ -639,7 +675,7 @@ storages_problem(const NvmLogWalk *walk, bool *has_calls)
 	}
 	if (storages.problem != NULL)
 		return storages.problem;
-	return last != NULL ? "pieces without their row" : NULL;
+	return last != NULL ? without_row(last) : NULL;
 }
 
 const char *

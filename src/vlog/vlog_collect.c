@@ -128,6 +128,9 @@ nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 numb
 		{
 			const char *problem;
 
+			/* what the row was before means nothing here */
+			if (nvm_log_is_old(item))
+				continue;
 			if (first == NULL)
 				first = item;
 			if (nvm_log_is_piece(item))
@@ -149,7 +152,8 @@ nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 numb
 
 /*
  * May a chunk begin with this section?  Not if its first row may have pieces in a
- * section before it.
+ * section before it.  An old row there has nothing before it, and one before this section
+ * belongs to pieces that begin it.
  */
 static bool
 may_begin_chunk(const NvmLogSection *storage)
@@ -159,7 +163,7 @@ may_begin_chunk(const NvmLogSection *storage)
 
 	if (storage->length < NVM_LOG_ROW_HEADER || nvm_log_is_piece(first))
 		return false;
-	if (nvm_log_is_packed(first))
+	if (nvm_log_is_packed(first) || nvm_log_is_old(first))
 		return true;
 	if (first->length < 2 * sizeof(infomask) || storage->length < NVM_LOG_ROW_HEADER + (uint32) first->length)
 		return first->length == 0;
