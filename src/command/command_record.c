@@ -46,16 +46,16 @@ static StringInfoData parts;
 static bool has_calls = false;
 static uint64 settings_number;	/* of the settings' part that came last */
 
-typedef struct Storage
+typedef struct WrittenStorage
 {
 	uint32		dir;			/* key */
 	Oid			table;
 	bool		has_key;
-} Storage;
+} WrittenStorage;
 
-static Storage storages[MAX_STORAGES];
+static WrittenStorage storages[MAX_STORAGES];
 static int	nstorages = 0;
-static Storage *last_storage = NULL;
+static WrittenStorage *last_storage = NULL;
 static HTAB *more_storages = NULL;	/* of the transaction's memory */
 
 /* the section, and how long it and the rows are in the record */
@@ -262,9 +262,11 @@ nvm_record_tape(Oid function, Oid type, Datum value, bool isnull)
 		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
 }
 
-static Storage *
+static WrittenStorage *
 find_storage(uint32 dir)
 {
+	if (last_storage != NULL && last_storage->dir == dir)
+		return last_storage;
 	for (int i = nstorages - 1; i >= 0; i--)
 	{
 		if (storages[i].dir == dir)
@@ -273,10 +275,10 @@ find_storage(uint32 dir)
 	return more_storages == NULL ? NULL : hash_search(more_storages, &dir, HASH_FIND, NULL);
 }
 
-static Storage *
+static WrittenStorage *
 add_storage(uint32 dir)
 {
-	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(Storage)};
+	HASHCTL		ctl = {.keysize = sizeof(uint32),.entrysize = sizeof(WrittenStorage)};
 
 	if (nstorages < MAX_STORAGES)
 	{
@@ -300,20 +302,16 @@ add_storage(uint32 dir)
 void
 nvm_record_storage(uint32 dir, Oid table, bool has_key)
 {
-	Storage    *s = last_storage;
+	WrittenStorage *s = find_storage(dir);
 
-	if (unlikely(s == NULL || s->dir != dir))
+	if (unlikely(s == NULL))
 	{
-		s = find_storage(dir);
-		if (s == NULL)
-		{
-			s = add_storage(dir);
-			s->table = table;
-			s->has_key = true;
-		}
-		last_storage = s;
+		s = add_storage(dir);
+		s->table = table;
+		s->has_key = true;
 	}
 	s->has_key &= has_key;
+	last_storage = s;
 }
 
 /* ---- the section ---- */
@@ -332,7 +330,7 @@ written_by(void)
 static Oid
 noted_table(uint32 dir, bool *has_key)
 {
-	Storage    *s = find_storage(dir);
+	WrittenStorage *s = find_storage(dir);
 
 	*has_key = s != NULL && s->has_key;
 	return s != NULL ? s->table : InvalidOid;

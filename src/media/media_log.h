@@ -279,7 +279,8 @@ typedef struct NvmLogCalls
 
 /* of VALUES */
 #define NVM_LOG_LANES_ALL		0x01	/* all of them; none is listed */
-#define NVM_LOG_LANES_SHARED	0x02	/* lane 0: it has written shared tables */
+#define NVM_LOG_LANES_SHARED	0x02	/* lane 0: it has written shared
+										 * tables */
 
 #define NVM_LOG_CALL_MAX_ARGS	100
 #define NVM_LOG_LANES			65536	/* lanes are below this, and not 0 */
