@@ -43,7 +43,7 @@ read_checkpoint(const char *path)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && fstat(fd, &st) == 0)
 	{
-		read_size = Min((uint64) st.st_size, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES));
+		read_size = Min((uint64) st.st_size, NVM_LOG_CHECKPOINT_LONGEST);
 		checkpoint = pg_malloc0(read_size + sizeof(NvmLogCheckpoint));
 		n = pread(fd, checkpoint, read_size, 0);
 	}
@@ -157,6 +157,21 @@ is_replaced(const Added *a)
 	return false;
 }
 
+/*
+ * As pg_snapshot has it.
+ */
+static void
+snapshot_print(const NvmLogSnapshot *snapshot)
+{
+	const uint64 *xip = NVM_LOG_SNAPSHOT_XIP(snapshot);
+
+	printf("  snapshot " UINT64_FORMAT ":" UINT64_FORMAT ":", (uint64) snapshot->xmin,
+		   (uint64) snapshot->xmax);
+	for (uint32 i = 0; i < snapshot->nxip; i++)
+		printf("%s" UINT64_FORMAT, i == 0 ? "" : ",", xip[i]);
+	printf("\n");
+}
+
 static void
 checkpoint_print(const Added *a)
 {
@@ -189,6 +204,8 @@ checkpoint_print(const Added *a)
 		   (uint64) checkpoint->decided, (uint64) checkpoint->end, checkpoint->generation,
 		   checkpoint->file, (uint64) checkpoint->rows, (uint64) checkpoint->bytes,
 		   checkpoint->nfiles);
+	if (checkpoint->snapshot != 0)
+		snapshot_print(NVM_LOG_CHECKPOINT_SNAPSHOT(checkpoint));
 	for (uint32 part = 1; part <= checkpoint->nfiles; part++)
 	{
 		char		name[MAXPGPATH];

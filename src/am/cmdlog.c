@@ -22,7 +22,8 @@
  *	- a table that the transaction has made itself, so also the copy that ALTER TABLE
  *	  writes: nobody else sees it.  Its lock orders it with calls; a lane that is waited
  *	  for behind that lock could be held by a call that waits for it;
- *	- VACUUM FULL and CLUSTER, which write no row that was not there.
+ *	- VACUUM FULL and CLUSTER, which write no row that was not there;
+ *	- calls that are replayed: what they write is a copy (replay/README.md).
  *
  * In a call, a sequential scan, a sample and a search by TID read rows of any lane, so
  * for a partitioned table they are noted.  Scans of nvm_btree indexes are judged when
@@ -154,6 +155,13 @@ take_lane(Relation rel, uint32 lane)
 static bool
 has_lanes(Relation rel, AttrNumber *column)
 {
+	if (unlikely(nvm_command_replaying))
+	{
+		/* who replays sees to the order; the checksum is of these storages */
+		if (nvm_command_is_table(rel))
+			nvm_command_writes(nvm_rel(rel)->dir, RelationGetRelid(rel), false);
+		return false;
+	}
 	if (!nvm_command_is_table(rel))
 	{
 		if (nvm_command_in_call())
@@ -258,7 +266,7 @@ cmdlog_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *sl
 			TM_FailureData *tmfd)
 {
 	if (mode >= LockTupleNoKeyExclusive && wait_policy == LockWaitBlock &&
-		nvm_command_is_table(rel))
+		!nvm_command_replaying && nvm_command_is_table(rel))
 	{
 		AttrNumber	column = nvm_command_partition_column(rel, NULL);
 		uint32		lane = column == InvalidAttrNumber ? NO_LANE : lane_of_version(rel, column, tid);
@@ -277,7 +285,7 @@ cmdlog_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *sl
 static void
 note_unpinned(Relation rel)
 {
-	if (nvm_command_is_table(rel) &&
+	if (!nvm_command_replaying && nvm_command_is_table(rel) &&
 		nvm_command_partition_column(rel, NULL) != InvalidAttrNumber &&
 		!nvm_lane_is_held(NVM_LANES))
 		nvm_command_disqualify(NVM_REASON_NOT_PINNED, RelationRelationId, RelationGetRelid(rel));
@@ -402,5 +410,6 @@ void
 nvm_cmdlog_method_register(void)
 {
 	nvm_storage_register_volatile(&cmdlog_routine, true);
+	nvm_storage_register_commands(&cmdlog_routine);
 	nvm_command_register_method(&cmdlog_routine, nvm_index_is_ours);
 }

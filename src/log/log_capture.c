@@ -41,6 +41,7 @@
 #include "media/media_block.h"
 #include "media/media_slot.h"
 #include "media/media_word.h"
+#include "pool/nvm_pool.h"
 #include "verify/nvm_verify_log.h"
 #include "utils/memutils.h"
 
@@ -97,6 +98,7 @@ typedef struct NvmLogCapture
 
 	uint64		number;
 	uint64		xid;
+	bool		says_xid;		/* the record may be played beside a snapshot */
 	uint64		bytes;			/* in the side file */
 } NvmLogCapture;
 
@@ -222,6 +224,8 @@ nvm_log_storage(uint32 dir, uint64 creation)
 	section_end();
 	capture.dir = dir;
 	capture.creation = creation;
+	if (capture.buffer != NULL && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) != 0)
+		capture.says_xid = true;
 }
 
 /*
@@ -497,7 +501,7 @@ nvm_log_end(void)
 	section_end();
 	calls = add_calls() ? NVM_LOG_CALLS : 0;
 	/* of rows of nvm_cmdlog tables it has to be known who has written them */
-	brief = calls == 0 && !nvm_log_has_value_rows() ? NVM_LOG_BRIEF : 0;
+	brief = calls == 0 && !capture.says_xid && !nvm_log_has_value_rows() ? NVM_LOG_BRIEF : 0;
 	if (capture.has_side)
 	{
 		side_end();

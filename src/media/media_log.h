@@ -331,7 +331,8 @@ typedef struct NvmLogSide
  * A checkpoint: the rows of all tables, in data files, and a small file that says
  * which and from where on the log is needed.  That one has the same name always
  * (NVM_LOG_CHECKPOINT_NAME) and is replaced as a whole: NvmLogCheckpoint, then an
- * NvmLogSide for each data file.
+ * NvmLogSide for each data file, then an NvmLogSnapshot if storages with
+ * NVM_DIR_COMMANDS were walked: their rows are what this snapshot shows.
  *
  * A data file (NVM_LOG_ROWS_NAME: pool, checkpoint, part from 1 on) is as a side
  * file: a page with NvmLogFileHeader, whose `number` is 0, then storages and rows.  A
@@ -340,7 +341,8 @@ typedef struct NvmLogSide
 #define NVM_LOG_CHECKPOINT_NAME		"%08x.checkpoint"
 #define NVM_LOG_ROWS_NAME			"%08x-%016llx-%08x.rows"
 #define NVM_LOG_CHECKPOINT_MAGIC	UINT64_C(0x31504B434D564E50)	/* "PNVMCKP1" */
-#define NVM_LOG_CHECKPOINT_VERSION	1
+#define NVM_LOG_CHECKPOINT_VERSION	2	/* 1: without snapshot; so is what has
+										 * none */
 
 typedef struct NvmLogCheckpoint
 {
@@ -360,13 +362,30 @@ typedef struct NvmLogCheckpoint
 	int64_t		finished;
 	uint32_t	file;			/* number of the log file that has `begin` */
 	uint32_t	nfiles;			/* data files */
-	uint32_t	reserved;		/* zero, checked */
+	uint32_t	snapshot;		/* bytes of NvmLogSnapshot, with its xids; 0:
+								 * there is none */
 	uint32_t	crc;			/* CRC-32C over the struct, crc taken as 0,
 								 * and what follows */
 } NvmLogCheckpoint;
 
 #define NVM_LOG_CHECKPOINT_SIZE	112
 #define NVM_LOG_CHECKPOINT_FILES	(1024 * 1024)	/* at most */
+
+/*
+ * A snapshot, in full xids of transactions, subtransactions not among them: it shows
+ * those below xmin, and those below xmax that are none of the `nxip` ones that follow,
+ * ascending.
+ */
+typedef struct NvmLogSnapshot
+{
+	uint64_t	xmin;
+	uint64_t	xmax;
+	uint32_t	nxip;
+	uint32_t	reserved;		/* zero, checked */
+} NvmLogSnapshot;
+
+#define NVM_LOG_SNAPSHOT_SIZE	24
+#define NVM_LOG_SNAPSHOT_XIDS	(1024 * 1024)	/* at most */
 
 /*
  * What a clean stop keeps of UNLOGGED tables, which have no records: a data file for each

@@ -249,6 +249,9 @@ typedef struct NvmPlaceRecord
 #define NVM_DIR_VOLATILE		0x0008	/* its extents are not in the pool */
 #define NVM_DIR_LOGGED			0x0010	/* a volatile one that the log brings
 										 * back */
+#define NVM_DIR_COMMANDS		0x0020	/* a logged table whose transactions
+										 * may be calls: a checkpoint has it
+										 * as of one moment */
 
 typedef struct NvmDirEntry
 {

@@ -3,9 +3,9 @@
  * capture_block.c
  *	  The rows of a block as they are now, for a checkpoint.
  *
- * No snapshot is asked which version counts.  It is the one whose beginning is
- * committed at the moment we look, and whose end is not: SnapshotSelf, for a process
- * that writes nothing.  A chain is walked from the oldest version on, and each
+ * An MVCC snapshot says which version counts, or none does.  Then it is the one whose
+ * beginning is committed at the moment we look, and whose end is not: SnapshotSelf, for
+ * a process that writes nothing.  A chain is walked from the oldest version on, and each
  * version's end is looked at before its successor's beginning, which has the same
  * transaction.  So a commit meanwhile takes us to the successor, and none makes us
  * miss both.
@@ -48,7 +48,7 @@ may_be_root(NvmRelState *state, uint32 blk, uint32 off)
  * See nvm_capture.h.
  */
 uint32
-nvm_capture_block(NvmRelState *state, uint32 blk)
+nvm_capture_block(NvmRelState *state, uint32 blk, Snapshot snapshot)
 {
 	NvmBlock   *block = nvm_block(state, blk);
 	uint32		off = NVM_FIRST_CELL - 1;
@@ -64,7 +64,7 @@ nvm_capture_block(NvmRelState *state, uint32 blk)
 
 		if (!may_be_root(state, blk, off))
 			continue;
-		v = nvm_chain_search(NULL, state, root, SnapshotSelf, &tid, NULL);
+		v = nvm_chain_search(NULL, state, root, snapshot, &tid, NULL);
 		if (v == NULL)
 			continue;
 		if (!nvm_version_is_sound(v) || nvm_version_root(v) != root)

@@ -89,7 +89,7 @@ typedef struct NvmLogRowsName
 
 extern bool nvm_log_parse_rows_name(const char *text, NvmLogRowsName *name);
 
-/* over struct and data files behind it; nfiles is right */
+/* over struct and what is behind it; nfiles and snapshot are right */
 extern uint32 nvm_log_checkpoint_crc(const NvmLogCheckpoint *c);
 
 /* what is wrong with the file of a checkpoint, or NULL.  uuid: of the pool, or NULL */
@@ -100,9 +100,22 @@ extern const char *nvm_log_checkpoint_problem(const NvmLogCheckpoint *c, uint64 
 #define NVM_LOG_CHECKPOINT_DATA(c) \
 	((const NvmLogSide *) ((const char *) (c) + NVM_LOG_CHECKPOINT_SIZE))
 
-/* bytes of the file of a checkpoint with so many data files */
-#define NVM_LOG_CHECKPOINT_LENGTH(nfiles) \
-	(NVM_LOG_CHECKPOINT_SIZE + (uint64) (nfiles) * NVM_LOG_SIDE_SIZE)
+/* bytes of the file of a checkpoint with so many data files, and bytes of a snapshot */
+#define NVM_LOG_CHECKPOINT_LENGTH(nfiles, snapshot) \
+	(NVM_LOG_CHECKPOINT_SIZE + (uint64) (nfiles) * NVM_LOG_SIDE_SIZE + (snapshot))
+#define NVM_LOG_CHECKPOINT_LONGEST \
+	NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES, NVM_LOG_SNAPSHOT_LENGTH(NVM_LOG_SNAPSHOT_XIDS))
+
+/* the snapshot of a checkpoint that has one */
+#define NVM_LOG_CHECKPOINT_SNAPSHOT(c) \
+	((const NvmLogSnapshot *) (NVM_LOG_CHECKPOINT_DATA(c) + (c)->nfiles))
+
+#define NVM_LOG_SNAPSHOT_LENGTH(nxip) \
+	(NVM_LOG_SNAPSHOT_SIZE + (uint64) (nxip) * sizeof(uint64))
+
+/* its xids */
+#define NVM_LOG_SNAPSHOT_XIP(snapshot) \
+	((const uint64 *) ((const char *) (snapshot) + NVM_LOG_SNAPSHOT_SIZE))
 
 /* ---- what a clean stop keeps of UNLOGGED tables (verify_kept.c) ---- */
 

@@ -20,6 +20,7 @@
 #include "verify/nvm_verify_log.h"
 
 StaticAssertDecl(sizeof(NvmLogCheckpoint) == NVM_LOG_CHECKPOINT_SIZE, "file of a checkpoint");
+StaticAssertDecl(sizeof(NvmLogSnapshot) == NVM_LOG_SNAPSHOT_SIZE, "snapshot of a checkpoint");
 StaticAssertDecl(offsetof(NvmLogCheckpoint, crc) + sizeof(uint32) == sizeof(NvmLogCheckpoint),
 				 "its checksum is the last of the struct");
 
@@ -61,9 +62,30 @@ nvm_log_checkpoint_crc(const NvmLogCheckpoint *c)
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, c, offsetof(NvmLogCheckpoint, crc));
 	COMP_CRC32C(crc, &zero, sizeof(zero));
-	COMP_CRC32C(crc, NVM_LOG_CHECKPOINT_DATA(c), (Size) c->nfiles * NVM_LOG_SIDE_SIZE);
+	COMP_CRC32C(crc, NVM_LOG_CHECKPOINT_DATA(c),
+				(Size) (NVM_LOG_CHECKPOINT_LENGTH(c->nfiles, c->snapshot) - NVM_LOG_CHECKPOINT_SIZE));
 	FIN_CRC32C(crc);
 	return crc;
+}
+
+/*
+ * Is that a snapshot, of so many bytes?
+ */
+static bool
+snapshot_is_possible(const NvmLogSnapshot *s, uint32 length)
+{
+	const uint64 *xip = NVM_LOG_SNAPSHOT_XIP(s);
+
+	if (length < sizeof(*s) || s->nxip > NVM_LOG_SNAPSHOT_XIDS ||
+		length != NVM_LOG_SNAPSHOT_LENGTH(s->nxip) || s->reserved != 0 ||
+		s->xmin == 0 || s->xmin > s->xmax)
+		return false;
+	for (uint32 i = 0; i < s->nxip; i++)
+	{
+		if (xip[i] < s->xmin || xip[i] >= s->xmax || (i > 0 && xip[i] <= xip[i - 1]))
+			return false;
+	}
+	return true;
 }
 
 const char *
@@ -73,18 +95,21 @@ nvm_log_checkpoint_problem(const NvmLogCheckpoint *c, uint64 file_size, const ui
 		return "the file is truncated";
 	if (c->magic != NVM_LOG_CHECKPOINT_MAGIC)
 		return "wrong magic number";
-	if (c->version != NVM_LOG_CHECKPOINT_VERSION)
+	if (c->version == 0 || c->version > NVM_LOG_CHECKPOINT_VERSION)
 		return "unknown version of the format";
 	if (c->nfiles > NVM_LOG_CHECKPOINT_FILES)
 		return "impossible number of data files";
-	if (file_size != NVM_LOG_CHECKPOINT_LENGTH(c->nfiles))
+	if (file_size != NVM_LOG_CHECKPOINT_LENGTH(c->nfiles, c->snapshot))
 		return "impossible length";
 	if (c->crc != nvm_log_checkpoint_crc(c))
 		return "wrong checksum";
 	if (uuid != NULL && memcmp(c->uuid, uuid, sizeof(c->uuid)) != 0)
 		return "belongs to another pool";
-	if (c->generation == 0 || c->file == 0 || c->number == 0 || c->reserved != 0 ||
+	if (c->generation == 0 || c->file == 0 || c->number == 0 ||
 		c->begin < NVM_LOG_FIRST || c->begin > c->decided || c->decided > c->end)
 		return "impossible contents";
+	if ((c->version == 1) != (c->snapshot == 0) ||
+		(c->snapshot != 0 && !snapshot_is_possible(NVM_LOG_CHECKPOINT_SNAPSHOT(c), c->snapshot)))
+		return "impossible snapshot";
 	return NULL;
 }

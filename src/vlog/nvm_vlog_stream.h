@@ -55,26 +55,25 @@ typedef struct NvmVlogBase
 	 * S1: the snapshot by which storages with NVM_DIR_COMMANDS were walked.
 	 * Full xids of transactions, not of subtransactions; xip ascends.
 	 */
-	bool		has_snapshot;
+	bool		has_snapshot;	/* true */
 	uint64		xmin;
 	uint64		xmax;
 	uint32		nxip;
-	const uint64 *xip;
+	uint64	   *xip;
 
 	NvmVlogBaseFiles *files;
 } NvmVlogBase;
 
 /*
  * The checkpoint that this process has pinned; without a pin the usable one, whose files
- * may go at any time: for a look at what the struct has.  ERROR if there is none.
- * need_snapshot: or if it has no snapshot.
+ * may go at any time: for a look at what the struct has.  ERROR if there is none, or if it
+ * has no snapshot.
  */
-extern PGDLLEXPORT NvmVlogBase *nvm_vlog_base_open(bool need_snapshot);
+extern PGDLLEXPORT NvmVlogBase *nvm_vlog_base_open(void);
 extern PGDLLEXPORT void nvm_vlog_base_close(NvmVlogBase *base);
 
 /*
- * Did S1 show what the transaction with this full xid, which has committed, has done?  Base
- * has a snapshot.
+ * Did S1 show what the transaction with this full xid, which has committed, has done?
  */
 extern PGDLLEXPORT bool nvm_vlog_base_shows(const NvmVlogBase *base, uint64 fxid);
 

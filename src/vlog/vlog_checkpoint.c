@@ -355,10 +355,12 @@ note_what_is_usable(void)
 static NvmLogCheckpoint *
 form_checkpoint(const NvmVlogWalk *walk, NvmLogPosition end)
 {
-	NvmLogCheckpoint *checkpoint = palloc0(NVM_LOG_CHECKPOINT_LENGTH(walk->nfiles));
+	Size		snapshot = walk->snapshot == NULL ? 0 :
+	NVM_LOG_SNAPSHOT_LENGTH(walk->snapshot->nxip);
+	NvmLogCheckpoint *checkpoint = palloc0(NVM_LOG_CHECKPOINT_LENGTH(walk->nfiles, snapshot));
 
 	checkpoint->magic = NVM_LOG_CHECKPOINT_MAGIC;
-	checkpoint->version = NVM_LOG_CHECKPOINT_VERSION;
+	checkpoint->version = snapshot > 0 ? NVM_LOG_CHECKPOINT_VERSION : 1;
 	checkpoint->generation = walk->begin.generation;
 	memcpy(checkpoint->uuid, NvmPool->uuid, sizeof(checkpoint->uuid));
 	checkpoint->number = walk->number;
@@ -373,6 +375,10 @@ form_checkpoint(const NvmVlogWalk *walk, NvmLogPosition end)
 	checkpoint->nfiles = walk->nfiles;
 	memcpy((char *) checkpoint + NVM_LOG_CHECKPOINT_SIZE, walk->side,
 		   walk->nfiles * sizeof(NvmLogSide));
+	checkpoint->snapshot = (uint32) snapshot;
+	if (snapshot > 0)
+		memcpy(unconstify(NvmLogSnapshot *, NVM_LOG_CHECKPOINT_SNAPSHOT(checkpoint)),
+			   walk->snapshot, snapshot);
 	return checkpoint;
 }
 
@@ -564,6 +570,20 @@ leave(int code, Datum arg)
 }
 
 /*
+ * The process has no database, and looks at tables of all: what its snapshots show stays in
+ * each of them.  PostgreSQL has this flag for walsenders.
+ */
+static void
+affect_all_horizons(void)
+{
+	Assert(!TransactionIdIsValid(MyProc->xmin));
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	MyProc->statusFlags |= PROC_AFFECTS_ALL_HORIZONS;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+/*
  * Entry point of the worker.
  */
 void
@@ -577,6 +597,7 @@ nvm_checkpointer_main(Datum main_arg)
 	if (!nvm_log_is_on || !nvm_log_has_begun() || !become_worker())
 		proc_exit(0);
 	on_shmem_exit(leave, (Datum) 0);
+	affect_all_horizons();
 	/* its transactions only look */
 	SetConfigOption("synchronous_commit", "off", PGC_POSTMASTER, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_POSTMASTER,

@@ -51,7 +51,7 @@ read_in(int directory)
 
 	checkpoint_path(path, directory);
 	checkpoint = (NvmLogCheckpoint *)
-		nvm_log_read_whole(path, NVM_LOG_CHECKPOINT_LENGTH(NVM_LOG_CHECKPOINT_FILES), &size);
+		nvm_log_read_whole(path, NVM_LOG_CHECKPOINT_LONGEST, &size);
 	if (checkpoint == NULL && errno == ENOENT)
 		return NULL;
 	if (checkpoint == NULL)
@@ -118,7 +118,7 @@ void
 nvm_vlog_switch_checkpoint(NvmLogCheckpoint *checkpoint, uint32 directories)
 {
 	int			directory = nvm_log_deal_file(Max(counts_in, 0), 0, 0);
-	Size		size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);
+	Size		size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles, checkpoint->snapshot);
 	char		path[MAXPGPATH];
 	char		temporary[MAXPGPATH + 8];
 	int			fd;

@@ -567,7 +567,7 @@ share_checkpoint(NvmVlog *vlog)
 	nvm_vlog_note_usable(checkpoint);
 	if (checkpoint == NULL)
 		return;
-	size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles);
+	size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles, checkpoint->snapshot);
 	vlog->shared->checkpoint = nvm_vlog_alloc(vlog, size);
 	vlog->checkpoint = nvm_vlog_at(vlog, vlog->shared->checkpoint);
 	memcpy(unconstify(NvmLogCheckpoint *, vlog->checkpoint), checkpoint, size);

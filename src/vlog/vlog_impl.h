@@ -447,6 +447,8 @@ typedef struct NvmVlogWalk
 	uint32		nfiles;
 	uint32		file_room;
 	uint32		directories;	/* that have any: a mask */
+	NvmLogSnapshot *snapshot;	/* of storages that are walked by one; NULL:
+								 * there are none */
 	uint64		rows;
 	uint64		bytes;
 	uint64		blocks;			/* looked at */

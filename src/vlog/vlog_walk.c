@@ -9,6 +9,9 @@
  * gone needs no more rows.  Between two holds nothing is remembered but a number of a
  * block, so a new snapshot is taken for each, and no old one keeps dead rows.
  *
+ * But storages of nvm_cmdlog (NVM_DIR_COMMANDS) come first, and all by one snapshot, in one
+ * transaction: README.md, "Which version".
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -45,6 +48,7 @@ typedef struct Listed
 {
 	uint32		dir;
 	uint64		creation;
+	bool		by_snapshot;
 } Listed;
 
 typedef struct StorageList
@@ -52,6 +56,8 @@ typedef struct StorageList
 	Listed	   *storage;
 	uint32		n;
 	uint32		room;
+	uint32		nby_snapshot;
+	uint64		nblocks;
 } StorageList;
 
 /* the data file that is being written; sections come without an argument */
@@ -60,6 +66,8 @@ static uint64 kept_table;		/* creation id; 0: for a checkpoint */
 static bool is_undecided;		/* that table has a version of a transaction
 								 * that is prepared */
 static MemoryContext walk_context;	/* of what lives as long as the walk */
+static Snapshot moment;			/* of the current transaction, which walks
+								 * some storages; or NULL */
 static int	data_fd = -1;
 static int	data_directory;
 static uint64 data_length;
@@ -254,15 +262,26 @@ list_storage(uint32 id, NvmDirEntry *entry, void *arg)
 	}
 	list->storage[list->n].dir = id;
 	list->storage[list->n].creation = entry->creation_id;
+	list->storage[list->n].by_snapshot = (entry->flags & NVM_DIR_COMMANDS) != 0;
+	list->nby_snapshot += list->storage[list->n].by_snapshot;
 	list->n++;
-	current->blocks_total += pg_atomic_read_u32(&nvm_relstates[id].nblocks);
+	list->nblocks += pg_atomic_read_u32(&nvm_relstates[id].nblocks);
+}
+
+static void
+list_storages(StorageList *list)
+{
+	list->n = list->nby_snapshot = 0;
+	list->nblocks = 0;
+	nvm_dir_walk(list_storage, list);
+	current->blocks_total = list->nblocks;
 }
 
 /* ---- walking ---- */
 
 /*
- * Sleep until what has been written may have been, and look at signals.  No lock and
- * no snapshot is held.
+ * Sleep until what has been written may have been, and look at signals.  No lock is held,
+ * and no snapshot but that of storages that are walked by one.
  */
 static void
 throttle(void)
@@ -308,7 +327,7 @@ walk_some(const Listed *storage, uint32 *next)
 			if (kept_table != 0 && pg_atomic_read_u32(&NvmWbl->ntwophase) > 0 &&
 				nvm_capture_is_undecided(state, *next))
 				is_undecided = true;
-			current->rows += nvm_capture_block(state, *next);
+			current->rows += nvm_capture_block(state, *next, moment != NULL ? moment : SnapshotSelf);
 			current->blocks++;
 			(*next)++;
 		}
@@ -326,12 +345,17 @@ walk_storage(const Listed *storage)
 
 	while (more)
 	{
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		more = walk_some(storage, &next);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-		MemoryContextSwitchTo(walk_context);
+		if (moment != NULL)
+			more = walk_some(storage, &next);
+		else
+		{
+			StartTransactionCommand();
+			PushActiveSnapshot(GetTransactionSnapshot());
+			more = walk_some(storage, &next);
+			PopActiveSnapshot();
+			CommitTransactionCommand();
+			MemoryContextSwitchTo(walk_context);
+		}
 		nvm_log_sections_flush(false);
 		if (kept_table != 0)
 			continue;
@@ -340,6 +364,62 @@ walk_storage(const Listed *storage)
 		throttle();
 		NVM_FAILPOINT("ckpt-walk");
 	}
+}
+
+/* ---- storages of one moment ---- */
+
+static int
+compare_fxids(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * What the file of the checkpoint says of the snapshot.  Its xids are not above `next`, which
+ * was read behind it.  Whether it knows all subtransactions does not matter: records have the
+ * xid of the transaction, and as long as we hold the snapshot so does pg_subtrans.
+ */
+static NvmLogSnapshot *
+form_snapshot(Snapshot snapshot, uint64 next)
+{
+	NvmLogSnapshot *s = MemoryContextAllocZero(walk_context, NVM_LOG_SNAPSHOT_LENGTH(snapshot->xcnt));
+	uint64	   *xip = unconstify(uint64 *, NVM_LOG_SNAPSHOT_XIP(s));
+
+	Assert(!snapshot->takenDuringRecovery);
+	s->xmin = next - (uint32) ((TransactionId) next - snapshot->xmin);
+	s->xmax = next - (uint32) ((TransactionId) next - snapshot->xmax);
+	s->nxip = snapshot->xcnt;
+	for (uint32 i = 0; i < s->nxip; i++)
+		xip[i] = next - (uint32) ((TransactionId) next - snapshot->xip[i]);
+	qsort(xip, s->nxip, sizeof(uint64), compare_fxids);
+	return s;
+}
+
+/*
+ * Walk what is walked by one snapshot.  Listed again behind it, so that no storage is missing
+ * of whose rows it shows any.
+ */
+static void
+walk_by_snapshot(StorageList *list)
+{
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	moment = GetActiveSnapshot();
+	current->snapshot = form_snapshot(moment, U64FromFullTransactionId(ReadNextFullTransactionId()));
+	MemoryContextSwitchTo(walk_context);
+	list_storages(list);
+	for (uint32 i = 0; i < list->n; i++)
+	{
+		if (list->storage[i].by_snapshot)
+			walk_storage(&list->storage[i]);
+	}
+	moment = NULL;
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(walk_context);
 }
 
 /*
@@ -354,10 +434,16 @@ nvm_vlog_walk(NvmVlogWalk *walk)
 	current = walk;
 	kept_table = 0;
 	is_undecided = false;
-	nvm_dir_walk(list_storage, &list);
+	moment = NULL;
 	nvm_log_sections_begin(write_sections);
+	list_storages(&list);
+	if (list.nby_snapshot > 0)
+		walk_by_snapshot(&list);
 	for (uint32 i = 0; i < list.n; i++)
-		walk_storage(&list.storage[i]);
+	{
+		if (!list.storage[i].by_snapshot)
+			walk_storage(&list.storage[i]);
+	}
 	nvm_log_sections_flush(true);
 	nvm_log_sections_end();
 	data_end();
@@ -419,7 +505,8 @@ nvm_vlog_walk_unlogged(NvmVlogWalk *walk)
 
 	walk_context = CurrentMemoryContext;
 	current = walk;
-	nvm_dir_walk(list_storage, &list);
+	moment = NULL;
+	list_storages(&list);
 	nvm_log_sections_begin(write_sections);
 	for (uint32 i = 0; i < list.n; i++)
 	{
@@ -436,6 +523,7 @@ nvm_vlog_walk_unlogged(NvmVlogWalk *walk)
 void
 nvm_vlog_walk_forget(void)
 {
+	moment = NULL;
 	if (data_fd >= 0)
 		(void) close(data_fd);
 	data_fd = -1;

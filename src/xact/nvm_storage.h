@@ -41,6 +41,12 @@ extern PGDLLEXPORT void nvm_storage_register_volatile(const struct TableAmRoutin
 													  bool is_logged);
 
 /*
+ * Transactions that write tables of this method, which was registered as logged, may be
+ * replayed by their calls: their storages have NVM_DIR_COMMANDS.
+ */
+extern void nvm_storage_register_commands(const struct TableAmRoutine *routine);
+
+/*
  * Before a process comes to a storage for the first time: ERROR if its rows cannot be
  * brought back; wait while they are.  The caller holds no LWLock.  name: of the
  * relation, or NULL.  require_region: the same before one with these flags is made.

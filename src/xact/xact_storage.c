@@ -89,6 +89,18 @@ nvm_storage_register_volatile(const struct TableAmRoutine *routine, bool is_logg
 	volatile_methods[nvolatile_methods++].is_logged = is_logged;
 }
 
+/* the one whose transactions may be replayed by their calls */
+static const struct TableAmRoutine *commands_method = NULL;
+
+/*
+ * See nvm_storage.h.
+ */
+void
+nvm_storage_register_commands(const struct TableAmRoutine *routine)
+{
+	commands_method = routine;
+}
+
 #define REGION_FLAGS	(NVM_DIR_VOLATILE | NVM_DIR_LOGGED)
 
 /*
@@ -119,6 +131,8 @@ region_flags(Relation table, uint32 kind)
 			return NVM_DIR_VOLATILE;
 		if (nvm_regions[NVM_REGION_VOLATILE].max_chunks == 0)
 			nvm_region_is_missing();
+		if (kind == NVM_DIR_KIND_TABLE && table->rd_tableam == commands_method)
+			return REGION_FLAGS | NVM_DIR_COMMANDS;
 		return REGION_FLAGS;
 	}
 	return 0;
@@ -142,7 +156,7 @@ nvm_storage_form(Relation rel, Relation table, uint32 kind, char persistence,
 	}
 	form->flags |= region_flags(table, kind);
 	if (persistence != RELPERSISTENCE_PERMANENT)
-		form->flags &= ~NVM_DIR_LOGGED;
+		form->flags &= ~(NVM_DIR_LOGGED | NVM_DIR_COMMANDS);
 	if (kind == NVM_DIR_KIND_INDEX)
 		form->relation = RelationGetRelid(rel);
 }
