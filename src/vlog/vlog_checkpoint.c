@@ -118,7 +118,7 @@ nvm_vlog_define_settings(void)
 Size
 nvm_vlog_shmem_size(void)
 {
-	return MAXALIGN(sizeof(NvmCheckpointShared));
+	return MAXALIGN(sizeof(NvmCheckpointShared)) + nvm_vlog_pin_shmem_size();
 }
 
 void
@@ -126,7 +126,8 @@ nvm_vlog_shmem_startup(void)
 {
 	bool		found;
 
-	Shared = ShmemInitStruct("pg_nvm checkpoints", nvm_vlog_shmem_size(), &found);
+	nvm_vlog_pin_shmem_startup();
+	Shared = ShmemInitStruct("pg_nvm checkpoints", MAXALIGN(sizeof(NvmCheckpointShared)), &found);
 	if (found)
 		return;
 	memset(Shared, 0, sizeof(*Shared));
@@ -383,7 +384,8 @@ form_checkpoint(const NvmVlogWalk *walk, NvmLogPosition end)
 }
 
 static void
-tell_log(const NvmLogCheckpoint *checkpoint, const NvmVlogRetired *retired)
+tell_log(const NvmLogCheckpoint *checkpoint, const NvmVlogNeeded *needed,
+		 const NvmVlogRetired *retired)
 {
 	double		seconds = Max(checkpoint->finished - checkpoint->started, 1) / 1e6;
 
@@ -394,7 +396,7 @@ tell_log(const NvmLogCheckpoint *checkpoint, const NvmVlogRetired *retired)
 					(unsigned long long) checkpoint->bytes, checkpoint->nfiles,
 					seconds, checkpoint->bytes / seconds / 1048576.0),
 			 errdetail("The log is needed from position %llu on; removed %u files of it, %u side files and %u files of earlier checkpoints.",
-					   (unsigned long long) checkpoint->begin, retired->nlogs, retired->nsides,
+					   (unsigned long long) needed->begin, retired->nlogs, retired->nsides,
 					   retired->nrows)));
 }
 
@@ -407,6 +409,7 @@ make_checkpoint(uint64 request)
 	NvmVlogWalk walk = {0};
 	NvmVlogRetired retired = {0};
 	NvmLogCheckpoint *checkpoint;
+	NvmVlogNeeded needed;
 	NvmLogPosition end;
 	uint64		volume;
 
@@ -435,9 +438,10 @@ make_checkpoint(uint64 request)
 
 	memset(&retired, 0, sizeof(retired));
 	nvm_vlog_retire_rows(checkpoint->number, &retired);
-	nvm_vlog_retire_log(checkpoint, &retired);
-	nvm_vlog_retire_orphans(checkpoint, &retired);
-	tell_log(checkpoint, &retired);
+	nvm_vlog_needed(checkpoint, &needed);
+	nvm_vlog_retire_log(&needed, &retired);
+	nvm_vlog_retire_orphans(&needed, &retired);
+	tell_log(checkpoint, &needed, &retired);
 	tell_served(request);
 }
 

@@ -187,23 +187,15 @@ void
 nvm_vlog_check_side(NvmVlog *vlog, int file)
 {
 	NvmVlogFile *f = &vlog->file[file];
-	bool		is_data = f->checkpoint != 0;
 	NvmVlogList chunks = {0};
 	NvmLogSection storage;
 	NvmLogWalk	storages;
 	const char *base;
 	const char *begin;
-	const char *problem;
 
-	if (!is_data)
+	if (f->checkpoint == 0)
 		nvm_vlog_find_side(f);
-	do
-	{
-		base = nvm_vlog_map(vlog, file);
-		problem = nvm_log_side_problem(base, f->size, &f->side, vlog->uuid, is_data ? NULL : &f->name);
-	} while (problem != NULL && nvm_vlog_find_copy(vlog, file));
-	if (problem != NULL)
-		nvm_vlog_damaged(f, problem);
+	base = nvm_vlog_map_side(vlog, file);
 	nvm_log_walk_side(&storages, base, &f->side);
 	begin = storages.at;
 	while (nvm_log_next_storage(&storages, &storage))

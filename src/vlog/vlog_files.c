@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "log/nvm_log.h"
+#include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "verify/nvm_verify_log.h"
@@ -81,7 +82,7 @@ nvm_vlog_damaged(const NvmVlogFile *file, const char *problem)
  * Read all of a file, to see whether that is possible.  False with errno set.
  */
 static bool
-read_through(int fd, uint64 size)
+read_through(const NvmVlog *vlog, int fd, uint64 size)
 {
 	char	   *buf = palloc(READ_SIZE);
 	uint64		done = 0;
@@ -99,7 +100,10 @@ read_through(int fd, uint64 size)
 			break;
 		}
 		done += n;
-		nvm_vlog_pause();
+		if (vlog->reads_only)
+			CHECK_FOR_INTERRUPTS();
+		else
+			nvm_vlog_pause();
 	}
 	pfree(buf);
 	return done >= size;
@@ -159,17 +163,17 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 	if (vlog->base[file] != NULL)
 		return vlog->base[file];
 	name = nvm_vlog_file_name(f);
-	fd = BasicOpenFile(path_of(f), O_RDONLY | PG_BINARY);
+	fd = OpenTransientFile(path_of(f), O_RDONLY | PG_BINARY);
 	if (fd >= 0 && fstat(fd, &st) == 0)
 	{
 		if ((uint64) st.st_size < NVM_LOG_PAGE || (uint64) st.st_size < f->size)
 		{
-			close(fd);
+			(void) CloseTransientFile(fd);
 			if (take_copy(f))
 				return nvm_vlog_map(vlog, file);
 			nvm_vlog_damaged(f, "the file is truncated");
 		}
-		if (f->size != 0 || read_through(fd, (uint64) st.st_size))
+		if (f->size != 0 || read_through(vlog, fd, (uint64) st.st_size))
 		{
 			f->size = (uint64) st.st_size;
 			base = mmap(NULL, f->size, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
@@ -177,13 +181,13 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 	}
 	save_errno = errno;
 	if (fd >= 0)
-		close(fd);
+		(void) CloseTransientFile(fd);
 	if (base == MAP_FAILED && take_copy(f))
 		return nvm_vlog_map(vlog, file);
 	errno = save_errno;
 	if (base == MAP_FAILED)
 		ereport(ERROR,
-				(errcode_for_file_access(),
+				(save_errno == ENOENT ? errcode(ERRCODE_DATA_CORRUPTED) : errcode_for_file_access(),
 				 errmsg("file \"%s\" of the log cannot be read: %m", name),
 				 is_kept(f) ? errdetail_internal("%s", kept_detail(f)) :
 				 f->directory >= 0 ? 0 : errdetail("It was looked for in %s.", nvm_log_where())));
@@ -194,14 +198,18 @@ nvm_vlog_map(NvmVlog *vlog, int file)
 }
 
 void
+nvm_vlog_unmap_one(NvmVlog *vlog, int file)
+{
+	if (vlog->base[file] != NULL)
+		(void) munmap(unconstify(char *, vlog->base[file]), vlog->mapped[file]);
+	vlog->base[file] = NULL;
+}
+
+void
 nvm_vlog_unmap(NvmVlog *vlog)
 {
 	for (int i = 0; i < vlog->nbases; i++)
-	{
-		if (vlog->base[i] != NULL)
-			(void) munmap(unconstify(char *, vlog->base[i]), vlog->mapped[i]);
-		vlog->base[i] = NULL;
-	}
+		nvm_vlog_unmap_one(vlog, i);
 }
 
 /*
@@ -218,14 +226,26 @@ nvm_vlog_find_side(NvmVlogFile *file)
 		file->name.generation = file->generation;
 }
 
-bool
-nvm_vlog_find_copy(NvmVlog *vlog, int file)
+/*
+ * See vlog_impl.h.
+ */
+const char *
+nvm_vlog_map_side(NvmVlog *vlog, int file)
 {
-	if (!take_copy(&vlog->file[file]))
-		return false;
-	(void) munmap(unconstify(char *, vlog->base[file]), vlog->mapped[file]);
-	vlog->base[file] = NULL;
-	return true;
+	NvmVlogFile *f = &vlog->file[file];
+	const NvmLogName *name = f->checkpoint != 0 ? NULL : &f->name;
+
+	for (;;)
+	{
+		const char *base = nvm_vlog_map(vlog, file);
+		const char *problem = nvm_log_side_problem(base, f->size, &f->side, vlog->uuid, name);
+
+		if (problem == NULL)
+			return base;
+		if (!take_copy(f))
+			nvm_vlog_damaged(f, problem);
+		nvm_vlog_unmap_one(vlog, file);
+	}
 }
 
 /* ---- the files of blocks ---- */
@@ -503,6 +523,86 @@ nvm_vlog_files_to_read(const NvmVlog *vlog)
 	return n;
 }
 
+/*
+ * All files of blocks that may be needed, in order.
+ */
+static void
+list_blocks(const NvmVlog *vlog, FileList *list)
+{
+	NvmLogScan	scan;
+	const char *entry;
+	NvmLogName	name;
+
+	nvm_log_scan_begin(&scan, ERROR);
+	while ((entry = nvm_log_scan_next(&scan)) != NULL)
+	{
+		if (nvm_log_parse_name(entry, &name) && name.number != 0 &&
+			name.pool == nvm_log_pool_of(vlog->uuid) && name.generation <= vlog->shared->generation &&
+			(vlog->checkpoint == NULL || !comes_before(&name, vlog->checkpoint)))
+			(void) add_file(list, &name, scan.directory);
+	}
+	qsort(list->file, list->n, sizeof(NvmVlogFile), compare_files);
+	add_overlooked(list);
+}
+
+/*
+ * Is any missing?  Then they are those of blocks.
+ */
+static void
+check_blocks(const NvmVlog *vlog, const FileList *list)
+{
+	check_names(vlog, list);
+	for (int i = 0; i < list->n; i++)
+		check_header(vlog, list, &list->file[i]);
+	check_holes(vlog, list);
+	vlog->shared->nblock_files = list->n;
+}
+
+/* ---- for a reader ---- */
+
+/*
+ * Begins the file there, or before?  What is damaged does not.
+ */
+static bool
+begins_by(const NvmVlog *vlog, const NvmVlogFile *file, NvmLogPosition position)
+{
+	NvmLogFileHeader h;
+	uint64		size;
+
+	read_header(file, &h, &size);
+	return nvm_log_file_header_problem(&h, size, vlog->uuid, &file->name) == NULL &&
+		h.first <= position;
+}
+
+/*
+ * See vlog_impl.h.  The log may be needed from an earlier position on than the checkpoint
+ * that counts says, so the file is looked for: of those that begin there or before it is the
+ * last one.  Files before it may go at any time, and are not looked at.
+ */
+void
+nvm_vlog_find_blocks(NvmVlog *vlog, NvmLogPosition begin)
+{
+	FileList	list = {0};
+	NvmLogName	side = {0};
+	NvmLogCheckpoint from = {.begin = begin,.generation = vlog->shared->generation,.file = 1};
+	int			first;
+
+	list_blocks(vlog, &list);
+	for (first = list.n - 1; first > 0 && !begins_by(vlog, &list.file[first], begin); first--)
+		;
+	if (first < 0)
+		file_is_missing(vlog, from.generation, from.file);
+	list.n -= first;
+	memmove(list.file, list.file + first, list.n * sizeof(NvmVlogFile));
+	from.generation = list.file[0].name.generation;
+	from.file = list.file[0].name.number;
+	vlog->checkpoint = &from;
+	check_blocks(vlog, &list);
+	vlog->checkpoint = NULL;
+	(void) add_file(&list, &side, -1);
+	nvm_vlog_reader_files(vlog, list.file, list.n);
+}
+
 /* ---- the files of the checkpoint ---- */
 
 static void
@@ -529,6 +629,19 @@ add_data_files(const NvmVlog *vlog, FileList *list)
 		file->side = NVM_LOG_CHECKPOINT_DATA(checkpoint)[part - 1];
 		(void) is_there(file);
 	}
+}
+
+/*
+ * See vlog_impl.h.
+ */
+int
+nvm_vlog_find_data(NvmVlog *vlog)
+{
+	FileList	list = {0};
+
+	add_data_files(vlog, &list);
+	nvm_vlog_reader_files(vlog, list.file, list.n);
+	return list.n;
 }
 
 /*
@@ -596,27 +709,11 @@ void
 nvm_vlog_find_files(NvmVlog *vlog)
 {
 	FileList	list = {0};
-	NvmLogScan	scan;
-	const char *entry;
-	NvmLogName	name;
 
 	share_checkpoint(vlog);
 	vlog->shared->end = nvm_log_persistent();
-	nvm_log_scan_begin(&scan, ERROR);
-	while ((entry = nvm_log_scan_next(&scan)) != NULL)
-	{
-		if (nvm_log_parse_name(entry, &name) && name.number != 0 &&
-			name.pool == nvm_log_pool_of(vlog->uuid) && name.generation <= vlog->shared->generation &&
-			(vlog->checkpoint == NULL || !comes_before(&name, vlog->checkpoint)))
-			(void) add_file(&list, &name, scan.directory);
-	}
-	qsort(list.file, list.n, sizeof(NvmVlogFile), compare_files);
-	add_overlooked(&list);
-	check_names(vlog, &list);
-	for (int i = 0; i < list.n; i++)
-		check_header(vlog, &list, &list.file[i]);
-	check_holes(vlog, &list);
-	vlog->shared->nblock_files = list.n;
+	list_blocks(vlog, &list);
+	check_blocks(vlog, &list);
 	add_data_files(vlog, &list);
 	add_kept_files(vlog, &list);
 	vlog->shared->nfiles = list.n;

@@ -262,6 +262,7 @@ typedef struct NvmVlog
 	bool		fresh;			/* no rows have been placed yet */
 	bool		allocating;		/* shared memory; an ERROR means that there is
 								 * none, whatever its code */
+	bool		reads_only;		/* vlog_reader.c: there is no rebuild */
 } NvmVlog;
 
 /* ---- vlog_share.c: processes, shared memory, steps ---- */
@@ -315,15 +316,23 @@ extern PGDLLEXPORT void nvm_vlog_worker_main(Datum main_arg);
 
 extern void nvm_vlog_find_files(NvmVlog *vlog);
 
+/*
+ * For a reader: the files of blocks from the one on that has this position, and room for one
+ * side file behind them; the data files of its checkpoint, returns how many.
+ */
+extern void nvm_vlog_find_blocks(NvmVlog *vlog, NvmLogPosition begin);
+extern int	nvm_vlog_find_data(NvmVlog *vlog);
+
 /* bytes of a file; ERROR if it is not there, or cannot be read */
 extern const char *nvm_vlog_map(NvmVlog *vlog, int file);
 extern void nvm_vlog_unmap(NvmVlog *vlog);
+extern void nvm_vlog_unmap_one(NvmVlog *vlog, int file);
+
+/* of a side file or data file, whose header and checksum are right; or ERROR */
+extern const char *nvm_vlog_map_side(NvmVlog *vlog, int file);
 
 /* a side file that is there: its generation may be an earlier one */
 extern void nvm_vlog_find_side(NvmVlogFile *file);
-
-/* the file is not right: take another copy, in a later directory.  False: there is none. */
-extern bool nvm_vlog_find_copy(NvmVlog *vlog, int file);
 
 /* files of blocks that have something to be read */
 extern int	nvm_vlog_files_to_read(const NvmVlog *vlog);
@@ -351,6 +360,10 @@ nvm_vlog_item(NvmVlog *vlog, uint64 item)
 /* ---- vlog_read.c: a file of blocks ---- */
 
 extern void nvm_vlog_read(NvmVlog *vlog, int file);
+
+/* ERROR: the blocks of a file end before the limit of the cursor */
+extern void nvm_vlog_range_is_missing(const NvmVlogFile *file, const NvmLogCursor *cursor)
+			__attribute__((noreturn));
 
 /*
  * When all are read: the ASK records, and side files, that count.  nvm_vlog_decide
@@ -504,6 +517,42 @@ extern void nvm_vlog_tell_lost(const NvmLogKept *kept);
 /* in the postmaster's exit: tables that nobody has come to keep what they had */
 extern void nvm_vlog_kept_at_exit(int code, Datum arg);
 
+/* ---- vlog_reader.c: reading while the server runs ---- */
+
+/*
+ * A reader, in a context of its own below the current one, without files; then its files,
+ * which belong to that context.
+ */
+extern NvmVlog *nvm_vlog_reader_begin(const char *name);
+extern void nvm_vlog_reader_files(NvmVlog *vlog, NvmVlogFile *file, int n);
+extern void nvm_vlog_reader_end(NvmVlog *vlog);
+
+/* ERROR: there is no checkpoint to be read */
+extern void nvm_vlog_no_checkpoint(void) __attribute__((noreturn));
+
+/* ---- vlog_pin.c: checkpoints that processes read ---- */
+
+#define NVM_VLOG_PINS		8	/* processes, at most */
+
+/* what a checkpoint needs: its data files, and the log from `begin` on */
+typedef struct NvmVlogNeeded
+{
+	uint64		number;
+	NvmLogPosition begin;
+	uint32		generation;		/* of the log file that has `begin` */
+	uint32		file;
+} NvmVlogNeeded;
+
+extern Size nvm_vlog_pin_shmem_size(void);
+extern void nvm_vlog_pin_shmem_startup(void);
+
+/* all pins, NVM_VLOG_PINS at most; what the oldest of this checkpoint and the pins needs */
+extern int	nvm_vlog_pinned(NvmVlogNeeded *pinned);
+extern void nvm_vlog_needed(const NvmLogCheckpoint *checkpoint, NvmVlogNeeded *needed);
+
+/* what this process has pinned, or NULL */
+extern const NvmLogCheckpoint *nvm_vlog_my_pinned(void);
+
 /* ---- vlog_retire.c: files that nobody needs ---- */
 
 typedef struct NvmVlogRetired
@@ -516,7 +565,7 @@ typedef struct NvmVlogRetired
 /* the highest number of a checkpoint that has data files, or 0 */
 extern uint64 nvm_vlog_highest_checkpoint(void);
 
-/* data files of other checkpoints than this one */
+/* data files of other checkpoints than this one, and those that are pinned */
 extern void nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired);
 
 /*
@@ -526,13 +575,13 @@ extern void nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired);
 extern void nvm_vlog_find_begin(NvmLogBegin *begin);
 
 /*
- * The log before a checkpoint: files, and side files that records name which come
+ * The log before what is needed: files, and side files that records name which come
  * before it.  May ERROR.
  */
-extern void nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired);
+extern void nvm_vlog_retire_log(const NvmVlogNeeded *needed, NvmVlogRetired *retired);
 
 /* then: side files that no record names, of before the start */
-extern void nvm_vlog_retire_orphans(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired);
+extern void nvm_vlog_retire_orphans(const NvmVlogNeeded *needed, NvmVlogRetired *retired);
 
 /* side files of lost generations that no record names which was placed */
 extern void nvm_vlog_retire_sides(const NvmVlog *vlog);

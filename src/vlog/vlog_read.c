@@ -161,8 +161,11 @@ read_block(NvmVlog *vlog, int file, const NvmLogBlock *block)
 
 /* ---- files ---- */
 
-static void
-range_is_missing(const NvmVlogFile *file, const NvmLogCursor *cursor)
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_range_is_missing(const NvmVlogFile *file, const NvmLogCursor *cursor)
 {
 	if (cursor->position > cursor->limit)
 		nvm_vlog_damaged(file, psprintf("it begins at position %llu, but what comes behind it at %llu",
@@ -193,7 +196,7 @@ nvm_vlog_read(NvmVlog *vlog, int file)
 		nvm_vlog_pause();
 	}
 	if (cursor.position != limit)
-		range_is_missing(&vlog->file[file], &cursor);
+		nvm_vlog_range_is_missing(&vlog->file[file], &cursor);
 }
 
 /* ---- when all are read ---- */

@@ -81,12 +81,25 @@ nvm_vlog_highest_checkpoint(void)
 	return highest;
 }
 
+static bool
+is_pinned(const NvmVlogNeeded *pinned, int n, uint64 checkpoint)
+{
+	while (n > 0)
+	{
+		if (pinned[--n].number == checkpoint)
+			return true;
+	}
+	return false;
+}
+
 /*
  * See vlog_impl.h.
  */
 void
 nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired)
 {
+	NvmVlogNeeded pinned[NVM_VLOG_PINS];
+	int			npinned = nvm_vlog_pinned(pinned);
 	NvmLogScan	scan;
 	NvmLogRowsName name;
 	const char *entry;
@@ -95,7 +108,8 @@ nvm_vlog_retire_rows(uint64 keep, NvmVlogRetired *retired)
 	while ((entry = nvm_log_scan_next(&scan)) != NULL)
 	{
 		if (!nvm_log_parse_rows_name(entry, &name) ||
-			name.pool != nvm_log_pool_of(NvmPool->uuid) || name.checkpoint == keep)
+			name.pool != nvm_log_pool_of(NvmPool->uuid) || name.checkpoint == keep ||
+			is_pinned(pinned, npinned, name.checkpoint))
 			continue;
 		NVM_FAILPOINT("ckpt-remove-rows");
 		if (remove_file(path_in(scan.directory, entry)))
@@ -372,24 +386,24 @@ nvm_vlog_find_begin(NvmLogBegin *begin)
  * that the checkpoint begins in stays, but it may name any number of side files.
  */
 void
-nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
+nvm_vlog_retire_log(const NvmVlogNeeded *needed, NvmVlogRetired *retired)
 {
 	LogNames	logs = {0};
 
 	/* the file may be gone, if it had nothing and the log went on elsewhere */
-	list_logs(checkpoint->generation, PG_UINT32_MAX, &logs);
+	list_logs(needed->generation, PG_UINT32_MAX, &logs);
 	for (uint32 i = 0; i < logs.n; i++)
 	{
 		const NvmLogName *name = &logs.file[i].name;
 		NvmLogPosition limit;
 		char	   *path = log_path(&logs.file[i]);
 
-		if (name->generation == checkpoint->generation && name->number > checkpoint->file)
+		if (name->generation == needed->generation && name->number > needed->file)
 			break;
 
-		if (name->generation == checkpoint->generation && name->number == checkpoint->file)
+		if (name->generation == needed->generation && name->number == needed->file)
 		{
-			remove_sides_in(path, name, checkpoint->begin, retired);
+			remove_sides_in(path, name, needed->begin, retired);
 			break;
 		}
 		limit = limit_of(&logs, i);
@@ -397,15 +411,15 @@ nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("file %u of generation %u of the log, with which it goes on behind checkpoint %llu, is missing or damaged",
-							checkpoint->file, checkpoint->generation,
-							(unsigned long long) checkpoint->number)));
+							needed->file, needed->generation,
+							(unsigned long long) needed->number)));
 		remove_sides_in(path, name, limit, retired);
 		NVM_FAILPOINT("ckpt-remove-log");
 		nvm_log_recycle(logs.file[i].directory, path);
 		retired->nlogs++;
 		nvm_vlog_pause();
 	}
-	retired_to = checkpoint->begin;
+	retired_to = needed->begin;
 	NVM_FAILPOINT("ckpt-removed");
 }
 
@@ -415,14 +429,14 @@ nvm_vlog_retire_log(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
  * of the worker is enough.
  */
 void
-nvm_vlog_retire_orphans(const NvmLogCheckpoint *checkpoint, NvmVlogRetired *retired)
+nvm_vlog_retire_orphans(const NvmVlogNeeded *needed, NvmVlogRetired *retired)
 {
 	static bool done = false;
 	NvmLogScan	scan;
 	NvmLogName	name;
 	const char *entry;
 
-	if (done || checkpoint->begin < nvm_log_start_position())
+	if (done || needed->begin < nvm_log_start_position())
 		return;
 	nvm_log_scan_begin(&scan, level_of_failure());
 	while ((entry = nvm_log_scan_next(&scan)) != NULL)
