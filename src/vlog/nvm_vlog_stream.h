@@ -104,8 +104,8 @@ typedef struct NvmVlogStreamRecord
 	uint64		xid;			/* full xid of the transaction; 0: a COMMIT
 								 * record without rows of storages with
 								 * NVM_DIR_COMMANDS, which needs none */
-	NvmLogWalk	body;			/* of its sections, verified; empty if it is in
-								 * a side file: nvm_vlog_stream_body */
+	NvmLogWalk	body;			/* of its sections, verified; empty if it is
+								 * in a side file: nvm_vlog_stream_body */
 	const NvmLogRecord *record; /* as it lies in the log */
 } NvmVlogStreamRecord;
 

@@ -307,12 +307,18 @@ is(content(@tables, 'v'), $before, 'the same after a loss');
 
 # ---------------------------------------------------------------- 6. damage
 
-# what a process has mapped, or open, of the log's files
+# What a process has mapped, or open to be read, of the log's files.  The one that it has written
+# to, for itself and others, it keeps open.
 sub left_open
 {
 	my ($p) = @_;
 	my @left = grep { m,/pg_nvm_log/, } split /\n/, slurp_file("/proc/$p/maps");
-	push @left, grep { defined && m,/pg_nvm_log/, } map { readlink $_ } glob "/proc/$p/fd/*";
+	foreach my $fd (glob "/proc/$p/fd/*")
+	{
+		my $path = readlink $fd;
+		next unless defined $path && $path =~ m,/pg_nvm_log/,;
+		push @left, $path if slurp_file($fd =~ s,/fd/,/fdinfo/,r) =~ /^flags:\s*\d*0$/m;
+	}
 	return join "\n", @left;
 }
 
