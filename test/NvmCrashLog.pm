@@ -97,7 +97,7 @@ CREATE ACCESS METHOD nvm_dram TYPE TABLE HANDLER nvm_dram_handler;
 / or die 'no extension';
 	$schema =~ s/(CREATE TABLE (?:ack|hist|acct) \([^;]*\)) USING nvm;/$1 USING nvm_dram;/g;
 	die 'no tables in memory' unless 3 == (() = $schema =~ /USING nvm_dram;/g);
-	$schema =~ s/a\.amname = 'nvm'/a.amname IN ('nvm', 'nvm_dram')/g;
+	$schema =~ s/a\.amname = 'nvm'/a.amname IN ('nvm', 'nvm_dram', 'nvm_cmdlog')/g;
 	return $schema . <<'SQL';
 -- what each transaction leaves elsewhere: rows in heap, in the pool, in bulk
 CREATE TABLE want (client int, n int, h int, p int, b int) USING nvm_dram;
@@ -106,8 +106,8 @@ CREATE TABLE in_heap (client int, n int, i int) USING heap;
 CREATE TABLE in_pool (client int, n int, i int) USING nvm;
 CREATE TABLE bulk (client int, n int, i int, pad text) USING nvm_dram;
 CREATE INDEX bulk_i ON bulk (client, i);
--- all rows are changed together
-CREATE TABLE step (id int PRIMARY KEY, v int, pad text) USING nvm_dram;
+-- all rows are changed together; a checkpoint walks it by a snapshot
+CREATE TABLE step (id int PRIMARY KEY, v int, pad text) USING nvm_cmdlog;
 INSERT INTO step SELECT i, 0, repeat('s', 150) FROM generate_series(1, 100) i;
 -- rows come and go, and an index in files leads to them
 CREATE TABLE run (k int, pad text) USING nvm_dram;

@@ -119,7 +119,9 @@ extern PGDLLEXPORT void nvm_vlog_stream_close(NvmVlogStream *stream);
 
 /*
  * The next record; false at the end.  It is valid until the next call.  An ASK record may be
- * of a transaction that has not committed: then its side file may be gone.
+ * of a transaction that has not committed: then its side file may be gone.  Its OUTCOME comes
+ * behind it, if it is decided by `end`, and may come twice: the first one counts.  One without
+ * ASK record was said before.
  */
 extern PGDLLEXPORT bool nvm_vlog_stream_next(NvmVlogStream *stream, NvmVlogStreamRecord *record);
 

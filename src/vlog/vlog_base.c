@@ -77,12 +77,17 @@ form_base(NvmVlog *vlog, const NvmLogCheckpoint *checkpoint)
 NvmVlogBase *
 nvm_vlog_base_open(void)
 {
-	NvmVlog    *vlog = nvm_vlog_reader_begin("base");
-	MemoryContext caller = MemoryContextSwitchTo(vlog->context);
 	const NvmLogCheckpoint *checkpoint = nvm_vlog_my_pinned();
+	NvmVlog    *vlog;
+	MemoryContext caller;
 	NvmVlogBase *base;
 
-	if (checkpoint == NULL && nvm_log_has_begun())
+	/* there may not even be a pool */
+	if (!nvm_log_has_begun())
+		nvm_vlog_no_checkpoint();
+	vlog = nvm_vlog_reader_begin("base");
+	caller = MemoryContextSwitchTo(vlog->context);
+	if (checkpoint == NULL)
 		checkpoint = nvm_vlog_read_checkpoint();
 	if (checkpoint == NULL)
 		nvm_vlog_no_checkpoint();

@@ -139,7 +139,8 @@ unpin_at_exit(int code, Datum arg)
 }
 
 /*
- * Read the file of the checkpoint, to be kept as long as the pin.
+ * Read the file of the checkpoint, to be kept as long as the pin.  Of several directories a
+ * look at one after the other may miss one that moves from one to another meanwhile.
  */
 static void
 read_checkpoint(void)
@@ -147,6 +148,8 @@ read_checkpoint(void)
 	const NvmLogCheckpoint *checkpoint = nvm_vlog_read_checkpoint();
 	Size		size;
 
+	if (checkpoint == NULL)
+		checkpoint = nvm_vlog_read_checkpoint();
 	if (checkpoint == NULL)
 		nvm_vlog_no_checkpoint();
 	size = NVM_LOG_CHECKPOINT_LENGTH(checkpoint->nfiles, checkpoint->snapshot);
