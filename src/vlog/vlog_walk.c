@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "access/xact.h"
-#include "compat/nvm_compat.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -402,10 +401,6 @@ form_snapshot(Snapshot snapshot, uint64 next)
 /*
  * Walk what is walked by one snapshot.  Listed again behind it, so that no storage is missing
  * of whose rows it shows any.
- *
- * The WAL is flushed in which the xids that it shows have ended.  Else a crash could lose it,
- * and the next run hand out one of them again: who reads its record would take it for
- * shown.
  */
 static void
 walk_by_snapshot(StorageList *list)
@@ -414,7 +409,6 @@ walk_by_snapshot(StorageList *list)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	moment = GetActiveSnapshot();
 	current->snapshot = form_snapshot(moment, U64FromFullTransactionId(ReadNextFullTransactionId()));
-	XLogFlush(NvmWalEnd());
 	MemoryContextSwitchTo(walk_context);
 	list_storages(list);
 	for (uint32 i = 0; i < list->n; i++)

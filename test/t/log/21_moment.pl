@@ -189,6 +189,25 @@ is(twice(), '', 'no record comes twice');
 is(sql('SELECT count(*) FROM nvm_stream_base() b, nvm.log l, nvm_stream_changes(b."begin", l.persistent) c '
 	. "WHERE xid = 0 AND storage IN (storage('a'), storage('b'), storage('c'))"), 0, 'records of these tables say their xid');
 
+# What it shows is kept by nobody else: no transaction is open, and no session waits for it, which
+# has a snapshot.
+sql("COMMIT PREPARED 'during'", 'DELETE FROM b WHERE id BETWEEN 2000 AND 2100', 'VACUUM a', 'VACUUM b');
+$then = content(@tables);
+$pid = worker();
+conf(failpoint => 'ckpt-walk:stop:1', checkpoint_interval => '1s');
+NvmTest::wait_stopped($pid);
+conf(failpoint => '', checkpoint_interval => '0');
+is(sql("SELECT count(*) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid NOT IN (pg_backend_pid(), $pid)"), 0, 'nobody else has a snapshot');
+sql($_) foreach ("BEGIN; DELETE FROM b WHERE id > 2500; UPDATE c SET n = 2, s = repeat('m', 40000); UPDATE a SET n = n - 1; COMMIT", 'VACUUM b', 'VACUUM c', 'VACUUM a',
+	map({ ("INSERT INTO b SELECT i, 7, repeat('k', 200) FROM generate_series(60000 + $_ * 2000, 61999 + $_ * 2000) i", "UPDATE c SET n = 3 + $_, s = repeat('o', 40000)",
+		'VACUUM b', 'VACUUM c') } 1 .. 2));
+my $running = sql("SELECT number FROM nvm.checkpoints WHERE state = 'running'");
+NvmTest::continue_process($pid);
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM nvm.checkpoints WHERE number = $running AND state = 'usable'") or die;
+is(in_base(@tables), $then, 'what the snapshot shows outlives VACUUM');
+is(with_log(@tables), content(@tables), 'with the log behind it, it is what the tables have');
+sql("BEGIN; UPDATE a SET n = 75 WHERE id = 750; DELETE FROM b WHERE id = 751; PREPARE TRANSACTION 'during'");
+
 # ---------------------------------------------------------------- 3. over a loss
 
 my $before = content(@tables, 'v');
