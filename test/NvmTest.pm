@@ -842,7 +842,7 @@ sub check_findings
 		my $found = $self->safe_psql($db, <<SQL);
 SELECT c.oid::regclass, f FROM pg_class c JOIN pg_am a ON a.oid = c.relam,
 	LATERAL (SELECT f::text FROM nvm.check(c.oid::regclass, heapallindexed => true) f) AS g(f)
-WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_dram') AND c.relkind IN ('r', 'm')
+WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog', 'nvm_dram') AND c.relkind IN ('r', 'm')
 	AND (c.relpersistence <> 't' OR pg_my_temp_schema() = c.relnamespace);
 SQL
 		push @findings, map { "$db: $_" } split /\n/, $found;
