@@ -5,11 +5,11 @@ import sys
 import time
 
 # modules needed after the switch to another user are imported before it
-from . import backend_death, benchbase, bulk, clients, delay, gaps, index, libpq, load, loading
-from . import logged, persistence, plans, recovery, report, restart_index, slow_sync, storage, tatp
+from . import backend_death, benchbase, bulk, clients, commands, delay, gaps, index, libpq, load
+from . import loading, logged, persistence, plans, recovery, report, restart_index, slow_sync, storage, tatp
 from . import vlog_durability, vlog_recovery
 from .sandbox import Sandbox, Trouble, filesystem_of
-from .server import Server
+from .server import IN_MEMORY, OURS, Server
 from .workloads import ALL, BY_NAME
 
 
@@ -41,17 +41,24 @@ SPECIAL = {
                       vlog_recovery.run),
     "backend_death": ("a backend is killed, or PostgreSQL restarted: until nvm_vlog and heap answer",
                       backend_death.run),
+    "command": ("TPC-C and Voter by registered functions: no log, nvm_vlog, nvm_cmdlog, heap",
+                commands.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }
 SPECIAL.update(benchbase.WORKLOADS)
 #: not on disk as well, unless asked for
 ON_TMPFS = ["restart_index", "tatp", "bulk", "plans"]
 #: nor these in memory
-ON_DISK = ["vlog_durability", "vlog_recovery", "backend_death"]
+ON_DISK = ["vlog_durability", "vlog_recovery", "backend_death", "command"]
+KINDS = ["heap", "unlogged"] + list(OURS)
 DEFAULT = ["update", "tpcb", "select", "scan"]
 RECOVERY_SIZES = "100000,1000000,10000000"
 RECOVERY_SIZES_BESIDE = "100000,1000000"
 RECOVERY_SIZE_MB = 5120
+
+
+def _numbers(text):
+    return [int(n) for n in text.split(",")]
 
 
 def parse(arguments):
@@ -73,15 +80,19 @@ def parse(arguments):
     parser.add_argument("--rows", type=int, default=None, help="rows of YCSB (default 200000)")
     parser.add_argument("--cases", default="", help="only cases whose name contains one of "
                         "these, separated by commas, such as server,wire 4")
-    parser.add_argument("--a", "--am-a", default="heap", choices=["heap", "unlogged", "nvm", "nvm_vlog"],
+    parser.add_argument("--a", "--am-a", default="heap", choices=KINDS,
                         help="what to compare with (unlogged: heap, asynchronous, not durable)")
-    parser.add_argument("--b", "--am-b", default="nvm", choices=["heap", "unlogged", "nvm", "nvm_vlog"],
+    parser.add_argument("--b", "--am-b", default="nvm", choices=KINDS,
                         help="what to compare (default nvm)")
     parser.add_argument("--recovery-transactions", default=None,
                         help="of recovery (default %s) and recovery_size (%s)"
                         % (RECOVERY_SIZES, RECOVERY_SIZES_BESIDE))
     parser.add_argument("--checkpoint-pause", type=float, default=5,
                         help="of vlog_durability: seconds between two checkpoints (default 5)")
+    parser.add_argument("--rates", type=_numbers, default=[], help="of command: TPC-C with so many "
+                        "transactions asked for a second, too, such as 500,1000,2000")
+    parser.add_argument("--multi", type=_numbers, default=[], help="of command: TPC-C with so many per "
+                        "cent of orders and payments of two warehouses, too, such as 0,50,100")
     parser.add_argument("--size-mb", type=int, default=None, help="of recovery_size's table (default "
                         "%d), of vlog_recovery's tables, and of the log (%d)"
                         % (RECOVERY_SIZE_MB, vlog_recovery.SIZE_MB))
@@ -171,11 +182,11 @@ def one_run(server, case, options):
 def logged_columns(options, runs=None):
     """Of the table of a workload: its header, or a case's cells, bytes a transaction.
 
-    The log of nvm_vlog tables stands beside the WAL: its records, and what was written
+    The log of tables in memory stands beside the WAL: its records, and what was written
     to its files for them.  The last column is about WAL and records together.
     """
     arms = (options.a, options.b)
-    vlog = [arm for arm in (0, 1) if arms[arm] == "nvm_vlog"]
+    vlog = [arm for arm in (0, 1) if arms[arm] in IN_MEMORY]
     if runs is None:
         header = ["WAL B/txn " + options.a, options.b]
         for arm in vlog:
@@ -276,7 +287,7 @@ def throughput(sandbox, where, workload, options):
 def work(sandbox, options):
     begin = time.monotonic()
     sandbox.make_prefix()
-    if {"nvm", "nvm_vlog"} & {options.a, options.b} and not options.installed:
+    if set(OURS) & {options.a, options.b} and not options.installed:
         print("building pg_nvm ...", flush=True)
         sandbox.build_extension()
     if options.sync_delay:

@@ -51,12 +51,13 @@ def _overwrite(saved, directory):
             shutil.copyfile(entry.path, path)
 
 
-#: kinds that are access methods of pg_nvm
-OURS = ("nvm", "nvm_vlog")
+#: kinds that are access methods of pg_nvm, and those of tables in memory with a log
+OURS = ("nvm", "nvm_vlog", "nvm_cmdlog")
+IN_MEMORY = ("nvm_vlog", "nvm_cmdlog")
 
 
 class Server:
-    """kind: heap, unlogged (heap, not durable), nvm or nvm_vlog (memory and a log)."""
+    """kind: heap, unlogged (heap, not durable), nvm, nvm_vlog or nvm_cmdlog (memory and a log)."""
 
     def __init__(self, sandbox, name, kind, where, settings=None, pool=None, unlogged=False):
         """unlogged: the tables of workloads are; those of kind unlogged are anyway."""
@@ -66,8 +67,8 @@ class Server:
         self.unlogged = unlogged or kind == "unlogged"
         self.data = os.path.join(where, name)
         self.log = os.path.join(sandbox.work, name + ".log")
-        # of nvm_vlog the pool has the directory of tables alone: beside the data
-        self.pool = pool or os.path.join(where if kind == "nvm_vlog" else sandbox.shm, name + "_pool")
+        # of tables in memory the pool has the directory alone: beside the data
+        self.pool = pool or os.path.join(where if kind in IN_MEMORY else sandbox.shm, name + "_pool")
         self.sockets = os.path.join(sandbox.work, "s")
         self.port = _free_port()
         self.process = None

@@ -12,7 +12,7 @@ from . import alternate, load, logged, plots, reboot, report, timeline
 from .cputime import FamilyWatch
 from .sandbox import Trouble, filesystem_of
 from .server import Server
-from .tpcc import QUICK, Tpcc, check
+from .tpcc import QUICK, Tpcc
 from .workloads import Ycsb, script
 
 ARMS = ["none", "log", "log and checkpoints"]
@@ -199,7 +199,7 @@ def _middle(rounds):
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _check(servers):
+def _check(servers, tpcc):
     """After the runs: TPC-C is consistent, tables and indexes are sound.
 
     What has a log is rebooted first: so the tables are what checkpoint and log make of them.
@@ -208,7 +208,7 @@ def _check(servers):
         if not server.unlogged:
             reboot.stop_at_once(server)
             server.start()
-        problems = check.problems(server)
+        problems = tpcc.problems(server)
         for table, in server.query("SELECT c.oid::regclass FROM pg_class c JOIN pg_am a"
                                    " ON a.oid = c.relam WHERE c.relkind = 'r' AND"
                                    " amname = 'nvm_vlog' AND relnamespace = 'public'::regnamespace"):
@@ -224,7 +224,7 @@ def run(sandbox, where, options, name):
     pairs = alternate.own(options, "pairs", 5, 2)
     warehouses = alternate.own(options, "scale", 8, 2)
     pause = 1 if options.quick else options.checkpoint_pause
-    tpcc = Tpcc(warehouses, **(QUICK if options.quick else {}))
+    tpcc = Tpcc(warehouses, foreign_keys=False, **(QUICK if options.quick else {}))
     settings = dict(SETTINGS, **options.server_settings)
     servers = [Server(sandbox, label, "nvm_vlog", where, settings, unlogged=arm == 0)
                for arm, label in enumerate(("none", "log", "checkpoints"))]
@@ -243,7 +243,7 @@ def run(sandbox, where, options, name):
                 server.query("SELECT nvm.checkpoint()")
         measurement = _Measurement(servers, seconds, pause)
         found = [(case, measurement.rounds(case, pairs)) for case in cases]
-        _check(servers)
+        _check(servers, tpcc)
     conditions = "medians of %d rounds of %d s; YCSB-A: %s rows of 1 kB, Zipfian keys, half updates;" \
         " TPC-C: %d warehouses%s; checkpoints %d s after the one before" % (
             pairs, seconds, "{:,}".format(options.rows), warehouses,
