@@ -101,8 +101,7 @@ is($counted->{payment}{replayable}, $ran->{of}{payment}, 'payments: all of them'
 is($more_payments, $ran->{of}{payment}, 'each has a row of history');
 is($counted->{delivery}{replayable} + $counted->{delivery}{unlogged}, $ran->{of}{delivery}, 'deliveries: all');
 is($counted->{new_order}{replayable}, $more_orders, 'new orders: all that were not rolled back');
-cmp_ok($more_orders, '<=', $ran->{of}{new_order}, 'some were') and
-  cmp_ok($ran->{of}{new_order} - $more_orders, '<', $ran->{of}{new_order} / 10, 'but few');
+cmp_ok($ran->{of}{new_order} - $more_orders, '<', $ran->{of}{new_order} / 10, 'which were few');
 is("$counted->{$_}{replayable} $counted->{$_}{unlogged}", "0 $ran->{of}{$_}", "$_ writes nothing") foreach qw(order_status stock_level);
 is(NvmTpcc::violations($node, 'tpcc'), '', 'conditions hold');
 
