@@ -53,6 +53,8 @@ typedef struct CallFrame
 
 static CallFrame *frame = NULL; /* the outermost one, or NULL */
 
+bool		nvm_command_replaying = false;
+
 /*
  * The FmgrInfos that are to be called now.  There is one, but for other libraries'
  * hooks that call functions themselves before the call goes on.

@@ -117,6 +117,12 @@ extern void nvm_lane_write_shared(void);
 
 /* ---- command_call.c: the call that runs ---- */
 
+/*
+ * Does this process play records (nvm_command_replay.h)?  Set when it starts, before it has
+ * planned anything, and never reset.  Nothing is then captured or judged, no lanes are taken.
+ */
+extern PGDLLEXPORT bool nvm_command_replaying;
+
 /* is a registered function running in this process? */
 extern bool nvm_command_in_call(void);
 
