@@ -463,8 +463,17 @@ LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION nvm.tape(anyelement, oid) IS
 'the first argument; in a call of a registered function, records it as the result of the function that has this OID';
 
+-- In plans of a replay, in the place of what nvm.tape() is given there.
+CREATE FUNCTION nvm.replayed(anyelement, oid, "any")
+RETURNS anyelement
+AS 'MODULE_PATHNAME', 'nvm_replayed'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.replayed(anyelement, oid, "any") IS
+'in a replay of calls, the next result that the record has of the function with this OID; an error elsewhere';
+
 -- Any query may have these, also where ALTER DEFAULT PRIVILEGES gives PUBLIC no function.
-GRANT EXECUTE ON FUNCTION nvm.note_function(anyelement, oid), nvm.tape(anyelement, oid) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION nvm.note_function(anyelement, oid), nvm.tape(anyelement, oid), nvm.replayed(anyelement, oid, "any") TO PUBLIC;
 
 CREATE FUNCTION nvm.reset_commands()
 RETURNS void

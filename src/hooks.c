@@ -133,8 +133,13 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
 {
 	int			order = nvm_command_query_parsed(parse);
-	PlannedStmt *stmt = nvm_plan_with_page_costs(nvm_command_tape_query(parse), query_string,
-												 cursorOptions, boundParams, plan_after_costs);
+	PlannedStmt *stmt;
+
+	/* a parallel worker would know nothing of a replay */
+	if (unlikely(nvm_command_replaying))
+		cursorOptions &= ~CURSOR_OPT_PARALLEL_OK;
+	stmt = nvm_plan_with_page_costs(nvm_command_tape_query(parse), query_string,
+									cursorOptions, boundParams, plan_after_costs);
 
 	nvm_command_query_planned(stmt);
 	nvm_command_mark_plan(stmt, order);

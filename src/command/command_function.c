@@ -97,9 +97,10 @@ typedef struct Search
 static HTAB *admissions = NULL;
 static bool admissions_are_known = false;
 
-/* nvm.note_function() and nvm.tape(), if they are there */
+/* nvm.note_function(), nvm.tape() and nvm.replayed(), if they are there */
 static Oid	note = InvalidOid;
 static Oid	tape = InvalidOid;
+static Oid	replayed = InvalidOid;
 static bool own_are_known = false;
 
 PG_FUNCTION_INFO_V1(nvm_note_function);
@@ -439,23 +440,27 @@ nvm_note_function(PG_FUNCTION_ARGS)
 static void
 look_up_own(void)
 {
-	Oid			types[2] = {ANYELEMENTOID, OIDOID};
+	Oid			types[3] = {ANYELEMENTOID, OIDOID, ANYOID};
 	oidvector  *arguments;
+	oidvector  *more;
 	Oid			schema;
 
 	own_are_known = true;
-	note = tape = InvalidOid;
+	note = tape = replayed = InvalidOid;
 	PG_TRY();
 	{
 		/* whether the user may use the schema is not asked */
 		schema = get_namespace_oid("nvm", true);
 		arguments = buildoidvector(types, 2);
+		more = buildoidvector(types, 3);
 		if (OidIsValid(schema))
 		{
 			note = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("note_function"),
 								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
 			tape = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("tape"),
 								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
+			replayed = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("replayed"),
+									   PointerGetDatum(more), ObjectIdGetDatum(schema));
 		}
 		if (OidIsValid(note) && !NvmPublicMayExecute(note))
 			note = InvalidOid;
@@ -493,6 +498,14 @@ nvm_taping_function(void)
 	if (unlikely(!own_are_known))
 		look_up_own();
 	return tape;
+}
+
+Oid
+nvm_replaying_function(void)
+{
+	if (unlikely(!own_are_known))
+		look_up_own();
+	return replayed;
 }
 
 /*
@@ -540,6 +553,12 @@ nvm_command_query_planned(PlannedStmt *stmt)
 	if (stmt->commandType != CMD_SELECT || plan == NULL || !IsA(plan, Result) ||
 		plan->lefttree != NULL || stmt->subplans != NIL || list_length(plan->targetlist) != 1)
 		return;
+	if (unlikely(nvm_command_replaying))
+	{
+		entry = linitial_node(TargetEntry, plan->targetlist);
+		entry->expr = (Expr *) nvm_tape_put_all((Node *) entry->expr);
+		return;
+	}
 	if (likely(!nvm_command_any()) || !OidIsValid(noting_function()))
 		return;
 	entry = linitial_node(TargetEntry, plan->targetlist);

@@ -16,6 +16,7 @@
 #include "nodes/plannodes.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
+#include "verify/nvm_verify_calls.h"
 
 /* ---- command_table.c ---- */
 
@@ -112,8 +113,12 @@ extern void nvm_record_forget(void);
 /* of a call of nvm.tape() that we have put there, what it tapes, or NULL */
 extern Node *nvm_tape_argument(Node *node);
 
-/* the node in nvm.tape(), if it calls a function for the tape */
+/*
+ * The node in nvm.tape(), or, in a replay, what reads its result, if it calls a function
+ * for the tape.  put_all: in a replay, for all nodes of an expression.
+ */
 extern Node *nvm_tape_put(Node *node);
+extern Node *nvm_tape_put_all(Node *expr);
 
 /* ---- command_setting.c ---- */
 
@@ -197,8 +202,9 @@ extern bool nvm_is_foreign_key_trigger(Oid function);
 extern void nvm_watch_call(Oid function);
 extern void nvm_functions_register(void);
 
-/* nvm.tape(), or InvalidOid */
+/* nvm.tape() and nvm.replayed(), or InvalidOid */
 extern Oid	nvm_taping_function(void);
+extern Oid	nvm_replaying_function(void);
 extern bool nvm_functions_are_noted(void);
 
 /* ---- command_place.c: where in PL/pgSQL we are ---- */
@@ -206,6 +212,48 @@ extern bool nvm_functions_are_noted(void);
 extern void nvm_place_call_begins(void);
 extern bool nvm_place_find(Oid *function, int *line);
 extern bool nvm_place_ignores_rows(void);
+
+/* ---- command_replay.c: calls of a record, made again ---- */
+
+/* is one running in this process? */
+extern bool nvm_replay_in_call;
+
+/* the next result on the tape; ERROR if it is another one's */
+extern Datum nvm_replay_next_result(Oid function, Oid type, bool *isnull);
+
+extern void nvm_replay_subtransaction_aborted(void);
+
+/* ERROR if this is nothing that a call which is in the log can have done */
+extern void nvm_replay_check_utility(Node *stmt);
+extern void nvm_replay_check_plan(PlannedStmt *plan);
+extern void nvm_replay_check_routed_rows(QueryDesc *query);
+
+/* ---- command_replay_call.c ---- */
+
+#define NVM_REPLAY_MAX_ARGS		NVM_LOG_CALL_MAX_ARGS
+
+typedef struct NvmReplayCall
+{
+	Oid			function;
+	Oid			collation;
+	int			nargs;
+	Oid			types[NVM_REPLAY_MAX_ARGS];
+	NullableDatum args[NVM_REPLAY_MAX_ARGS];
+} NvmReplayCall;
+
+/* as PostgreSQL would; what it returns is dropped */
+extern void nvm_replay_call(const NvmReplayCall *call);
+
+/* after an ERROR: what is kept of functions may not be whole */
+extern void nvm_replay_forget_functions(void);
+
+/* ---- command_replay_value.c ---- */
+
+/* in the current context; ERROR if its type is gone */
+extern NullableDatum nvm_replay_value(const NvmLogValue *value);
+
+/* a CALL as SQL, cut where it is too long; in a transaction */
+extern char *nvm_replay_call_text(const NvmLogWalk *parts, const NvmLogPart *part);
 
 /* what the keys of both tables of counters begin with */
 typedef struct NvmCommandKey

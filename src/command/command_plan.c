@@ -390,6 +390,8 @@ nvm_command_utility(Node *stmt)
 	FuncExpr   *call;
 	Oid			function;
 
+	if (unlikely(nvm_replay_in_call))
+		nvm_replay_check_utility(stmt);
 	if (nvm_verdict_by_values())
 		return;
 	if (likely(!nvm_command_in_call()))

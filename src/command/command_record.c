@@ -29,6 +29,7 @@
 #include "log/nvm_log.h"
 #include "media/media_log.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -109,13 +110,92 @@ put_by_value(StringInfo to, Datum value, int16 typlen)
 	put_bytes(to, bytes, n);
 }
 
-static void
-put_varlena(StringInfo to, Datum value)
+/* what precedes the elements of an array of one dimension */
+typedef struct ArrayHead
 {
+	int32		ndim;
+	int32		nulls;			/* 0: there are none */
+	Oid			element;
+	int32		n;
+	int32		lower;
+} ArrayHead;
+
+StaticAssertDecl(sizeof(ArrayHead) + VARHDRSZ == ARR_OVERHEAD_NONULLS(1), "header of an array");
+
+/*
+ * Element i; the bytes need not be aligned.
+ */
+static int64
+element_of(const char *elements, int i, int length)
+{
+	int64		number;
+	int32		four;
+	int16		two;
+
+	switch (length)
+	{
+		case 1:
+			return (int8) elements[i];
+		case 2:
+			memcpy(&two, elements + (Size) 2 * i, 2);
+			return two;
+		case 4:
+			memcpy(&four, elements + (Size) 4 * i, 4);
+			return four;
+		default:
+			memcpy(&number, elements + (Size) 8 * i, 8);
+			return number;
+	}
+}
+
+/*
+ * An array as its elements alone, if that gives back each of its bytes, and is shorter.
+ */
+static bool
+put_packed(StringInfo to, const NvmLogPackedType *type, const char *bytes, Size length)
+{
+	const char *elements = bytes + sizeof(ArrayHead);
+	ArrayHead	head = {0};
+	uint64		packed = 0;
+
+	memcpy(&head, bytes, Min(length, sizeof(head)));
+	if (length < offsetof(ArrayHead, n) || head.nulls != 0 || head.element != type->element)
+		return false;
+	if (head.ndim == 0 ? length != offsetof(ArrayHead, n) :
+		head.ndim != 1 || head.n <= 0 || head.lower != 1 ||
+		length != sizeof(head) + (Size) head.n * type->length)
+		return false;
+	if (head.ndim == 0)
+		head.n = 0;
+	for (int i = 0; i < head.n; i++)
+		packed += nvm_log_signed_length(element_of(elements, i, type->length));
+	if (packed >= length)
+		return false;
+	put_number(to, 2 * packed + 1 + 1);
+	for (int i = 0; i < head.n; i++)
+		put_signed(to, element_of(elements, i, type->length));
+	return true;
+}
+
+static void
+put_array(StringInfo to, const NvmLogPackedType *type, const char *bytes, Size length)
+{
+	if (put_packed(to, type, bytes, length))
+		return;
+	put_number(to, 2 * (uint64) length + 1);
+	appendBinaryStringInfo(to, bytes, (int) length);
+}
+
+static void
+put_varlena(StringInfo to, Oid type, Datum value)
+{
+	const NvmLogPackedType *packed = nvm_log_packed_type(type);
 	struct varlena *flat = PG_DETOAST_DATUM_PACKED(value);
 
 	if ((Size) to->len + VARSIZE_ANY_EXHDR(flat) > PARTS_MAX)
 		nvm_command_disqualify(NVM_REASON_TOO_LONG, InvalidOid, InvalidOid);
+	else if (packed != NULL)
+		put_array(to, packed, VARDATA_ANY(flat), VARSIZE_ANY_EXHDR(flat));
 	else
 		put_bytes(to, VARDATA_ANY(flat), VARSIZE_ANY_EXHDR(flat));
 	if (DatumGetPointer(value) != (Pointer) flat)
@@ -140,7 +220,7 @@ put_value(StringInfo to, Oid type, Datum value, bool isnull)
 	byval = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
 	is_pseudo = ((Form_pg_type) GETSTRUCT(tuple))->typtype == TYPTYPE_PSEUDO;
 	ReleaseSysCache(tuple);
-	if (is_pseudo)
+	if (is_pseudo || nvm_type_is_temporary(type))
 		return false;
 
 	put_number(to, type);
@@ -149,7 +229,7 @@ put_value(StringInfo to, Oid type, Datum value, bool isnull)
 	else if (byval)
 		put_by_value(to, value, typlen);
 	else if (typlen == -1)
-		put_varlena(to, value);
+		put_varlena(to, type, value);
 	else if (typlen == -2)
 		put_bytes(to, DatumGetCString(value), strlen(DatumGetCString(value)));
 	else
@@ -209,10 +289,37 @@ argument_type(FunctionCallInfo fcinfo, int i)
 	return i < n ? declared[i] : InvalidOid;
 }
 
+/*
+ * Does the call tell the function which columns its result has, as in FROM f() AS t(a int)?
+ * The record would not say them.
+ */
+static bool
+tells_columns(Oid function, FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Node	   *expr = fcinfo->flinfo->fn_expr;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || rsinfo->expectedDesc == NULL ||
+		get_func_rettype(function) != RECORDOID)
+		return false;
+	return (expr != NULL ? get_expr_result_type(expr, NULL, NULL) :
+			get_func_result_type(function, NULL, NULL)) == TYPEFUNC_RECORD;
+}
+
+/*
+ * VARIADIC is written, and the function, VARIADIC "any", gets to know it.
+ */
+static bool
+tells_variadic(Oid function, FunctionCallInfo fcinfo)
+{
+	return get_fn_expr_variadic(fcinfo->flinfo) && get_func_variadictype(function) == ANYOID;
+}
+
 static bool
 put_call(Oid function, FunctionCallInfo fcinfo)
 {
-	if (fcinfo->nargs > NVM_LOG_CALL_MAX_ARGS || !put_settings())
+	if (fcinfo->nargs > NVM_LOG_CALL_MAX_ARGS || tells_columns(function, fcinfo) ||
+		tells_variadic(function, fcinfo) || !put_settings())
 		return false;
 	appendStringInfoChar(&parts, NVM_LOG_PART_CALL);
 	put_number(&parts, function);

@@ -77,7 +77,7 @@ find_mark(PlannedStmt *plan)
 int
 nvm_command_query_parsed(Query *query)
 {
-	return likely(!nvm_command_any()) ? NVM_ORDER_NOT_JUDGED : nvm_judge_order(query);
+	return likely(!nvm_command_any()) || nvm_command_replaying ? NVM_ORDER_NOT_JUDGED : nvm_judge_order(query);
 }
 
 void
@@ -85,7 +85,7 @@ nvm_command_mark_plan(PlannedStmt *stmt, int order)
 {
 	PlanInvalItem *mark;
 
-	if (likely(!nvm_command_any()))
+	if (likely(!nvm_command_any()) || nvm_command_replaying)
 		return;
 	mark = makeNode(PlanInvalItem);
 	mark->cacheId = MARK_CACHE - order;
@@ -350,6 +350,8 @@ enter(QueryDesc *query, bool finishing)
 void
 nvm_command_query_starts(QueryDesc *query)
 {
+	if (unlikely(nvm_replay_in_call))
+		nvm_replay_check_plan(query->plannedstmt);
 	if (likely(!nvm_command_in_call()) || nvm_verdict_by_values())
 		return;
 	if (nqueries < MAX_QUERIES)
@@ -413,6 +415,8 @@ nvm_command_query_finishes(QueryDesc *query)
 void
 nvm_command_query_ran(QueryDesc *query, int outer)
 {
+	if (unlikely(nvm_replay_in_call))
+		nvm_replay_check_routed_rows(query);
 	if (likely(!nvm_command_in_call()))
 		return;
 	nframes = Min(nframes, outer);

@@ -9,8 +9,8 @@
  * expression that PL/pgSQL evaluates by itself.  nvm.tape() returns what it is given, and
  * in a call of a registered function notes it in the transaction's record.
  *
- * A replay plans its own queries, in its own processes.  It will put there what reads the
- * next result from the record in the place of all of it.
+ * A replay plans its own queries, in its own processes.  It puts there nvm.replayed(), which
+ * reads the next result from the record, in the place of all of it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -26,10 +26,12 @@
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 PG_FUNCTION_INFO_V1(nvm_tape);
+PG_FUNCTION_INFO_V1(nvm_replayed);
 
 /*
  * Built-in ones, by name, since later versions have more of one name.  What they do besides
@@ -92,6 +94,56 @@ nvm_tape_argument(Node *node)
 		taped_function(inner) == DatumGetObjectId(function->constvalue) ? inner : NULL;
 }
 
+static Node *
+oid_const(Oid oid)
+{
+	return (Node *) makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(oid), false, true);
+}
+
+/*
+ * The arguments of the function that do something when they are evaluated, as a row: a
+ * replay evaluates these as the call has done.  Or NULL.
+ */
+static Node *
+volatile_arguments(Node *node)
+{
+	List	   *arguments = IsA(node, FuncExpr) ? ((FuncExpr *) node)->args : NIL;
+	RowExpr    *row = makeNode(RowExpr);
+	ListCell   *lc;
+
+	row->row_typeid = RECORDOID;
+	row->row_format = COERCE_EXPLICIT_CALL;
+	row->location = -1;
+	foreach(lc, arguments)
+	{
+		if (contain_volatile_functions(lfirst(lc)))
+			row->args = lappend(row->args, lfirst(lc));
+	}
+	if (row->args == NIL)
+		return (Node *) makeNullConst(OIDOID, -1, InvalidOid);
+	return (Node *) row;
+}
+
+/*
+ * In a replay: what reads the result, in the place of a node that calls such a function.
+ */
+static Node *
+put_replayed(Node *node, Oid function)
+{
+	Oid			type = exprType(node);
+	Oid			collation = exprCollation(node);
+
+	if (!OidIsValid(nvm_replaying_function()))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function nvm.replayed(anyelement, oid, \"any\") is not there"),
+				 errhint("Extension pg_nvm is not whole. Create it anew.")));
+	return (Node *) makeFuncExpr(nvm_replaying_function(), type,
+								 list_make3(makeNullConst(type, -1, collation), oid_const(function),
+											volatile_arguments(node)),
+								 collation, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
 /*
  * A node that calls such a function, in nvm.tape(); others as they are.
  */
@@ -100,12 +152,29 @@ nvm_tape_put(Node *node)
 {
 	Oid			function = taped_function(node);
 
+	if (OidIsValid(function) && unlikely(nvm_command_replaying))
+		return put_replayed(node, function);
 	if (!OidIsValid(function) || !OidIsValid(nvm_taping_function()))
 		return node;
 	return (Node *) makeFuncExpr(nvm_taping_function(), exprType(node),
-								 list_make2(node, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
-															ObjectIdGetDatum(function), false, true)),
-								 exprCollation(node), InvalidOid, COERCE_EXPLICIT_CALL);
+								 list_make2(node, oid_const(function)), exprCollation(node), InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+static Node *
+put_everywhere(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	return nvm_tape_put(expression_tree_mutator(node, put_everywhere, context));
+}
+
+/*
+ * The same for all within an expression that PL/pgSQL evaluates by itself, in a replay.
+ */
+Node *
+nvm_tape_put_all(Node *expr)
+{
+	return put_everywhere(expr, NULL);
 }
 
 /* ---- queries ---- */
@@ -152,8 +221,9 @@ put_all(Node *node, void *context)
 Query *
 nvm_command_tape_query(Query *query)
 {
-	if (likely(!nvm_command_any()) || query->commandType == CMD_UTILITY ||
-		!OidIsValid(nvm_taping_function()) || !walk_taped((Node *) query, NULL))
+	if (likely(!nvm_command_any() && !nvm_command_replaying) || query->commandType == CMD_UTILITY ||
+		!(nvm_command_replaying || OidIsValid(nvm_taping_function())) ||
+		!walk_taped((Node *) query, NULL))
 		return query;
 	return (Query *) put_all((Node *) query, NULL);
 }
@@ -175,4 +245,24 @@ nvm_tape(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+}
+
+/*
+ * nvm.replayed(NULL::type, function, arguments): the result that the record of the call has
+ * next.  What the arguments are worth does not matter.
+ */
+Datum
+nvm_replayed(PG_FUNCTION_ARGS)
+{
+	Datum		value;
+	bool		isnull;
+
+	if (!nvm_replay_in_call || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("nvm.replayed() is called outside of a replay of calls")));
+	value = nvm_replay_next_result(PG_GETARG_OID(1), get_fn_expr_argtype(fcinfo->flinfo, 0), &isnull);
+	if (isnull)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(value);
 }

@@ -111,7 +111,7 @@ note_place(void)
 void
 nvm_command_disqualify(NvmReason reason, Oid classid, Oid object)
 {
-	if (likely(verdict.reason != NVM_REASON_NONE))
+	if (likely(verdict.reason != NVM_REASON_NONE) || nvm_command_replaying)
 		return;
 	verdict.reason = reason;
 	verdict.classid = classid;
@@ -119,10 +119,13 @@ nvm_command_disqualify(NvmReason reason, Oid classid, Oid object)
 	note_place();
 }
 
+/*
+ * In a process that plays records nothing is judged: there it is so, too.
+ */
 bool
 nvm_verdict_by_values(void)
 {
-	return verdict.reason != NVM_REASON_NONE;
+	return verdict.reason != NVM_REASON_NONE || unlikely(nvm_command_replaying);
 }
 
 /*
@@ -266,6 +269,8 @@ verdict_subxact(SubXactEvent event, SubTransactionId mySubid, SubTransactionId p
 
 	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB && unlikely(nvm_replay_in_call))
+		nvm_replay_subtransaction_aborted();
 	if (event == SUBXACT_EVENT_ABORT_SUB &&
 		((nvm_command_in_call() && level > nvm_call_level()) ||
 		 (verdict.call_level > 0 && level <= verdict.call_level)))

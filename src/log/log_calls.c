@@ -28,6 +28,9 @@ static const NvmLogCallOps *ops = NULL;
 NvmLogBy	nvm_log_by = NVM_LOG_BY_NOTHING;
 static bool has_table_rows = false; /* of nvm_cmdlog tables */
 
+/* there is no record, but a replay that wants the checksum of what it has written */
+bool		nvm_log_sums_alone = false;
+
 typedef struct NotedRow
 {
 	uint64		place;
@@ -50,6 +53,7 @@ void
 nvm_log_calls_begin(void)
 {
 	nvm_log_by = ops != NULL ? ops->begin() : NVM_LOG_BY_NOTHING;
+	nvm_log_sums_alone = false;
 	has_table_rows = false;
 	noted = NULL;
 	nnoted = room = 0;
@@ -59,6 +63,7 @@ void
 nvm_log_calls_end(void)
 {
 	nvm_log_by = NVM_LOG_BY_NOTHING;
+	nvm_log_sums_alone = false;
 }
 
 Oid
@@ -103,23 +108,31 @@ compare_places(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-bool
-nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database)
+static void
+add_up(uint64 *checksum, uint32 *rows)
 {
-	uint64		checksum = 0;
-	uint32		rows = 0;
-
-	if (nvm_log_by != NVM_LOG_BY_CALLS && !nvm_log_has_value_rows())
-		return false;
+	*checksum = 0;
+	*rows = 0;
 	if (nnoted > 1)
 		qsort(noted, nnoted, sizeof(NotedRow), compare_places);
 	for (Size i = 0; i < nnoted; i++)
 	{
 		if (i > 0 && noted[i].place == noted[i - 1].place)
 			continue;
-		checksum += noted[i].checksum;
-		rows++;
+		*checksum += noted[i].checksum;
+		(*rows)++;
 	}
+}
+
+bool
+nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database)
+{
+	uint64		checksum;
+	uint32		rows;
+
+	if (nvm_log_by != NVM_LOG_BY_CALLS && !nvm_log_has_value_rows())
+		return false;
+	add_up(&checksum, &rows);
 	*bytes = ops->section(checksum, rows, length, database);
 	Assert(*bytes == NULL || *length % 4 == 0);
 	return *bytes != NULL;
@@ -129,4 +142,27 @@ void
 nvm_log_calls_logged(uint64 values, uint64 calls)
 {
 	ops->logged(values, calls);
+}
+
+/* ---- without a record ---- */
+
+void
+nvm_log_sum_begin(void)
+{
+	noted = NULL;
+	nnoted = room = 0;
+	nvm_log_by = NVM_LOG_BY_CALLS;
+	nvm_log_sums_alone = true;
+}
+
+void
+nvm_log_sum_end(uint64 *checksum, uint32 *rows)
+{
+	nvm_log_by = NVM_LOG_BY_NOTHING;
+	nvm_log_sums_alone = false;
+	add_up(checksum, rows);
+	if (noted != NULL)
+		pfree(noted);
+	noted = NULL;
+	nnoted = room = 0;
 }

@@ -370,6 +370,14 @@ extern NvmLogBy nvm_log_by;
 extern Oid	nvm_log_table_of_rows(uint32 dir, bool *has_key);
 extern void nvm_log_note_checksum(uint32 dir, uint32 block, uint16 offset, uint64 checksum);
 
+/*
+ * The same without a record: between begin and end checksums are noted, and nothing else is
+ * done with what is captured.  An ERROR between ends it with the transaction.
+ */
+extern bool nvm_log_sums_alone;
+extern void nvm_log_sum_begin(void);
+extern void nvm_log_sum_end(uint64 *checksum, uint32 *rows);
+
 /* ---- log_checkpoint.c ---- */
 
 typedef struct NvmLogBegin

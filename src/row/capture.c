@@ -50,7 +50,8 @@ StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS,
 static inline void
 capture_storage_begin(uint32 dir)
 {
-	nvm_log_storage(dir, nvm_dir_entry(dir)->creation_id);
+	if (likely(!nvm_log_sums_alone))
+		nvm_log_storage(dir, nvm_dir_entry(dir)->creation_id);
 }
 
 /*
@@ -82,6 +83,8 @@ nvm_capture_version(NvmRelState *state, const NvmVersion *v)
 	Assert(v->len >= NVM_TUPLE_MIN);
 	capture_storage_begin(state->dir);
 	note_checksum(state, v, false);
+	if (unlikely(nvm_log_sums_alone))
+		return;
 	if (v->flags & NVM_VF_LARGE)
 		nvm_large_capture(state, v);
 	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), v->tuple.xmin,
@@ -178,7 +181,8 @@ capture_end(const OldRows *of, NvmVersion *v)
 		note_checksum(state, v, true);
 	if (OidIsValid(of->table))
 		capture_old(of, v);
-	nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
+	if (likely(!nvm_log_sums_alone))
+		nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
 }
 
 /*

@@ -161,6 +161,13 @@ typedef bool (*NvmSettleFunction) (void);
 
 extern void nvm_xact_register_settle(NvmSettleFunction settle);
 
+/*
+ * The checksum of the rows that the current transaction has written until now, of those
+ * storages that the calls in it have (nvm_log_table_of_rows), as a record of it would have
+ * it: log/log_calls.c.  Whether they are logged does not matter.  May ERROR.
+ */
+extern void nvm_xact_checksum(uint64 *checksum, uint32 *rows);
+
 /* transaction callbacks; in _PG_init */
 extern void nvm_xact_register_callbacks(void);
 

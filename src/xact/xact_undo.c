@@ -658,6 +658,35 @@ nvm_undo_capture(const NvmXactStamps *stamps)
 	return capture.begun && nvm_log_end();
 }
 
+/*
+ * Of the entries of rows, those of storages that calls have written.
+ */
+static void
+checksum_entries(const NvmUndoEntry *e, uint64 n, void *arg)
+{
+	for (; n > 0; n--, e++)
+	{
+		NvmUndoRange range = undo_range_of(e);
+
+		if ((n & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (range.kind != NVM_UNDO_LOCK && OidIsValid(nvm_log_table_of_rows(range.dir)))
+			nvm_undo_ops->capture_range(&range,
+										nvm_xact_stamp_if_any(nvm_relstates[range.dir].region));
+	}
+}
+
+/*
+ * See nvm_xact.h.
+ */
+void
+nvm_xact_checksum(uint64 *checksum, uint32 *rows)
+{
+	nvm_log_sum_begin();
+	undo_walk(checksum_entries, NULL);
+	nvm_log_sum_end(checksum, rows);
+}
+
 bool
 nvm_undo_has_dirs(void)
 {

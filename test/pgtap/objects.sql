@@ -37,7 +37,7 @@ SELECT is_empty(
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace
 	  AND prorettype NOT IN ('table_am_handler'::regtype, 'index_am_handler'::regtype) AND has_function_privilege('public', oid, 'EXECUTE')
-	  AND proname NOT IN ('unregister_command', 'partition_table', 'unpartition_table', 'note_function', 'tape')$$,
+	  AND proname NOT IN ('unregister_command', 'partition_table', 'unpartition_table', 'note_function', 'tape', 'replayed')$$,
 	'no function is for everybody, except those that ask who owns the object, and what plans have');
 SELECT is_empty(
 	$$SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = 'nvm'::regnamespace AND prosecdef$$,

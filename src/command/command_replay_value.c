@@ -1,0 +1,190 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_replay_value.c
+ *	  Values of a record of calls, as Datums and as text.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "command/command_impl.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* an argument in a text is cut behind so many bytes, and so is all of it */
+#define ARGUMENT_MAX	200
+#define CALL_MAX		2000
+
+/* ---- Datums ---- */
+
+/*
+ * Of a type that is passed by value.
+ */
+static Datum
+number_datum(const NvmLogValue *value, int16 typlen)
+{
+	int64		number = nvm_log_value_number(value);
+
+	switch (typlen)
+	{
+		case 1:
+			return CharGetDatum((char) number);
+		case 2:
+			return Int16GetDatum((int16) number);
+		case 4:
+			return Int32GetDatum((int32) number);
+		default:
+			return Int64GetDatum(number);
+	}
+}
+
+/*
+ * Of any other: a copy, since what the log has is neither aligned nor has a header.
+ */
+static Datum
+bytes_datum(const NvmLogValue *value, int16 typlen)
+{
+	char	   *copy;
+
+	if (typlen == -1)
+	{
+		if ((Size) value->length + VARHDRSZ > MaxAllocSize)
+			elog(ERROR, "impossible length of a value in a call");
+		copy = palloc(value->length + VARHDRSZ);
+		SET_VARSIZE(copy, value->length + VARHDRSZ);
+		memcpy(VARDATA(copy), value->bytes, value->length);
+	}
+	else if (typlen == -2)
+		copy = pnstrdup(value->bytes, value->length);
+	else
+	{
+		copy = palloc(value->length);
+		memcpy(copy, value->bytes, value->length);
+	}
+	return PointerGetDatum(copy);
+}
+
+/*
+ * See command_impl.h.
+ */
+NullableDatum
+nvm_replay_value(const NvmLogValue *value)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(value->type));
+	NullableDatum result = {.isnull = value->is_null};
+	int16		typlen;
+	bool		byval;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the type with OID %u, of a value of the call, does not exist any more",
+						value->type)));
+	typlen = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+	byval = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+	ReleaseSysCache(tuple);
+	if (value->is_null)
+		return result;
+	if (byval ? value->length > (uint32) typlen : typlen > 0 && value->length != (uint32) typlen)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a value of the call has %u bytes, which is not what type %s has",
+						value->length, format_type_be(value->type))));
+	result.value = byval ? number_datum(value, typlen) : bytes_datum(value, typlen);
+	return result;
+}
+
+/* ---- text ---- */
+
+static void
+cut(StringInfo text, int from, int max)
+{
+	if (text->len - from <= max)
+		return;
+	text->len = from + pg_mbcliplen(text->data + from, text->len - from, max);
+	text->data[text->len] = '\0';
+	appendStringInfoString(text, "...");
+}
+
+/*
+ * A literal; numbers and booleans as they are.
+ */
+static void
+put_argument(StringInfo text, const NvmLogValue *value)
+{
+	NullableDatum datum = nvm_replay_value(value);
+	int			from;
+	Oid			output;
+	bool		is_varlena;
+	char	   *out;
+
+	if (datum.isnull)
+	{
+		appendStringInfoString(text, "NULL");
+		return;
+	}
+	getTypeOutputInfo(value->type, &output, &is_varlena);
+	out = OidOutputFunctionCall(output, datum.value);
+	switch (value->type)
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+			appendStringInfoString(text, out);
+			break;
+		case BOOLOID:
+			appendStringInfoString(text, out[0] == 't' ? "true" : "false");
+			break;
+		default:
+			from = text->len;
+			appendStringInfoString(text, quote_literal_cstr(out));
+			if (text->len - from > ARGUMENT_MAX)
+			{
+				cut(text, from, ARGUMENT_MAX);
+				appendStringInfoChar(text, '\'');
+			}
+			if (value->type != TEXTOID)
+				appendStringInfo(text, "::%s", format_type_be(value->type));
+			break;
+	}
+	pfree(out);
+}
+
+/*
+ * See command_impl.h.  `parts` is a walk over the parts, wherever it stands.
+ */
+char *
+nvm_replay_call_text(const NvmLogWalk *parts, const NvmLogPart *part)
+{
+	char	   *name = get_func_name(part->function);
+	char	   *schema = name != NULL ? get_namespace_name(get_func_namespace(part->function)) : NULL;
+	NvmLogWalk	list;
+	NvmLogValue value;
+	StringInfoData text;
+
+	initStringInfo(&text);
+	if (name == NULL)
+		appendStringInfo(&text, "function %u(", part->function);
+	else
+		appendStringInfo(&text, "%s(", quote_qualified_identifier(schema, name));
+	nvm_log_walk_list(&list, parts, part);
+	for (uint32 i = 0; i < part->n && text.len <= CALL_MAX; i++)
+	{
+		if (!nvm_log_next_value(&list, &value))
+			break;
+		if (i > 0)
+			appendStringInfoString(&text, ", ");
+		put_argument(&text, &value);
+	}
+	cut(&text, 0, CALL_MAX);
+	appendStringInfoChar(&text, ')');
+	return text.data;
+}
