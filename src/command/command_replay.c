@@ -32,6 +32,8 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "verify/nvm_verify_calls.h"
+#include "verify/nvm_verify_log.h"
 #include "xact/nvm_xact.h"
 
 /* the calls that are made */
@@ -246,8 +248,8 @@ check_written(Oid relid)
 {
 	Relation	rel = RelationIdGetRelation(relid);
 	bool		may = rel != NULL &&
-		(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE || rel->rd_rel->relkind == RELKIND_VIEW ||
-		 nvm_command_is_table(rel));
+	(rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE || rel->rd_rel->relkind == RELKIND_VIEW ||
+	 nvm_command_is_table(rel));
 
 	if (rel != NULL)
 		RelationClose(rel);
@@ -426,14 +428,14 @@ calls_text(const NvmLogPart *failed)
 static char *
 describe(const NvmLogPart *failed, MemoryContext caller)
 {
-	char	   *volatile text = NULL;
+	char	   *volatile described = NULL;
 
 	PG_TRY();
 	{
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
-		text = MemoryContextStrdup(caller, calls_text(failed));
+		described = MemoryContextStrdup(caller, calls_text(failed));
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
@@ -445,9 +447,10 @@ describe(const NvmLogPart *failed, MemoryContext caller)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
-	if (text == NULL)
-		text = psprintf("function %u", failed->kind == NVM_LOG_PART_CALL ? failed->function : replay->result->function);
-	return text;
+	if (described == NULL)
+		described = psprintf("function %u", failed->kind == NVM_LOG_PART_CALL ? failed->function :
+							 replay->result->function);
+	return described;
 }
 
 static void

@@ -170,9 +170,7 @@ look_up(const NvmReplayCall *call)
 	Known	   *k;
 
 	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("the function with OID %u does not exist any more", call->function)));
+		elog(ERROR, "cache lookup failed for function %u", call->function);
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 	if (proc->prokind != PROKIND_FUNCTION && proc->prokind != PROKIND_PROCEDURE)
 		ereport(ERROR,
@@ -202,6 +200,10 @@ get_known(const NvmReplayCall *call)
 	k = find_known(call);
 	if (k != NULL)
 		return k;
+	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(call->function)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("the function with OID %u does not exist any more", call->function)));
 	if (get_func_retset(call->function))
 		return look_up(call);
 	outer = MemoryContextSwitchTo(known_context);

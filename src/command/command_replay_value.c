@@ -18,6 +18,8 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "verify/nvm_verify_calls.h"
+#include "verify/nvm_verify_log.h"
 
 /* an argument in a text is cut behind so many bytes, and so is all of it */
 #define ARGUMENT_MAX	200
@@ -105,20 +107,20 @@ nvm_replay_value(const NvmLogValue *value)
 /* ---- text ---- */
 
 static void
-cut(StringInfo text, int from, int max)
+cut(StringInfo to, int from, int max)
 {
-	if (text->len - from <= max)
+	if (to->len - from <= max)
 		return;
-	text->len = from + pg_mbcliplen(text->data + from, text->len - from, max);
-	text->data[text->len] = '\0';
-	appendStringInfoString(text, "...");
+	to->len = from + pg_mbcliplen(to->data + from, to->len - from, max);
+	to->data[to->len] = '\0';
+	appendStringInfoString(to, "...");
 }
 
 /*
  * A literal; numbers and booleans as they are.
  */
 static void
-put_argument(StringInfo text, const NvmLogValue *value)
+put_argument(StringInfo to, const NvmLogValue *value)
 {
 	NullableDatum datum = nvm_replay_value(value);
 	int			from;
@@ -128,7 +130,7 @@ put_argument(StringInfo text, const NvmLogValue *value)
 
 	if (datum.isnull)
 	{
-		appendStringInfoString(text, "NULL");
+		appendStringInfoString(to, "NULL");
 		return;
 	}
 	getTypeOutputInfo(value->type, &output, &is_varlena);
@@ -138,21 +140,21 @@ put_argument(StringInfo text, const NvmLogValue *value)
 		case INT2OID:
 		case INT4OID:
 		case INT8OID:
-			appendStringInfoString(text, out);
+			appendStringInfoString(to, out);
 			break;
 		case BOOLOID:
-			appendStringInfoString(text, out[0] == 't' ? "true" : "false");
+			appendStringInfoString(to, out[0] == 't' ? "true" : "false");
 			break;
 		default:
-			from = text->len;
-			appendStringInfoString(text, quote_literal_cstr(out));
-			if (text->len - from > ARGUMENT_MAX)
+			from = to->len;
+			appendStringInfoString(to, quote_literal_cstr(out));
+			if (to->len - from > ARGUMENT_MAX)
 			{
-				cut(text, from, ARGUMENT_MAX);
-				appendStringInfoChar(text, '\'');
+				cut(to, from, ARGUMENT_MAX);
+				appendStringInfoChar(to, '\'');
 			}
 			if (value->type != TEXTOID)
-				appendStringInfo(text, "::%s", format_type_be(value->type));
+				appendStringInfo(to, "::%s", format_type_be(value->type));
 			break;
 	}
 	pfree(out);
@@ -168,23 +170,23 @@ nvm_replay_call_text(const NvmLogWalk *parts, const NvmLogPart *part)
 	char	   *schema = name != NULL ? get_namespace_name(get_func_namespace(part->function)) : NULL;
 	NvmLogWalk	list;
 	NvmLogValue value;
-	StringInfoData text;
+	StringInfoData to;
 
-	initStringInfo(&text);
+	initStringInfo(&to);
 	if (name == NULL)
-		appendStringInfo(&text, "function %u(", part->function);
+		appendStringInfo(&to, "function %u(", part->function);
 	else
-		appendStringInfo(&text, "%s(", quote_qualified_identifier(schema, name));
+		appendStringInfo(&to, "%s(", quote_qualified_identifier(schema, name));
 	nvm_log_walk_list(&list, parts, part);
-	for (uint32 i = 0; i < part->n && text.len <= CALL_MAX; i++)
+	for (uint32 i = 0; i < part->n && to.len <= CALL_MAX; i++)
 	{
 		if (!nvm_log_next_value(&list, &value))
 			break;
 		if (i > 0)
-			appendStringInfoString(&text, ", ");
-		put_argument(&text, &value);
+			appendStringInfoString(&to, ", ");
+		put_argument(&to, &value);
 	}
-	cut(&text, 0, CALL_MAX);
-	appendStringInfoChar(&text, ')');
-	return text.data;
+	cut(&to, 0, CALL_MAX);
+	appendStringInfoChar(&to, ')');
+	return to.data;
 }

@@ -40,7 +40,8 @@ typedef struct NvmReplayed
 /*
  * Call what a section of calls says, which nvm_log_calls_problem has passed, in a
  * transaction of its own: none is open.  In a process in which nvm_command_replaying is
- * true, and was before anything was planned there; its user is a superuser.
+ * true, and was before anything was planned there; its user is a superuser.  Settings
+ * that the record has stay set behind it.
  *
  * Whatever fails makes the transaction roll back, and is said in *result.  Only an
  * ERROR that cancels, or ends the process, comes out.

@@ -54,7 +54,7 @@ PGDLLEXPORT void nvm_test_play_main(Datum arg);
 /* ---- calls in the log ---- */
 
 /*
- * A file, mapped.  NULL: it is no file of the log, or is gone.
+ * A file of the log, mapped.
  */
 static const char *
 map_file(const char *name, uint64 *size)
