@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -325,6 +326,12 @@ make_call(const NvmLogPart *part)
 	PopActiveSnapshot();
 	CommandCounterIncrement();
 	check_tape_is_read();
+
+	/*
+	 * The client may have closed what the call has left open, and called again.
+	 * A call that is in the log has not read another one's cursor.
+	 */
+	PortalHashTableDeleteAll();
 	MemoryContextSwitchTo(outer);
 	MemoryContextReset(call_context);
 }

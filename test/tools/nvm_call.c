@@ -7,7 +7,7 @@
  *	CREATE TABLE recorded (n serial, place bigint, section bytea);
  *	CREATE TABLE replayed (n int, failed bool, message text, detail text, call text,
  *		function oid, checksum_recorded text, checksum text, rows_recorded int, rows int,
- *		ncalls int);
+ *		ncalls int, usec bigint);
  *	CREATE FUNCTION nvm_test_note_calls(bigint) RETURNS int AS '.../nvm_call' LANGUAGE C STRICT;
  *	CREATE FUNCTION nvm_test_play_calls(text) RETURNS void AS '.../nvm_call' LANGUAGE C STRICT;
  *
@@ -256,10 +256,10 @@ text_of(const char *string, char *is_null)
 static void
 report(int n, const NvmReplayed *r)
 {
-	Oid			types[11] = {INT4OID, BOOLOID, TEXTOID, TEXTOID, TEXTOID, OIDOID, TEXTOID, TEXTOID,
-	INT4OID, INT4OID, INT4OID};
-	Datum		values[11];
-	char		nulls[11];
+	Oid			types[12] = {INT4OID, BOOLOID, TEXTOID, TEXTOID, TEXTOID, OIDOID, TEXTOID, TEXTOID,
+	INT4OID, INT4OID, INT4OID, INT8OID};
+	Datum		values[12];
+	char		nulls[12];
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -277,8 +277,9 @@ report(int n, const NvmReplayed *r)
 	values[8] = Int32GetDatum((int32) r->rows_recorded);
 	values[9] = Int32GetDatum((int32) r->rows);
 	values[10] = Int32GetDatum(r->ncalls);
-	if (SPI_execute_with_args("INSERT INTO public.replayed VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-							  11, types, values, nulls, false, 0) != SPI_OK_INSERT)
+	values[11] = Int64GetDatum((int64) r->usec);
+	if (SPI_execute_with_args("INSERT INTO public.replayed VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+							  12, types, values, nulls, false, 0) != SPI_OK_INSERT)
 		elog(ERROR, "no table replayed");
 	SPI_finish();
 	PopActiveSnapshot();

@@ -26,7 +26,7 @@ CREATE FUNCTION nvm_test_note_calls(bigint) RETURNS int AS '$library' LANGUAGE C
 CREATE FUNCTION nvm_test_play_calls(text) RETURNS void AS '$library' LANGUAGE C STRICT;
 CREATE TABLE recorded (n serial, place bigint, section bytea);
 CREATE TABLE replayed (n int, failed bool, message text, detail text, call text, function oid,
-	checksum_recorded text, checksum text, rows_recorded int, rows int, ncalls int);
+	checksum_recorded text, checksum text, rows_recorded int, rows int, ncalls int, usec bigint);
 CREATE TABLE t (w int, i bigint, s text, c timestamptz, u uuid, x float8, PRIMARY KEY (w, i)) USING nvm_cmdlog;
 SELECT nvm.partition_table('t', 'w');
 CREATE TABLE other (w int, id serial, n smallint GENERATED ALWAYS AS IDENTITY, u uuid DEFAULT gen_random_uuid(), PRIMARY KEY (w, id)) USING nvm_cmdlog;
@@ -139,6 +139,12 @@ good("SELECT put(3, 1, 'a'); SELECT put(3, 2, 'a'); SELECT put(4, 1, 'a')", 'sev
 
 make('of_sql', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'sql'); UPDATE t SET i = t.i + 1 WHERE t.w = $1 AND t.i = $2}, language => 'sql');
 good('SELECT of_sql(5, 1)', 'a function in SQL');
+good('SELECT of_sql(5, 3); BEGIN; SELECT of_sql(5, 5); SELECT of_sql(5, 7); COMMIT; SELECT of_sql(5, 11)', 'which is called several times', n => 3);
+make('a_cursor', 'w int, c refcursor', q{INSERT INTO t VALUES (w, 30 + length(c::text), 'x'); OPEN c FOR SELECT i FROM t WHERE t.w = $1 ORDER BY i; RETURN c;}, returns => 'refcursor');
+good(q{BEGIN; SELECT a_cursor(5, 'c'); FETCH 1 IN c; CLOSE c; DELETE FROM a_heap; SELECT a_cursor(5, 'cc'); CLOSE cc; COMMIT}, 'a cursor');
+good(q{BEGIN; SELECT a_cursor(5, 'ccc'); CLOSE ccc; SELECT taken FROM (SELECT take(5, 33, 10) AS taken) q; SELECT a_cursor(5, 'ccc'); COMMIT}, 'one that is opened again');
+good(q{BEGIN; SAVEPOINT a; SELECT put(5, 50, 's'); RELEASE a; SAVEPOINT b; SELECT take(5, 50, 1); COMMIT}, 'in savepoints');
+good(q{PREPARE p AS SELECT put($1, $2, $3); EXECUTE p(5, 60, 'p'); BEGIN; SELECT put(5, 61, 'a'), put(5, 62, 'b'); COMMIT}, 'by a prepared statement, two by one', n => 2);
 make('a_procedure', 'w int, INOUT i bigint', q{INSERT INTO t VALUES (w, i, 'p') RETURNING t.i + 1 INTO i;}, kind => 'PROCEDURE');
 good('CALL a_procedure(5, 10)', 'a procedure');
 make('as_definer', 'w int', q{INSERT INTO t VALUES (w, 20, current_user || to_char(1234.5, '9G999D9') || '1 2 2020'::date);}, more => "SECURITY DEFINER SET datestyle = 'SQL, DMY'");
