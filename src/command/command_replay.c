@@ -328,8 +328,8 @@ make_call(const NvmLogPart *part)
 	check_tape_is_read();
 
 	/*
-	 * The client may have closed what the call has left open, and called again.
-	 * A call that is in the log has not read another one's cursor.
+	 * The client may have closed what the call has left open, and called
+	 * again. A call that is in the log has not read another one's cursor.
 	 */
 	PortalHashTableDeleteAll();
 	MemoryContextSwitchTo(outer);
@@ -475,11 +475,15 @@ note_failure(const ErrorData *edata, const NvmLogPart *failed)
 		result->function = failed->function;
 }
 
+/*
+ * Was the process asked to end what it does?  A function may raise the same error by
+ * itself, and then it is one like others.  Being told to exit is FATAL, and is not caught.
+ */
 static bool
-ends_all(const ErrorData *edata)
+was_cancelled(const ErrorData *edata)
 {
-	return edata->sqlerrcode == ERRCODE_QUERY_CANCELED || edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-		edata->sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
+	return edata->sqlerrcode == ERRCODE_QUERY_CANCELED && edata->funcname != NULL &&
+		strcmp(edata->funcname, "ProcessInterrupts") == 0;
 }
 
 /*
@@ -540,7 +544,7 @@ nvm_command_replay(const NvmLogSection *calls, NvmReplayed *result)
 	if (edata != NULL)
 	{
 		nvm_replay_forget_functions();
-		if (ends_all(edata))
+		if (was_cancelled(edata))
 		{
 			replay = NULL;
 			ReThrowError(edata);

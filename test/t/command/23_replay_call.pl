@@ -322,6 +322,14 @@ my $type = sql(q{SELECT 'soon_gone'::regtype::oid});
 bad(q{SELECT g(20, 'a')}, 'DROP TYPE soon_gone CASCADE', qr/^the type with OID $type, of a value of the call, does not exist any more$/, qr/^function \d+$/, 'a type that is gone');
 sql('DELETE FROM t');
 
+sql(q{CREATE OR REPLACE FUNCTION f(w int, i bigint) RETURNS void LANGUAGE plpgsql AS $$BEGIN INSERT INTO t VALUES (w, i, 'a'); END$$});
+register('f');
+bad('SELECT f(20, 1)', body(q{RAISE query_canceled USING MESSAGE = 'enough';}), qr/^enough$/, $call, 'an ERROR that looks like a cancel');
+sql('DELETE FROM t');
+sql(body(q{INSERT INTO t VALUES (w, i, 'a');}));
+bad(q{SET timezone = 'Europe/Berlin'; SELECT f(20, 1)}, q{UPDATE recorded SET section = overlay(section PLACING 'Europa' FROM position('Europe'::bytea IN section))}, qr/^invalid value for parameter "TimeZone": "Europa\/Berlin"$/, $call, 'a setting that there is not any more');
+sql('DELETE FROM t');
+
 # the second of two calls, and the process goes on with the next
 make('f', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'a');});
 $p = played(q{BEGIN; SELECT put(21, 1, 'x'); SELECT f(21, 2); COMMIT; SELECT put(21, 3, 'y'); BEGIN; SELECT f(21, 4); SELECT put(21, 5, repeat('it''s', 100)); SELECT put(21, 6, 'z'); SELECT put(21, 7, 'z'); COMMIT; SET timezone = 'Asia/Tokyo'; SELECT context(21, 8)},
@@ -333,14 +341,17 @@ like($p->{results}[2][3], qr/^public\.f\(21, 4\); public\.put\(21, 5, 'it''s(?:i
 is(sql('SELECT string_agg(i::text, \',\' ORDER BY i) FROM t WHERE w = 21'), '3,8', 'the others are there');
 
 # a player that is ended in a call leaves nothing
-sql('DELETE FROM t');
-make('f', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'a');});
-my $ends = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = \'nvm test player\' AND wait_event = \'PgSleep\'';
 my $killer = $node->session;
-$killer->send(q{DO $$ BEGIN FOR k IN 1..300 LOOP PERFORM pg_sleep(0.1); PERFORM pg_stat_clear_snapshot(); IF (SELECT count(*) FROM (} . $ends . q{) x) > 0 THEN RETURN; END IF; END LOOP; END $$});
-$p = played('SELECT f(22, 1)', between => body(q{INSERT INTO t VALUES (w, i, 'a'); PERFORM pg_sleep(1000);}));
-is(scalar(@{ $p->{results} }), 0, 'ended: nothing is said');
-ok($p->{unchanged}, 'and nothing is there');
+foreach my $end ('pg_terminate_backend', 'pg_cancel_backend')
+{
+	sql('DELETE FROM t');
+	make('f', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'a');});
+	$killer->send(qq{DO \$\$ BEGIN FOR k IN 1..600 LOOP PERFORM pg_sleep(0.05), pg_stat_clear_snapshot();
+		IF (SELECT count($end(pid)) FROM pg_stat_activity WHERE backend_type = 'nvm test player' AND wait_event = 'PgSleep') > 0 THEN RETURN; END IF; END LOOP; END \$\$});
+	$p = played('SELECT f(22, 1)', between => body(q{INSERT INTO t VALUES (w, i, 'a'); PERFORM pg_sleep(60);}));
+	is(scalar(@{ $p->{results} }), 0, "$end: nothing is said");
+	ok($p->{unchanged}, 'and nothing is there');
+}
 $killer->drop;
 
 $node->check_clean('at the end');
