@@ -181,6 +181,12 @@ sql('SELECT nvm.reset_commands()');
 is(played('SELECT * FROM a_record(7) AS r (a int, b text)')->{recorded}, 0, 'columns that the call says: not recorded');
 is(sql(q{SELECT last_reason FROM nvm.commands WHERE function = 'a_record(int)'::regprocedure}), 'unsuitable function or arguments', 'and the reason');
 
+sql(q{CREATE FUNCTION of_any(w text, VARIADIC "any") RETURNS text LANGUAGE internal AS 'text_concat_ws'});
+register('of_any');
+good(q{BEGIN; SELECT of_any('7', 1, 'a'::text, now()); SELECT put(7, 710, 'a'); COMMIT}, 'VARIADIC "any"');
+is(played(q{BEGIN; SELECT of_any('7', VARIADIC ARRAY['a', 'b']); SELECT put(7, 711, 'a'); COMMIT})->{recorded}, 0, 'the same with an array: not recorded');
+is(sql(q{SELECT last_reason FROM nvm.commands WHERE function = 'of_any'::regproc}), 'unsuitable function or arguments', 'and the reason');
+
 # ---- arguments
 
 sql(q{CREATE OR REPLACE FUNCTION types(w int, i bigint, a smallint, b numeric, c text, d timestamptz, e uuid, f bytea, g float8, h date, j int[], k text[], l boolean, m mood, n pair, o small, p jsonb, q char(5), r "char", s oid, u name, v interval, x pair[], y int4range, z inet) RETURNS void LANGUAGE sql AS $$INSERT INTO t VALUES (w, i, ROW(a, b, c, d, e, f, g, h, j, k, l, m, n, o, p, q, r, s, u, v, x, y, z)::text, d, e, g)$$});
