@@ -20,6 +20,7 @@
 #include "row/nvm_relation.h"
 #include "storage/lmgr.h"
 #include "wbl/nvm_wbl.h"
+#include "xact/nvm_storage.h"
 #include "xact/nvm_xact.h"
 
 /* what a new version is made of */
@@ -108,6 +109,8 @@ extern NvmVersion *nvm_version_to_change(Relation rel, NvmRelState *state,
 static inline void
 nvm_row_change_begin(NvmRowChange *change, const NvmRelState *state, CommandId cid)
 {
+	if (unlikely(nvm_storage_redirected))
+		nvm_storage_require_target(state->dir);
 	change->stamp = nvm_xact_stamp(state->region);
 	change->xid = nvm_xact_current_xid();
 	change->cid = change->cmax = cid;

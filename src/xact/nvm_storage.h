@@ -20,9 +20,40 @@
  */
 extern void nvm_table_require(void);
 
-/* the directory key of rel's storage, if it is (or will be) at *locator */
+/*
+ * The directory key of rel's storage, if it is (or will be) at *locator.  In a process
+ * with redirections it is where these lead.
+ */
 extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 							NvmStorageKey *key);
+
+/* ---- storage_redirect.c: a process that works on a copy ---- */
+
+/*
+ * From now on this process finds storage *to where the catalogs say *from.  `to` is no
+ * storage of a permanent relation.  For the life of the process: there is no way back.
+ */
+extern void nvm_storage_redirect(const NvmStorageKey *from, const NvmStorageKey *to);
+
+/*
+ * The redirections are complete: forget what relations have cached of their storages.  From
+ * now on
+ *	- it is an ERROR to look for the storage of a relation that has no redirection and for
+ *	  which must_have says true;
+ *	- it is an ERROR to change rows of a storage that is neither one to which a redirection
+ *	  leads nor a temporary one.
+ * In a transaction, or outside of any; no relation of ours is open in a query.
+ */
+extern void nvm_storage_redirect_only(bool (*must_have) (Relation rel));
+
+/* has nvm_storage_redirect_only been called in this process? */
+extern bool nvm_storage_redirected;
+
+/* before rows of storage `dir` are changed, in such a process */
+extern void nvm_storage_require_target(uint32 dir);
+
+/* of nvm_storage_key */
+extern void nvm_storage_redirect_key(Relation rel, NvmStorageKey *key);
 
 /*
  * The form of a new storage of rel.  `table` is rel, or the table of index

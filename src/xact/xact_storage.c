@@ -67,6 +67,8 @@ nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 	key->relnumber = NvmLocatorRel(*locator);
 	if (RelationUsesLocalBuffers(rel))
 		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
+	if (unlikely(nvm_storage_redirected))
+		nvm_storage_redirect_key(rel, key);
 }
 
 /* access methods whose tables lie in the volatile region */
