@@ -19,6 +19,7 @@
 #include "access/htup_details.h"
 #include "access/toast_internals.h"
 #include "pool/nvm_pool.h"
+#include "row/nvm_image.h"
 #include "row/nvm_large.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_tuple_slot.h"
@@ -356,6 +357,8 @@ nvm_form_tuple(Relation rel, TupleTableSlot *slot, bool *tofree,
 	HeapTuple	tuple = NULL;
 
 	*large = NULL;
+	if (unlikely(TTS_IS_NVM(slot) && ((NvmTupleTableSlot *) slot)->image))
+		return nvm_image_form(rel, slot, tofree, large);
 
 	/* a tuple that is there already will do if it has all columns inline */
 	if (TTS_IS_NVM(slot) || TTS_IS_HEAPTUPLE(slot) || TTS_IS_BUFFERTUPLE(slot))

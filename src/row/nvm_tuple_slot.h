@@ -34,6 +34,9 @@ extern void nvm_tts_written(TupleTableSlot *slot, Relation rel, NvmVersion *v,
  *	- materialized: base.tuple was allocated in tts_mcxt, TTS_FLAG_SHOULDFREE;
  *	- virtual: base.tuple == NULL, tts_values and tts_isnull are all there is.
  *
+ *	- an image: base.tuple was allocated in large_cxt, and is stored byte by byte
+ *	  as it is (image.c).  Its stand-ins lead to values in memory.
+ *
  * version says where system columns come from: the version in the pool, or,
  * with the other two, the version that was made of the slot's contents.
  */
@@ -42,7 +45,9 @@ typedef struct NvmTupleTableSlot
 	HeapTupleTableSlot base;
 	NvmVersion *version;
 	NvmRelState *state;			/* relation of version; valid if that is set */
-	MemoryContext large_cxt;	/* values assembled of several runs, or NULL */
+	MemoryContext large_cxt;	/* values assembled of several runs, or an
+								 * image, or NULL */
+	bool		image;			/* as said above */
 	bool		unread;			/* of an index-only scan: what is stored is
 								 * not looked at (allvisible.c) */
 } NvmTupleTableSlot;

@@ -21,8 +21,8 @@
 
 #include "access/htup_details.h"
 #include "access/transam.h"
-#include "common/pg_lzcompress.h"
 #include "pool/nvm_pool.h"
+#include "row/nvm_image.h"
 #include "row/nvm_large.h"
 #include "row/nvm_rebuild.h"
 #include "row/nvm_relation.h"
@@ -146,15 +146,8 @@ take_cells(NvmBlock *block, uint32 cell, uint32 ncells)
 static void
 fill_tuple(NvmVersion *v, const NvmLogRow *row)
 {
-	char	   *to = (char *) &v->tuple + NVM_LOG_TUPLE_SKIPS;
-	int32		length = v->len - NVM_LOG_TUPLE_SKIPS;
-
-	if (!nvm_log_is_packed(row))
-		memcpy(to, NVM_LOG_ROW_TUPLE(row), length);
-	else if (pglz_decompress(NVM_LOG_ROW_TUPLE(row) + NVM_LOG_PACKED_HEADER,
-							 nvm_log_item_length(row) - NVM_LOG_PACKED_HEADER,
-							 to, length, true) != length ||
-			 (v->tuple.infomask & HEAP_HASEXTERNAL) != 0)
+	if (!nvm_image_unpack(row, (char *) &v->tuple + NVM_LOG_TUPLE_SKIPS) ||
+		(nvm_log_is_packed(row) && (v->tuple.infomask & HEAP_HASEXTERNAL) != 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the log has a row that cannot be unpacked"),

@@ -46,6 +46,7 @@ tts_nvm_init(TupleTableSlot *slot)
 	nslot->version = NULL;
 	nslot->state = NULL;
 	nslot->large_cxt = NULL;
+	nslot->image = false;
 	nslot->unread = false;
 }
 
@@ -72,6 +73,7 @@ nvm_tts_reset(TupleTableSlot *slot)
 		MemoryContextDelete(nslot->large_cxt);
 		nslot->large_cxt = NULL;
 	}
+	nslot->image = false;
 }
 
 static void
@@ -221,7 +223,7 @@ static inline bool
 nvm_tts_has_plain_tuple(NvmTupleTableSlot *nslot)
 {
 	return nslot->base.tuple != NULL &&
-		!(nvm_tts_in_pool(nslot) && HeapTupleHasExternal(nslot->base.tuple));
+		!((nvm_tts_in_pool(nslot) || nslot->image) && HeapTupleHasExternal(nslot->base.tuple));
 }
 
 /*
@@ -282,6 +284,7 @@ nvm_tts_own_tuple(TupleTableSlot *slot)
 	nslot->base.tuple = nvm_tts_form_copy(slot);
 	MemoryContextSwitchTo(oldcontext);
 	nslot->version = NULL;
+	nslot->image = false;
 
 	/* values may point into what the tuple was made of */
 	slot->tts_nvalid = 0;
