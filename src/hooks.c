@@ -26,12 +26,14 @@
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
+#include "parser/analyze.h"
 #include "row/nvm_relation.h"
 #include "storage/nvm_allvisible_set.h"
 #include "wbl/nvm_snapshot.h"
 
 static get_relation_info_hook_type prev_get_relation_info = NULL;
 static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
+static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
 static planner_hook_type prev_planner = NULL;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -71,6 +73,16 @@ nvm_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 		nvm_block_readers_begin(flinfo->fn_oid);
 		nvm_command_enter(flinfo, arg);
 	}
+}
+
+/* ---- the parser ---- */
+
+static void
+nvm_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (prev_post_parse_analyze)
+		prev_post_parse_analyze(pstate, query, jstate);
+	nvm_command_query_analyzed(query, pstate->p_sourcetext);
 }
 
 /* ---- the planner ---- */
@@ -132,16 +144,19 @@ static PlannedStmt *
 nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
 {
-	int			order = nvm_command_query_parsed(parse);
+	int			order = nvm_command_query_parsed(parse, query_string);
 	PlannedStmt *stmt;
 
-	/* a parallel worker would know nothing of a replay */
+	/*
+	 * parallel workers know nothing of a replay, nor of what it is redirected
+	 * to
+	 */
 	if (unlikely(nvm_command_replaying))
 		cursorOptions &= ~CURSOR_OPT_PARALLEL_OK;
 	stmt = nvm_plan_with_page_costs(nvm_command_tape_query(parse), query_string,
 									cursorOptions, boundParams, plan_after_costs);
 
-	nvm_command_query_planned(stmt);
+	nvm_command_query_planned(stmt, order);
 	nvm_command_mark_plan(stmt, order);
 	return stmt;
 }
@@ -236,6 +251,8 @@ nvm_install_hooks(void)
 	get_relation_info_hook = nvm_get_relation_info;
 	prev_set_rel_pathlist = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = nvm_set_rel_pathlist;
+	prev_post_parse_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = nvm_post_parse_analyze;
 	prev_planner = planner_hook;
 	planner_hook = nvm_planner;
 	prev_ExecutorStart = ExecutorStart_hook;

@@ -50,4 +50,19 @@ nvm_index_build_workers(Relation heap, Relation index, IndexInfo *info)
 #define NvmAttrMapByName(in, out)	build_attrmap_by_name((in), (out))
 #endif
 
+/*
+ * Make an index of a table that nobody else sees, as a statement says, without looking at
+ * privileges.  Partitions are counted since 16.
+ */
+#include "commands/defrem.h"
+#if PG_VERSION_NUM >= 160000
+#define NvmDefineIndex(relid, stmt) \
+	DefineIndex((relid), (stmt), InvalidOid, InvalidOid, InvalidOid, -1, \
+				false, false, false, false, true)
+#else
+#define NvmDefineIndex(relid, stmt) \
+	DefineIndex((relid), (stmt), InvalidOid, InvalidOid, InvalidOid, \
+				false, false, false, false, true)
+#endif
+
 #endif							/* NVM_COMPAT_INDEX_H */

@@ -164,7 +164,11 @@ nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
 #if PG_VERSION_NUM >= 180000
 #define nvm_index_scan_all(heap, index, snapshot) \
 	index_beginscan(heap, index, snapshot, NULL, 0, 0)
+#define nvm_index_scan_keys(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
 #else
+#define nvm_index_scan_keys(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
 #define nvm_index_scan_all(heap, index, snapshot) \
 	index_beginscan(heap, index, snapshot, 0, 0)
 #endif

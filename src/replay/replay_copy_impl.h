@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * replay_copy_impl.h
+ *	  What replay_copy.c and replay_index.c share.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REPLAY_COPY_IMPL_H
+#define REPLAY_COPY_IMPL_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+#include "pool/nvm_pool.h"
+#include "utils/rel.h"
+
+/* a name in the copy's schema for what is like original; is_taken: by another one */
+extern char *nvm_replay_choose_name(Relation original, Oid schema, bool is_taken);
+
+/* the key of the storage that rel has */
+extern void nvm_replay_storage_of(Relation rel, NvmStorageKey *key);
+
+/*
+ * Make indexes of `copy` like those of `original`: a list of NvmReplayIndex *, by the originals'
+ * Oids.  *key_index: that of the copy by which value records name rows, or InvalidOid.
+ */
+extern List *nvm_replay_make_indexes(Relation original, Relation copy, Oid schema,
+									 Oid *key_index);
+
+#endif							/* REPLAY_COPY_IMPL_H */

@@ -1,0 +1,126 @@
+/*-------------------------------------------------------------------------
+ *
+ * replay_index.c
+ *	  Indexes of the copy.
+ *
+ * Each index of an original has one in the copy: its storage is what a redirected process finds
+ * for the original's.  Columns, expressions, predicate, operator classes, and whether it
+ * is unique, are the same.  What concerns those who write rows is left out, for these look at
+ * the original: that it belongs to a constraint, is deferrable, or excludes.  A record of
+ * values has what was there at COMMIT, so the copy's own unique indexes need not be deferrable.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/attmap.h"
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "btree/nvm_btree.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "compat/nvm_compat_index.h"
+#include "nodes/parsenodes.h"
+#include "parser/parse_utilcmd.h"
+#include "replay/nvm_replay_copy.h"
+#include "replay/replay_copy_impl.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/snapmgr.h"
+
+static AttrMap *
+same_columns(int natts)
+{
+	AttrMap    *map = make_attrmap(natts);
+
+	for (int i = 0; i < natts; i++)
+		map->attnums[i] = i + 1;
+	return map;
+}
+
+/*
+ * Rows of one that is not valid may not be unique.
+ */
+static Oid
+make_index(Relation original, Relation copy, Oid schema)
+{
+	AttrMap    *map = same_columns(RelationGetDescr(copy)->natts);
+	Oid			constraint;
+	IndexStmt  *stmt = generateClonedIndexStmt(NULL, original, map, &constraint);
+	Oid			index;
+
+	stmt->idxname = nvm_replay_choose_name(original, schema, false);
+	stmt->unique &= original->rd_index->indisvalid;
+	stmt->primary = stmt->isconstraint = stmt->deferrable = stmt->initdeferred = false;
+	stmt->excludeOpNames = NIL;
+	index = NvmDefineIndex(RelationGetRelid(copy), stmt).objectId;
+	free_attrmap(map);
+	CommandCounterIncrement();
+	return index;
+}
+
+/*
+ * May value records name rows by it?  They do if the table has one.
+ */
+static bool
+may_be_key(Relation index)
+{
+	return index->rd_index->indisunique && index->rd_index->indisvalid &&
+		RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL;
+}
+
+static void
+require_ours(Relation original, Relation index)
+{
+	if (index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" cannot be replayed: index \"%s\" is no nvm_btree index",
+						RelationGetRelationName(original), RelationGetRelationName(index)),
+				 errdetail("Entries of other indexes lie in files, where a replay cannot have others of its own."),
+				 errhint("Use access method nvm_btree, or drop the index for the time of the replay.")));
+}
+
+/*
+ * See replay_copy_impl.h.
+ */
+List *
+nvm_replay_make_indexes(Relation original, Relation copy, Oid schema, Oid *key_index)
+{
+	List	   *oids = RelationGetIndexList(original);
+	List	   *result = NIL;
+	Oid			primary = InvalidOid;
+	Oid			identity = InvalidOid;
+	ListCell   *lc;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	foreach(lc, oids)
+	{
+		NvmReplayIndex *pair = palloc0(sizeof(NvmReplayIndex));
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Relation	other;
+
+		require_ours(original, index);
+		pair->original = RelationGetRelid(index);
+		pair->copy = make_index(index, copy, schema);
+		nvm_replay_storage_of(index, &pair->from);
+		other = index_open(pair->copy, AccessShareLock);
+		nvm_replay_storage_of(other, &pair->to);
+		index_close(other, NoLock);
+		if (index->rd_index->indisprimary && may_be_key(index))
+			primary = pair->copy;
+		if (index->rd_index->indisreplident && may_be_key(index))
+			identity = pair->copy;
+		index_close(index, NoLock);
+		result = lappend(result, pair);
+	}
+	PopActiveSnapshot();
+	list_free(oids);
+	*key_index = OidIsValid(identity) ? identity : primary;
+	return result;
+}

@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * replay_tuple.c
+ *	  From an item of the log to a row of the copy, and the executor's part of writing it.
+ *
+ * The row goes through PostgreSQL's own functions for logical replication: these write the
+ * table and its indexes, and fire no trigger that the copy has not.  The slot is an image (row/image.c),
+ * so what they write is the row as it was.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "replay/nvm_replay_rows.h"
+#include "replay/replay_write.h"
+#include "row/nvm_image.h"
+#include "storage/lockdefs.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/*
+ * See nvm_replay_rows.h.
+ */
+void
+nvm_replay_fill_slot(TupleTableSlot *slot, const NvmLogRow *first)
+{
+	nvm_image_store(slot, first);
+}
+
+/*
+ * See replay_write.h.
+ */
+NvmReplayTarget *
+nvm_replay_target_open(const NvmReplayTable *table)
+{
+	NvmReplayTarget *target = palloc0(sizeof(NvmReplayTarget));
+
+	target->table = table;
+	target->rel = table_open(table->copy, RowExclusiveLock);
+	target->estate = CreateExecutorState();
+	InitResultRelInfo(&target->info, target->rel, 1, NULL, 0);
+	ExecOpenIndices(&target->info, false);
+	target->slot = table_slot_create(target->rel, NULL);
+	target->found = table_slot_create(target->rel, NULL);
+	EvalPlanQualInit(&target->epq, target->estate, NULL, NIL, -1);
+	return target;
+}
+
+/*
+ * See replay_write.h.
+ */
+void
+nvm_replay_target_close(NvmReplayTarget *target)
+{
+	EvalPlanQualEnd(&target->epq);
+	ExecDropSingleTupleTableSlot(target->slot);
+	ExecDropSingleTupleTableSlot(target->found);
+	ExecCloseIndices(&target->info);
+	ExecResetTupleTable(target->estate->es_tupleTable, false);
+	FreeExecutorState(target->estate);
+	table_close(target->rel, NoLock);
+	pfree(target);
+}
+
+/*
+ * Memory for what the executor makes of one row.
+ */
+static MemoryContext
+begin_row(NvmReplayTarget *target)
+{
+	target->estate->es_output_cid = GetCurrentCommandId(true);
+	target->estate->es_snapshot = GetActiveSnapshot();
+	return MemoryContextSwitchTo(GetPerTupleMemoryContext(target->estate));
+}
+
+static void
+end_row(NvmReplayTarget *target, MemoryContext oldcontext)
+{
+	MemoryContextSwitchTo(oldcontext);
+	ResetPerTupleExprContext(target->estate);
+}
+
+/*
+ * See replay_write.h.
+ */
+void
+nvm_replay_insert(NvmReplayTarget *target)
+{
+	MemoryContext oldcontext = begin_row(target);
+
+	ExecSimpleRelationInsert(&target->info, target->estate, target->slot);
+	end_row(target, oldcontext);
+}
+
+void
+nvm_replay_update(NvmReplayTarget *target)
+{
+	MemoryContext oldcontext = begin_row(target);
+
+	ExecSimpleRelationUpdate(&target->info, target->estate, &target->epq, target->found,
+							 target->slot);
+	end_row(target, oldcontext);
+}
+
+void
+nvm_replay_delete(NvmReplayTarget *target)
+{
+	MemoryContext oldcontext = begin_row(target);
+
+	ExecSimpleRelationDelete(&target->info, target->estate, &target->epq, target->found);
+	end_row(target, oldcontext);
+}
