@@ -23,6 +23,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "command/nvm_command.h"
 #include "compat/nvm_compat_index.h"
 #include "nodes/parsenodes.h"
 #include "parser/parse_utilcmd.h"
@@ -64,16 +65,6 @@ make_index(Relation original, Relation copy, Oid schema)
 	return index;
 }
 
-/*
- * May value records name rows by it?  They do if the table has one.
- */
-static bool
-may_be_key(Relation index)
-{
-	return index->rd_index->indisunique && index->rd_index->indisvalid &&
-		RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL;
-}
-
 static void
 require_ours(Relation original, Relation index)
 {
@@ -94,10 +85,10 @@ nvm_replay_make_indexes(Relation original, Relation copy, Oid schema, Oid *key_i
 {
 	List	   *oids = RelationGetIndexList(original);
 	List	   *result = NIL;
-	Oid			primary = InvalidOid;
-	Oid			identity = InvalidOid;
+	Oid			key = nvm_command_key_index(original);
 	ListCell   *lc;
 
+	*key_index = InvalidOid;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	foreach(lc, oids)
 	{
@@ -112,15 +103,12 @@ nvm_replay_make_indexes(Relation original, Relation copy, Oid schema, Oid *key_i
 		other = index_open(pair->copy, AccessShareLock);
 		nvm_replay_storage_of(other, &pair->to);
 		index_close(other, NoLock);
-		if (index->rd_index->indisprimary && may_be_key(index))
-			primary = pair->copy;
-		if (index->rd_index->indisreplident && may_be_key(index))
-			identity = pair->copy;
+		if (pair->original == key)
+			*key_index = pair->copy;
 		index_close(index, NoLock);
 		result = lappend(result, pair);
 	}
 	PopActiveSnapshot();
 	list_free(oids);
-	*key_index = OidIsValid(identity) ? identity : primary;
 	return result;
 }
