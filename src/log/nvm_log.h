@@ -452,7 +452,7 @@ extern void nvm_log_write_instead(void);
 
 /* the position up to which places are drawn, and up to which all is synced */
 extern NvmLogPosition nvm_log_inserted(void);
-extern NvmLogPosition nvm_log_persistent(void);
+extern PGDLLEXPORT NvmLogPosition nvm_log_persistent(void);
 
 /* ---- log_wait.c ---- */
 

@@ -70,22 +70,22 @@ nvm_replay_indexes(const NvmReplayMap *map)
  *
  * Caller: a superuser; READ COMMITTED; a snapshot is not needed.
  */
-extern NvmReplayMap *nvm_replay_copy_make(const char *schema);
+extern PGDLLEXPORT NvmReplayMap *nvm_replay_copy_make(const char *schema);
 
 /*
  * Drop the schema with all that is in it, if it is there.  ERROR if nvm_replay_copy_make has not
  * made it.  True if there was one.
  */
-extern bool nvm_replay_copy_drop(const char *schema);
+extern PGDLLEXPORT bool nvm_replay_copy_drop(const char *schema);
 
 /* the table whose original has this storage, or NULL */
-extern const NvmReplayTable *nvm_replay_find(const NvmReplayMap *map, uint32 dir);
+extern PGDLLEXPORT const NvmReplayTable *nvm_replay_find(const NvmReplayMap *map, uint32 dir);
 
 /*
  * Lead this process to the copy, for good: see nvm_storage_redirect_only.  In a transaction,
  * or outside of any.  Its transactions plan no parallel queries if nvm_command_replaying is set,
  * which is the caller's to do.
  */
-extern void nvm_replay_redirect(const NvmReplayMap *map);
+extern PGDLLEXPORT void nvm_replay_redirect(const NvmReplayMap *map);
 
 #endif							/* NVM_REPLAY_COPY_H */

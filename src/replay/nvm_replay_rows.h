@@ -41,10 +41,10 @@ typedef struct NvmReplayLoad NvmReplayLoad;
  * an ERROR, in which the transaction is aborted as any other, there is nothing to give back
  * but `context`, in which all of it lies.
  */
-extern NvmReplayLoad *nvm_replay_load_begin(const NvmReplayMap *map, MemoryContext context);
-extern void nvm_replay_load_row(NvmReplayLoad *load, const NvmReplayTable *table,
+extern PGDLLEXPORT NvmReplayLoad *nvm_replay_load_begin(const NvmReplayMap *map, MemoryContext context);
+extern PGDLLEXPORT void nvm_replay_load_row(NvmReplayLoad *load, const NvmReplayTable *table,
 								const NvmLogRow *first);
-extern void nvm_replay_load_end(NvmReplayLoad *load, uint64 *rows, uint64 *bytes);
+extern PGDLLEXPORT void nvm_replay_load_end(NvmReplayLoad *load, uint64 *rows, uint64 *bytes);
 
 /* ---- replay_values.c: records of values ---- */
 
@@ -63,7 +63,7 @@ typedef struct NvmReplayCount
  * ERROR if a row that is to go, or to change, is not there (ERRCODE_DATA_CORRUPTED), or if a
  * storage has come in the place of one of the map.
  */
-extern void nvm_replay_values(const NvmReplayMap *map, const NvmLogWalk *body,
+extern PGDLLEXPORT void nvm_replay_values(const NvmReplayMap *map, const NvmLogWalk *body,
 							  NvmReplayCount *count);
 
 #endif							/* NVM_REPLAY_ROWS_H */

@@ -85,7 +85,7 @@ extern void nvm_large_capture(NvmRelState *state, const NvmVersion *v);
  * A checksum of what the version contains, wherever it lies, large values included, and of
  * the table's Oid; of one that is gone another than of the same that is there.  May ERROR.
  */
-extern uint64 nvm_version_checksum(NvmRelState *state, const NvmVersion *v, Oid table,
+extern PGDLLEXPORT uint64 nvm_version_checksum(NvmRelState *state, const NvmVersion *v, Oid table,
 								   bool gone);
 
 /* what is wrong with the pieces that lead to a row of the log, or NULL */
