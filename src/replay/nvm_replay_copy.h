@@ -83,8 +83,8 @@ extern PGDLLEXPORT const NvmReplayTable *nvm_replay_find(const NvmReplayMap *map
 
 /*
  * Lead this process to the copy, for good: see nvm_storage_redirect_only.  In a transaction,
- * or outside of any.  Its transactions plan no parallel queries if nvm_command_replaying is set,
- * which is the caller's to do.
+ * or outside of any.  It tells the cumulative statistics nothing any more.  Its transactions
+ * plan no parallel queries if nvm_command_replaying is set, which is the caller's to do.
  */
 extern PGDLLEXPORT void nvm_replay_redirect(const NvmReplayMap *map);
 

@@ -40,6 +40,7 @@
 #include "replay/replay_copy_impl.h"
 #include "row/nvm_relation.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -414,6 +415,8 @@ nvm_replay_redirect(const NvmReplayMap *map)
 {
 	const NvmReplayIndex *indexes = nvm_replay_indexes(map);
 
+	/* what is done to a copy is nothing that was done to its original */
+	SetConfigOption("track_counts", "off", PGC_SUSET, PGC_S_SESSION);
 	for (int i = 0; i < map->ntables; i++)
 		nvm_storage_redirect(&map->tables[i].from, &map->tables[i].to);
 	for (int i = 0; i < map->nindexes; i++)

@@ -19,6 +19,7 @@
 #include "replay/replay_write.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_log.h"
 
 /* of a transaction */
 #define LOAD_ROWS		10000

@@ -29,6 +29,7 @@
 #include "access/xact.h"
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "replay/nvm_replay_rows.h"
 #include "replay/replay_write.h"
 #include "row/nvm_image.h"
@@ -40,6 +41,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "verify/nvm_verify_log.h"
 
 /* a row of a record */
 typedef struct RowKey

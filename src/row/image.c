@@ -22,6 +22,7 @@
 
 #include "access/htup_details.h"
 #include "common/pg_lzcompress.h"
+#include "pool/nvm_pool.h"
 #include "row/nvm_image.h"
 #include "row/nvm_large.h"
 #include "row/nvm_rebuild.h"

@@ -16,10 +16,14 @@
  *		OUT records bigint, OUT inserted bigint, OUT updated bigint, OUT deleted bigint,
  *		OUT map bytea) AS '.../nvm_copy' LANGUAGE C STRICT;
  *
+ *	CREATE FUNCTION nvm_copy_play(map bytea, OUT records bigint, OUT inserted bigint,
+ *		OUT updated bigint, OUT deleted bigint) AS '.../nvm_copy' LANGUAGE C STRICT;
+ *
  * A map is what nvm_replay_copy_make returns.  redirect is for the rest of the session.
  * checksums are those of the rows of `what`, were they of table as_table.  replay has a
  * background worker make a copy, load the rows of the last checkpoint, and play all
  * records of values behind it, one in a transaction; the transaction that calls it holds no lock.
+ * play does the last of these alone, in the current transaction.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -61,6 +65,7 @@ PG_FUNCTION_INFO_V1(nvm_copy_tables);
 PG_FUNCTION_INFO_V1(nvm_copy_redirect);
 PG_FUNCTION_INFO_V1(nvm_copy_checksums);
 PG_FUNCTION_INFO_V1(nvm_copy_replay);
+PG_FUNCTION_INFO_V1(nvm_copy_play);
 
 PGDLLEXPORT void nvm_copy_main(Datum main_arg);
 
@@ -207,7 +212,8 @@ load_row(void *arg, uint32 dir, uint64 creation, const NvmLogRow *first, const N
 }
 
 static void
-play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition end)
+play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition end,
+	 bool transactions)
 {
 	NvmVlogStream *stream = nvm_vlog_stream_open(base->begin, end);
 	NvmVlogStreamRecord record;
@@ -217,14 +223,16 @@ play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition 
 		if (record.kind == NVM_LOG_OUTCOME || record.xid == 0 ||
 			nvm_vlog_base_shows(base, record.xid))
 			continue;
-		StartTransactionCommand();
+		if (transactions)
+			StartTransactionCommand();
 		if (record.kind == NVM_LOG_COMMIT || TransactionIdDidCommit((TransactionId) record.xid))
 		{
 			nvm_vlog_stream_body(stream, &record);
 			nvm_replay_values(map, &record.body, &shared->count);
 			shared->records++;
 		}
-		CommitTransactionCommand();
+		if (transactions)
+			CommitTransactionCommand();
 	}
 	nvm_vlog_stream_close(stream);
 }
@@ -262,7 +270,7 @@ replay(Shared *shared, MemoryContext context)
 	nvm_command_replaying = true;
 	nvm_replay_redirect(map);
 	MemoryContextSwitchTo(context);
-	play(shared, map, base, nvm_log_persistent());
+	play(shared, map, base, nvm_log_persistent(), true);
 	nvm_vlog_base_close(base);
 	nvm_vlog_unpin();
 }
@@ -351,5 +359,36 @@ nvm_copy_replay(PG_FUNCTION_ARGS)
 	values[5] = Int64GetDatum((int64) shared->count.deleted);
 	values[6] = PointerGetDatum(to_bytea((NvmReplayMap *) shared->map));
 	dsm_detach(segment);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+Datum
+nvm_copy_play(PG_FUNCTION_ARGS)
+{
+	NvmReplayMap *map = from_bytea(PG_GETARG_BYTEA_PP(0));
+	Shared	   *shared = palloc0(sizeof(Shared));
+	NvmVlogBase *base;
+	TupleDesc	desc;
+	Datum		values[4];
+	bool		nulls[4] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "no record is wanted");
+	nvm_vlog_pin();
+	PG_TRY();
+	{
+		base = nvm_vlog_base_open();
+		play(shared, map, base, nvm_log_persistent(), false);
+		nvm_vlog_base_close(base);
+	}
+	PG_FINALLY();
+	{
+		nvm_vlog_unpin();
+	}
+	PG_END_TRY();
+	values[0] = Int64GetDatum((int64) shared->records);
+	values[1] = Int64GetDatum((int64) shared->count.inserted);
+	values[2] = Int64GetDatum((int64) shared->count.updated);
+	values[3] = Int64GetDatum((int64) shared->count.deleted);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
