@@ -43,7 +43,7 @@ typedef struct NvmReplayLoad NvmReplayLoad;
  */
 extern PGDLLEXPORT NvmReplayLoad *nvm_replay_load_begin(const NvmReplayMap *map, MemoryContext context);
 extern PGDLLEXPORT void nvm_replay_load_row(NvmReplayLoad *load, const NvmReplayTable *table,
-								const NvmLogRow *first);
+											const NvmLogRow *first);
 extern PGDLLEXPORT void nvm_replay_load_end(NvmReplayLoad *load, uint64 *rows, uint64 *bytes);
 
 /* ---- replay_values.c: records of values ---- */
@@ -64,6 +64,6 @@ typedef struct NvmReplayCount
  * storage has come in the place of one of the map.
  */
 extern PGDLLEXPORT void nvm_replay_values(const NvmReplayMap *map, const NvmLogWalk *body,
-							  NvmReplayCount *count);
+										  NvmReplayCount *count);
 
 #endif							/* NVM_REPLAY_ROWS_H */

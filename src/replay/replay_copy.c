@@ -256,7 +256,7 @@ static NvmReplayMap *
 make_map(NvmReplayTable **tables, int n, List *indexes)
 {
 	Size		size = offsetof(NvmReplayMap, tables) + n * sizeof(NvmReplayTable) +
-		list_length(indexes) * sizeof(NvmReplayIndex);
+	list_length(indexes) * sizeof(NvmReplayIndex);
 	NvmReplayMap *map = palloc0(size);
 	NvmReplayIndex *to = (NvmReplayIndex *) &map->tables[n];
 	ListCell   *lc;
@@ -268,7 +268,7 @@ make_map(NvmReplayTable **tables, int n, List *indexes)
 	for (int i = 0; i < n; i++)
 		map->tables[i] = *tables[i];
 	foreach(lc, indexes)
-		*to++ = *(NvmReplayIndex *) lfirst(lc);
+		* to++ = *(NvmReplayIndex *) lfirst(lc);
 	return map;
 }
 

@@ -86,7 +86,7 @@ extern void nvm_large_capture(NvmRelState *state, const NvmVersion *v);
  * the table's Oid; of one that is gone another than of the same that is there.  May ERROR.
  */
 extern PGDLLEXPORT uint64 nvm_version_checksum(NvmRelState *state, const NvmVersion *v, Oid table,
-								   bool gone);
+											   bool gone);
 
 /* what is wrong with the pieces that lead to a row of the log, or NULL */
 extern const char *nvm_large_pieces_problem(const NvmLogRow *first);

@@ -89,7 +89,7 @@ void
 nvm_storage_redirect_key(Relation rel, NvmStorageKey *key)
 {
 	Redirection *redirection = redirections == NULL ? NULL :
-		hash_search(redirections, key, HASH_FIND, NULL);
+	hash_search(redirections, key, HASH_FIND, NULL);
 
 	if (redirection != NULL)
 		*key = redirection->to;

@@ -164,7 +164,7 @@ is($session->sql('BEGIN; DELETE FROM plain; ROLLBACK; SELECT count(*) FROM plain
 is($session->sql(q{INSERT INTO expr SELECT g, 'V' || g FROM generate_series(1, 400) g; DELETE FROM expr WHERE id % 7 = 0; UPDATE expr SET v = v || 'x' WHERE id % 5 = 0;
 	SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT id FROM expr WHERE lower(v) COLLATE "C" = 'v15x' AND id % 10 = 5 AND id > 3}), 15, 'an index of expressions');
 like($session->sql(q{EXPLAIN (COSTS off) SELECT id FROM expr WHERE lower(v) COLLATE "C" = 'v15x' AND id > 3}), qr/Index Scan using expr_lower/, 'which is used');
-is($session->sql(q{SELECT count(*) FROM expr WHERE v ~>=~ 'V3' AND v ~<~ 'V4'}), 96, 'a range of an index');
+is($session->sql(q{SELECT count(*) FROM expr WHERE v ~>=~ 'V3' AND v ~<~ 'V4'}), 95, 'a range of an index');
 is($session->sql('INSERT INTO late VALUES (1, 1), (2, 2); BEGIN; UPDATE late SET id = 3 - id; COMMIT; SELECT count(*) FROM late'), 2, 'a deferred key');
 $session->sql('RESET enable_seqscan; RESET enable_bitmapscan');
 is($session->sql('BEGIN; UPDATE late SET id = 1; COMMIT; SELECT count(DISTINCT id) FROM late'), 2, 'and one that is violated');
@@ -258,7 +258,7 @@ sql($_) foreach (
 	q{DELETE FROM wide WHERE id IN (7, 8, 1002)},
 	q{UPDATE wide SET t = 'small' WHERE id = 1001},
 	q{INSERT INTO wide (id, e) SELECT 1100, string_agg(md5(i::text), '') FROM generate_series(1, 60000) i});
-replayed("$rows, 5: 11 102 13", 'a table with a key');
+replayed("$rows, 5: 11 101 13", 'a table with a key');
 
 sql($_) foreach (
 	# rows like these there are several
@@ -268,7 +268,7 @@ sql($_) foreach (
 	q{UPDATE plain SET t = t || t WHERE n = 100},
 	q{DELETE FROM plain WHERE ctid = (SELECT max(ctid) FROM plain WHERE n = 100)},
 	q{UPDATE plain SET n = n + 1 WHERE n < 3});
-replayed("$rows, 11: 21 287 17", 'one without');
+replayed("$rows, 11: 21 286 17", 'one without');
 
 sql($_) foreach (
 	q{UPDATE other.plain SET w = 'w' WHERE k < 10},
@@ -293,21 +293,32 @@ sql($_) foreach (
 my ($error, $loaded, $records, $inserted, $updated, $deleted, $m) = split /\|/, sql(q{SELECT * FROM nvm_copy_replay('made')});
 is("$error $loaded", " $rows", 'of all kinds: played');
 is(sql("SELECT differ('$m')"), '', 'of all kinds: the rows are the same, byte by byte');
-is(sql(q{SELECT string_agg(f::text, ' ') FROM nvm.check('made.plain') f}), '', 'of all kinds: the checker finds nothing');
+is(sql(qq{SELECT string_agg(f::text, ' ') FROM nvm.check((SELECT copy FROM nvm_copy_tables('$m') WHERE original = 'public.plain'::regclass)) f}), '', 'of all kinds: the checker finds nothing');
 
-# a key that has come since, and one that has gone
+# a key that has come since the checkpoint
 sql($_) foreach (
+	q{SELECT nvm.checkpoint()},
 	q{DELETE FROM plain WHERE n > 50},
 	q{DELETE FROM expr WHERE id > 100},
+	q{UPDATE expr SET v = 'by checksum' WHERE id = 49},
 	q{ALTER TABLE expr ADD PRIMARY KEY (id)},
 	q{UPDATE expr SET v = 'by key' WHERE id = 50},
 	q{DELETE FROM expr WHERE id = 51},
 	q{ALTER TABLE other.plain REPLICA IDENTITY DEFAULT},
 	q{UPDATE other.plain SET w = 'by checksum' WHERE k = 20},
-	q{DELETE FROM other.plain WHERE k = 21});
-($error, $m) = split /\|/, sql(q{SELECT error, map FROM nvm_copy_replay('made')});
-is($error . sql("SELECT differ('$m')"), 'other.plain +1 -0 ', 'rows are found by the key that there is; what was changed by one that is gone comes twice');
-sql('ALTER TABLE other.plain REPLICA IDENTITY USING INDEX plain_kv; SELECT nvm.checkpoint()');
+	q{DELETE FROM other.plain WHERE k = 21},
+	q{ALTER TABLE other.plain REPLICA IDENTITY USING INDEX plain_kv});
+($error, $m) = (split /\|/, sql(q{SELECT error, map FROM nvm_copy_replay('made')}));
+is($error . sql("SELECT differ('$m')"), '', 'each row is found by what its record says, whatever the key is now');
+# and one that has gone: who replays will find that out
+sql(q{UPDATE other.plain SET w = 'by key' WHERE k = 22; ALTER TABLE other.plain REPLICA IDENTITY DEFAULT; DROP INDEX other.plain_kv});
+($error, $m) = (split /\|/, sql(q{SELECT error, map FROM nvm_copy_replay('made')}));
+is($error . sql("SELECT differ('$m')"), 'other.plain +1 -0 ', 'a row whose key was dropped comes twice');
+sql(<<'SQL');
+CREATE UNIQUE INDEX plain_kv ON other.plain (k, v);
+ALTER TABLE other.plain REPLICA IDENTITY USING INDEX plain_kv;
+SELECT nvm.checkpoint();
+SQL
 
 ## what is not there
 
