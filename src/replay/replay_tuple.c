@@ -48,7 +48,6 @@ nvm_replay_target_open(const NvmReplayTable *table)
 	ExecOpenIndices(&target->info, false);
 	target->slot = table_slot_create(target->rel, NULL);
 	target->found = table_slot_create(target->rel, NULL);
-	EvalPlanQualInit(&target->epq, target->estate, NULL, NIL, -1);
 	return target;
 }
 
@@ -58,7 +57,6 @@ nvm_replay_target_open(const NvmReplayTable *table)
 void
 nvm_replay_target_close(NvmReplayTarget *target)
 {
-	EvalPlanQualEnd(&target->epq);
 	ExecDropSingleTupleTableSlot(target->slot);
 	ExecDropSingleTupleTableSlot(target->found);
 	ExecCloseIndices(&target->info);
