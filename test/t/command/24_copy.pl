@@ -190,6 +190,9 @@ my $no_write = qr/a replay cannot write rows of storage \d+ of the pool/;
 refused('SELECT * FROM made_since', $no_copy, 'a table that was made since has none');
 refused('SELECT id FROM made_since WHERE id = 1', $no_copy, 'nor by its index');
 refused('INSERT INTO made_since VALUES (2)', $no_copy, 'nor to be written');
+sql('CREATE INDEX made_since_too ON late (u)');
+refused('INSERT INTO late VALUES (9, 9)', $no_copy, 'nor has an index');
+sql('DROP INDEX made_since_too');
 refused('TRUNCATE plain', $no_copy, 'nor one that is made anew');
 refused('INSERT INTO pool VALUES (1)', $no_write, 'a table of the pool is not written');
 refused('INSERT INTO vlog VALUES (1)', $no_write, 'nor one of nvm_vlog');
@@ -330,6 +333,10 @@ $node->fails_with(q{SELECT * FROM nvm_copy_play(nvm_copy_make('made'))},
 	qr/the copy of table "plain" does not have \d+ of the rows that the log says were deleted or changed/, 'and by its checksum');
 sql('SELECT nvm.checkpoint(); INSERT INTO late VALUES (500, 500)');
 is(sql(q{SELECT * FROM nvm_copy_play(nvm_copy_make('made'))}), '1|1|0|0', 'an insertion needs none');
+sql(q{SELECT nvm_copy_drop('made'); SELECT nvm.checkpoint(); CREATE TABLE kept_map (m bytea); INSERT INTO kept_map SELECT nvm_copy_make('made')});
+sql(q{ALTER TABLE late ADD COLUMN since int DEFAULT 1; INSERT INTO late VALUES (501, 501)});
+$node->fails_with(q{SELECT nvm_copy_play(m) FROM kept_map}, qr/the log has a row that cannot be read: it has more columns than the table/, 'a column that was added since');
+sql('DROP TABLE kept_map');
 # creation ids of all tables, but for that of late, mean nothing
 $node->fails_with(<<'SQL', qr/table "late" was made or rewritten since the checkpoint.*HINT:  Make a checkpoint/s, 'a storage that is another one');
 SELECT nvm_copy_drop('made');
