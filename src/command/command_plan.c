@@ -373,12 +373,14 @@ nvm_stored_cursor_is_open(void)
 
 /*
  * What a call finds may have been made by the transaction itself: DDL and TRUNCATE, outside
- * of its calls.
+ * of its calls.  SET CONSTRAINTS says whether a unique key is checked in the call or behind
+ * it, and no record has that.
  */
 static bool
-changes_tables(Node *stmt)
+changes_what_calls_find(Node *stmt)
 {
-	return IsA(stmt, TruncateStmt) || GetCommandLogLevel(stmt) == LOGSTMT_DDL;
+	return IsA(stmt, TruncateStmt) || IsA(stmt, ConstraintsSetStmt) ||
+		GetCommandLogLevel(stmt) == LOGSTMT_DDL;
 }
 
 /*
@@ -396,7 +398,7 @@ nvm_command_utility(Node *stmt)
 		return;
 	if (likely(!nvm_command_in_call()))
 	{
-		if (changes_tables(stmt) && nvm_command_any())
+		if (changes_what_calls_find(stmt) && nvm_command_any())
 			nvm_command_disqualify(NVM_REASON_UTILITY, InvalidOid, InvalidOid);
 		return;
 	}

@@ -113,6 +113,19 @@ foreach my $case (
 }
 is(verdict($nothing, "BEGIN; SET LOCAL timezone = 'UTC'; LOCK TABLE t IN ROW SHARE MODE; SAVEPOINT a; DECLARE cur CURSOR FOR SELECT 1; SELECT f(1); CLOSE cur; COMMIT"), '1 0 none', 'other utility commands do not matter');
 
+# ---- SET CONSTRAINTS, which says when a deferrable key is checked
+
+sql(q{CREATE TABLE d (w int, k int, i int, PRIMARY KEY (w, k), UNIQUE (w, i) DEFERRABLE) USING nvm_cmdlog;
+SELECT nvm.partition_table('d', 'w');
+INSERT INTO d VALUES (1, 1, 1), (1, 2, 2);
+CREATE FUNCTION defers() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET CONSTRAINTS ALL DEFERRED; END'});
+my $swaps = q{UPDATE d SET i = 3 - i WHERE d.w = f.w AND d.k = 1; UPDATE d SET i = 3 - i WHERE d.w = f.w AND d.k = 2;};
+is(verdict($swaps, 'BEGIN; SET CONSTRAINTS ALL DEFERRED; SELECT f(1); COMMIT'), '0 1 utility command', 'SET CONSTRAINTS before a call');
+is(verdict($swaps, 'BEGIN; SELECT defers(); SELECT f(1); COMMIT'), '0 1 utility command', 'in a function that is not registered');
+is(verdict($swaps, 'BEGIN; SELECT f(2); SET CONSTRAINTS ALL DEFERRED; SELECT f(1); COMMIT'), '0 1 utility command', 'between calls');
+like(verdict($swaps), qr/^ERROR .*duplicate key value/, 'a call that needs it fails without');
+is(verdict(q{UPDATE d SET i = 5 WHERE d.w = f.w AND d.k = 1;}), '1 0 none', 'a deferrable key by itself does not matter');
+
 # ---- domains and casts
 
 is(verdict('SELECT count(*) INTO x FROM t WHERE t.w = f.w AND n::by_chance > 0;'), '0 1 function: function random()', 'a domain whose CHECK calls a function, in a query');
