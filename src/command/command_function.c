@@ -198,6 +198,15 @@ is_cast(Form_pg_proc proc)
 	return is;
 }
 
+/*
+ * In a temporary schema, which another session does not have?
+ */
+static bool
+is_of_session(Form_pg_proc proc)
+{
+	return proc->oid >= FirstNormalObjectId && isAnyTempNamespace(proc->pronamespace);
+}
+
 static Admission
 find_out(Oid function)
 {
@@ -218,6 +227,7 @@ find_out(Oid function)
 	else
 		a.admitted = function != F_AGE_XID &&	/* of the next xid; the others
 												 * are listed */
+			!is_of_session(proc) &&
 			(proc->provolatile == PROVOLATILE_IMMUTABLE ||
 			 proc->prolang == SQLlanguageId ||
 			 (OidIsValid(plpgsql) && proc->prolang == plpgsql) ||

@@ -207,6 +207,10 @@ extern Oid	nvm_taping_function(void);
 extern Oid	nvm_replaying_function(void);
 extern bool nvm_functions_are_noted(void);
 
+/* ---- command_type.c: what types are made of ---- */
+
+extern bool nvm_type_is_temporary(Oid type);
+
 /* ---- command_place.c: where in PL/pgSQL we are ---- */
 
 extern void nvm_place_call_begins(void);

@@ -126,6 +126,28 @@ is(verdict($swaps, 'BEGIN; SELECT f(2); SET CONSTRAINTS ALL DEFERRED; SELECT f(1
 like(verdict($swaps), qr/^ERROR .*duplicate key value/, 'a call that needs it fails without');
 is(verdict(q{UPDATE d SET i = 5 WHERE d.w = f.w AND d.k = 1;}), '1 0 none', 'a deferrable key by itself does not matter');
 
+# ---- what other sessions do not have
+
+sql(q{CREATE FUNCTION poly(w int, x anyelement) RETURNS void LANGUAGE plpgsql AS $$BEGIN UPDATE u SET n = n + 1 WHERE u.w = poly.w AND i = 1; END$$;
+SELECT nvm.register_command('poly(int,anyelement)', '{w}')});
+foreach my $case (
+	['CREATE TEMP TABLE tmp (a int)', 'ROW(1)::tmp', 'a row of a temporary table'],
+	['CREATE TEMP TABLE tmp (a int)', 'ARRAY[ROW(1)::tmp]', 'an array of them'],
+	['CREATE TEMP TABLE tmp (a int)', 'NULL::tmp', 'none of them'],
+	[q{CREATE TYPE pg_temp.tmp AS ENUM ('a')}, q{'a'::pg_temp.tmp}, 'an enum in a temporary schema'],
+	['CREATE DOMAIN pg_temp.tmp AS int', '1::pg_temp.tmp', 'a domain'],
+	[q{CREATE TYPE pg_temp.tmp AS RANGE (subtype = int)}, q{'[1,2)'::pg_temp.tmp}, 'a range'],
+	[q{CREATE TYPE pg_temp.tmp AS ENUM ('a'); CREATE TYPE of_tmp AS (n int, e pg_temp.tmp)}, q{ROW(1, 'a')::of_tmp}, 'a type that has a column of one'])
+{
+	my ($create, $value, $name) = @$case;
+
+	sql("SELECT nvm.reset_commands(); $create; SELECT poly(1, $value)");
+	is(sql(q{SELECT replayable || ' ' || by_values || ' ' || last_reason FROM nvm.commands WHERE function = 'poly(int,anyelement)'::regprocedure}), '0 1 unsuitable function or arguments', "an argument: $name");
+}
+sql(q{SELECT nvm.reset_commands(); CREATE TYPE pair AS (a int, b mood[]); SELECT poly(1, ROW(1, '{good}')::pair)});
+is(sql(q{SELECT replayable FROM nvm.commands WHERE function = 'poly(int,anyelement)'::regprocedure}), '1', 'a type that others have, too');
+is(verdict('x := pg_temp.h();', q{CREATE FUNCTION pg_temp.h() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'; SELECT f(1)}), '0 1 function', 'a function in a temporary schema');
+
 # ---- domains and casts
 
 is(verdict('SELECT count(*) INTO x FROM t WHERE t.w = f.w AND n::by_chance > 0;'), '0 1 function: function random()', 'a domain whose CHECK calls a function, in a query');
