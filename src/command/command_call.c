@@ -22,6 +22,7 @@
 #include "catalog/pg_proc.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
+#include "log/nvm_log.h"
 #include "nodes/execnodes.h"
 #include "nodes/parsenodes.h"
 #include "portability/instr_time.h"
@@ -40,6 +41,7 @@ typedef struct CallLink
 	Datum		next_argument;	/* of the next hook */
 	bool		goes_on;		/* it returns its rows one by one, and has
 								 * more */
+	uint64		settings;		/* of its last call; 0: none */
 } CallLink;
 
 /* the call that runs */
@@ -234,6 +236,21 @@ begin_inner(const NvmCommand *command, FunctionCallInfo fcinfo)
 }
 
 /*
+ * The call is to run what was parsed and planned under its settings.  What cannot be
+ * forgotten is the text that was taken to pieces under others, and what a function keeps in
+ * its FmgrInfo, when one is called with that under one setting and then another.
+ */
+static void
+begin_settings(const NvmCommand *command, CallLink *link)
+{
+	uint64		number;
+
+	if (!nvm_settings_call_begins(&number) || (link->settings != 0 && link->settings != number))
+		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, command->function);
+	link->settings = number;
+}
+
+/*
  * Take what an outermost call needs.  Returns true if a snapshot was pushed.
  *
  * A transaction that is one of values already takes no lanes here: what it reads does
@@ -241,7 +258,7 @@ begin_inner(const NvmCommand *command, FunctionCallInfo fcinfo)
  * own all the same, so that it sees the same in either case.
  */
 static bool
-begin_outermost(const NvmCommand *command, FunctionCallInfo fcinfo)
+begin_outermost(const NvmCommand *command, CallLink *link, FunctionCallInfo fcinfo)
 {
 	NvmCallLanes lanes;
 
@@ -260,6 +277,8 @@ begin_outermost(const NvmCommand *command, FunctionCallInfo fcinfo)
 		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, command->function);
 	if (!nvm_verdict_by_values() && nvm_stored_cursor_is_open())
 		nvm_command_disqualify(NVM_REASON_OLD_CURSOR, InvalidOid, InvalidOid);
+	if (!nvm_verdict_by_values() && nvm_log_is_on)
+		begin_settings(command, link);
 	if (!nvm_verdict_by_values())
 	{
 		nvm_lanes_take(&lanes);
@@ -321,7 +340,7 @@ call_outermost(const NvmCommand *command, CallLink *link, FunctionCallInfo fcinf
 	if (!goes_on)
 		nvm_verdict_call_begins(own.function);
 	nvm_place_call_begins();
-	pushed = begin_outermost(command, fcinfo);
+	pushed = begin_outermost(command, link, fcinfo);
 	INSTR_TIME_SET_CURRENT(own.begin);
 	frame = &own;
 	PG_TRY();

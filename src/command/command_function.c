@@ -40,6 +40,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
@@ -86,6 +87,7 @@ typedef struct Admission
 	bool		admitted;
 	bool		may_be_inlined; /* so only what it is replaced by is known */
 	bool		is_watched;		/* it is seen when it is called */
+	bool		names_clock;	/* its text may have a literal as 'today' */
 } Admission;
 
 typedef struct Search
@@ -98,7 +100,7 @@ static HTAB *admissions = NULL;
 static bool admissions_are_known = false;
 
 /* nvm.note_function(), nvm.tape() and nvm.replayed(), if they are there */
-static Oid	note = InvalidOid;
+static Oid	noting = InvalidOid;
 static Oid	tape = InvalidOid;
 static Oid	replayed = InvalidOid;
 static bool own_are_known = false;
@@ -130,6 +132,12 @@ bool
 nvm_function_is_admitted(Oid function)
 {
 	return look_up(function)->admitted;
+}
+
+bool
+nvm_function_names_clock(Oid function)
+{
+	return function >= FirstNormalObjectId && look_up(function)->names_clock;
 }
 
 /*
@@ -199,6 +207,60 @@ is_cast(Form_pg_proc proc)
 }
 
 /*
+ * Of one in SQL: may its text have a literal as 'today'?  A body that was parsed when the
+ * function was made has none.
+ */
+static bool
+may_name_clock(HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value;
+	char	   *source;
+	bool		names;
+
+	(void) SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosqlbody, &isnull);
+	if (!isnull)
+		return false;
+	value = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	if (isnull)
+		return false;
+	source = TextDatumGetCString(value);
+	names = nvm_source_names_clock(source);
+	pfree(source);
+	return names;
+}
+
+/*
+ * Does it set something for itself that the record has for all of the call?  What it runs
+ * would be parsed under these settings, or not, if it was parsed before.  Paths are looked
+ * at by PostgreSQL itself.
+ */
+static bool
+has_settings(HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		value = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proconfig, &isnull);
+	Datum	   *values;
+	int			n;
+	bool		found = false;
+
+	if (isnull)
+		return false;
+	deconstruct_array(DatumGetArrayTypeP(value), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	for (int i = 0; i < n && !found; i++)
+	{
+		char	   *setting = TextDatumGetCString(values[i]);
+		char	   *end = strchr(setting, '=');
+
+		if (end != NULL)
+			*end = '\0';
+		found = nvm_setting_is_recorded(setting);
+		pfree(setting);
+	}
+	return found;
+}
+
+/*
  * In a temporary schema, which another session does not have?
  */
 static bool
@@ -227,7 +289,7 @@ find_out(Oid function)
 	else
 		a.admitted = function != F_AGE_XID &&	/* of the next xid; the others
 												 * are listed */
-			!is_of_session(proc) &&
+			!is_of_session(proc) && !has_settings(tuple) &&
 			(proc->provolatile == PROVOLATILE_IMMUTABLE ||
 			 proc->prolang == SQLlanguageId ||
 			 (OidIsValid(plpgsql) && proc->prolang == plpgsql) ||
@@ -237,6 +299,8 @@ find_out(Oid function)
 		proc->provolatile != PROVOLATILE_IMMUTABLE;
 	if (function >= FirstNormalObjectId && is_for_queries(proc))
 		a.is_watched = proc->prolang == SQLlanguageId ? is_cast(proc) : !a.admitted;
+	if (proc->prolang == SQLlanguageId && function >= FirstNormalObjectId)
+		a.names_clock = may_name_clock(tuple);
 	ReleaseSysCache(tuple);
 	return a;
 }
@@ -429,13 +493,15 @@ nvm_function_not_admitted(Node *expr, bool before_planning)
 
 /*
  * nvm.note_function(value, function): the value.  In a call, the transaction is one of
- * values, as nobody knows whether the function would give the same again.
+ * values, as nobody knows whether the function would give the same again.  Of those that
+ * read dates and times: they have read a literal as 'today'.  InvalidOid: one in SQL has.
  */
 Datum
 nvm_note_function(PG_FUNCTION_ARGS)
 {
 	if (nvm_command_in_call() && !nvm_verdict_by_values() && !PG_ARGISNULL(1) &&
-		!nvm_function_is_admitted(PG_GETARG_OID(1)))
+		(!OidIsValid(PG_GETARG_OID(1)) || nvm_is_clock_input(PG_GETARG_OID(1)) ||
+		 !nvm_function_is_admitted(PG_GETARG_OID(1))))
 		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, PG_GETARG_OID(1));
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
@@ -456,7 +522,7 @@ look_up_own(void)
 	Oid			schema;
 
 	own_are_known = true;
-	note = tape = replayed = InvalidOid;
+	noting = tape = replayed = InvalidOid;
 	PG_TRY();
 	{
 		/* whether the user may use the schema is not asked */
@@ -465,15 +531,15 @@ look_up_own(void)
 		more = buildoidvector(types, 3);
 		if (OidIsValid(schema))
 		{
-			note = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("note_function"),
-								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
+			noting = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("note_function"),
+									 PointerGetDatum(arguments), ObjectIdGetDatum(schema));
 			tape = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("tape"),
 								   PointerGetDatum(arguments), ObjectIdGetDatum(schema));
 			replayed = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("replayed"),
 									   PointerGetDatum(more), ObjectIdGetDatum(schema));
 		}
-		if (OidIsValid(note) && !NvmPublicMayExecute(note))
-			note = InvalidOid;
+		if (OidIsValid(noting) && !NvmPublicMayExecute(noting))
+			noting = InvalidOid;
 		if (OidIsValid(tape) && !NvmPublicMayExecute(tape))
 			tape = InvalidOid;
 	}
@@ -490,7 +556,7 @@ noting_function(void)
 {
 	if (unlikely(!own_are_known))
 		look_up_own();
-	return note;
+	return noting;
 }
 
 /*
@@ -518,6 +584,15 @@ nvm_replaying_function(void)
 	return replayed;
 }
 
+static FuncExpr *
+note(Node *node, Oid function)
+{
+	return makeFuncExpr(noting_function(), exprType(node),
+						list_make2(node, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
+												   ObjectIdGetDatum(function), false, true)),
+						exprCollation(node), InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
 /*
  * Functions for the tape are given to nvm.tape(), others that are not admitted to
  * nvm.note_function().
@@ -542,23 +617,22 @@ note_functions(Node *node, void *context)
 		return nvm_tape_put(node);
 	if (!is_not_admitted(node, &search))
 		return node;
-	call = makeFuncExpr(noting_function(), exprType(node),
-						list_make2(node, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
-												   ObjectIdGetDatum(search.found), false, true)),
-						exprCollation(node), InvalidOid, COERCE_EXPLICIT_CALL);
-	return (Node *) call;
+	return (Node *) note(node, search.found);
 }
 
 /*
  * A query was planned.  If PL/pgSQL can evaluate it by itself, and it has a function that
- * is not admitted, this one's result goes through nvm.note_function().
+ * is not admitted, this one's result goes through nvm.note_function(); all of it does, if
+ * it has a literal as 'today', as a mark is not seen there.
  */
 void
-nvm_command_query_planned(PlannedStmt *stmt)
+nvm_command_query_planned(PlannedStmt *stmt, int order)
 {
 	Plan	   *plan = stmt->planTree;
 	TargetEntry *entry;
 	PlanInvalItem *item;
+	Oid			input;
+	bool		has_clock;
 
 	if (stmt->commandType != CMD_SELECT || plan == NULL || !IsA(plan, Result) ||
 		plan->lefttree != NULL || stmt->subplans != NIL || list_length(plan->targetlist) != 1)
@@ -572,9 +646,12 @@ nvm_command_query_planned(PlannedStmt *stmt)
 	if (likely(!nvm_command_any()) || !OidIsValid(noting_function()))
 		return;
 	entry = linitial_node(TargetEntry, plan->targetlist);
-	if (!OidIsValid(nvm_function_not_admitted((Node *) entry->expr, false)))
+	has_clock = nvm_mark_has_clock(order, &input);
+	if (!has_clock && !OidIsValid(nvm_function_not_admitted((Node *) entry->expr, false)))
 		return;
 	entry->expr = (Expr *) note_functions((Node *) entry->expr, NULL);
+	if (has_clock)
+		entry->expr = (Expr *) note((Node *) entry->expr, input);
 
 	/* planned anew when the extension goes */
 	item = makeNode(PlanInvalItem);

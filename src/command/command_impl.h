@@ -123,10 +123,26 @@ extern Node *nvm_tape_put_all(Node *expr);
 /* ---- command_setting.c ---- */
 
 /*
- * The part of a record that has the settings, and a number that each other part has
- * another of.  NULL: one is too long.
+ * The part of a record that has the settings of the call that has begun, and a number that
+ * each other part has another of.  NULL: one is too long.
  */
 extern const char *nvm_settings_part(int *length, uint64 *number);
+
+/* is it one of them, other than search_path? */
+extern bool nvm_setting_is_recorded(const char *name);
+
+/*
+ * A query is parsed or planned that may be cached; a function is compiled.  Those of clients
+ * do not count: no call runs them.
+ */
+extern void nvm_settings_note_query(const char *text);
+extern void nvm_settings_note_compiled(void);
+
+/*
+ * A call begins: what was parsed under other settings is forgotten.  False: there is what
+ * cannot be.  *number: of the settings.
+ */
+extern bool nvm_settings_call_begins(uint64 *number);
 
 /* ---- command_unique.c: which rows of a query there can be but one of ---- */
 
@@ -199,6 +215,9 @@ extern Oid	nvm_function_not_admitted(Node *expr, bool before_planning);
 extern bool nvm_function_is_admitted(Oid function);
 extern bool nvm_trigger_is_admitted(Oid function);
 extern bool nvm_is_foreign_key_trigger(Oid function);
+
+/* one in SQL, which may be inlined: may its text have a literal that names the present? */
+extern bool nvm_function_names_clock(Oid function);
 extern void nvm_watch_call(Oid function);
 extern void nvm_functions_register(void);
 
@@ -209,7 +228,25 @@ extern bool nvm_functions_are_noted(void);
 
 /* ---- command_type.c: what types are made of ---- */
 
+/* the first of them that is_it, the type itself among them, or InvalidOid */
+extern Oid	nvm_find_in_type(Oid type, bool (*is_it) (Oid type, Oid schema));
+
 extern bool nvm_type_is_temporary(Oid type);
+
+/* ---- command_literal.c: literals that name the present ---- */
+
+/* of a query that is going to be planned: flags beside those of command_order.c */
+#define NVM_ORDER_CLOCK_SHIFT		5
+#define NVM_ORDER_CLOCK				(7 << NVM_ORDER_CLOCK_SHIFT)
+
+extern int	nvm_judge_literals(Query *query, const char *source);
+extern bool nvm_mark_has_clock(int flags, Oid *input);
+
+/* does the function read literals of a date or time? */
+extern bool nvm_is_clock_input(Oid function);
+
+/* may a function in SQL have such a literal in its text? */
+extern bool nvm_source_names_clock(const char *source);
 
 /* ---- command_place.c: where in PL/pgSQL we are ---- */
 

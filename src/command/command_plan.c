@@ -394,6 +394,8 @@ nvm_command_utility(Node *stmt)
 
 	if (unlikely(nvm_replay_in_call))
 		nvm_replay_check_utility(stmt);
+	if (IsA(stmt, CreateFunctionStmt) && nvm_command_any())
+		nvm_settings_note_compiled();
 	if (nvm_verdict_by_values())
 		return;
 	if (likely(!nvm_command_in_call()))

@@ -130,6 +130,7 @@ static void
 apply_settings(const NvmLogPart *part)
 {
 	int			length = (int) (replay->walk.at - part->rest);
+	uint64		number;
 
 	if (applied_is_stale || applied.len != length ||
 		memcmp(applied.data, part->rest, length) != 0)
@@ -148,7 +149,11 @@ apply_settings(const NvmLogPart *part)
 		resetStringInfo(&applied);
 		appendBinaryStringInfo(&applied, part->rest, length);
 		applied_is_stale = false;
+
+		/* what they have kept was made under others */
+		nvm_replay_forget_functions();
 	}
+	(void) nvm_settings_call_begins(&number);
 	take_role(part->role);
 }
 

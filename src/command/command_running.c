@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
@@ -72,12 +73,27 @@ find_mark(PlannedStmt *plan)
 }
 
 /*
+ * A query was parsed that may be cached.  Utility commands are not, and not all of them
+ * come in a transaction that could look anything up.
+ */
+void
+nvm_command_query_analyzed(Query *query, const char *text)
+{
+	if (query->commandType != CMD_UTILITY && unlikely(nvm_command_any() || nvm_command_replaying))
+		nvm_settings_note_query(text);
+}
+
+/*
  * A query is going to be planned, which changes it.
  */
 int
-nvm_command_query_parsed(Query *query)
+nvm_command_query_parsed(Query *query, const char *text)
 {
-	return likely(!nvm_command_any()) || nvm_command_replaying ? NVM_ORDER_NOT_JUDGED : nvm_judge_order(query);
+	if (likely(!nvm_command_any() && !nvm_command_replaying))
+		return NVM_ORDER_NOT_JUDGED;
+	nvm_settings_note_query(text);
+	return nvm_command_replaying ? NVM_ORDER_NOT_JUDGED :
+		nvm_judge_order(query) | nvm_judge_literals(query, text);
 }
 
 void
@@ -155,7 +171,10 @@ void
 nvm_judge_order_of_plan(PlannedStmt *plan)
 {
 	int			order = nvm_plan_order(plan);
+	Oid			input;
 
+	if (nvm_mark_has_clock(order, &input))
+		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, input);
 	if (order & NVM_ORDER_SYSTEM_COLUMN)
 		nvm_command_disqualify(NVM_REASON_SYSTEM_COLUMN, InvalidOid, InvalidOid);
 	if (order & NVM_ORDER_DEPENDS)

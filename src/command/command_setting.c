@@ -18,7 +18,9 @@
 #include "compat/nvm_compat_guc.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "verify/nvm_verify_calls.h"
 
 /* a setting, and its value when the part was made */
@@ -39,6 +41,25 @@ static uint64 part_number = 0;
 static bool part_is_stale = true;
 static bool part_is_too_long;
 
+/*
+ * What a query means is decided when it is parsed: constants are made of literals, and
+ * planning makes constants of more.  So a call may run queries alone that were parsed and
+ * planned under its settings.  values_number changes with each setting but search_path,
+ * which plans are compared with by PostgreSQL itself.  Of all queries since the plans were
+ * last forgotten: that under which they were parsed and planned; 0: there are none.
+ */
+static uint64 values_number = 1;
+static uint64 queries_number = 0;
+static bool queries_differ = false;
+
+/*
+ * What a text means that was taken to pieces, and a compiled function, is decided for the
+ * session.
+ */
+static uint64 compiling_number = 1;
+static uint64 compiled_number = 0;
+static bool compiled_differ = false;
+
 static int
 which_is(const char *name)
 {
@@ -48,6 +69,20 @@ which_is(const char *name)
 			return i;
 	}
 	return 0;
+}
+
+/*
+ * Is it one that the record has, and PostgreSQL itself does not compare with plans?
+ */
+bool
+nvm_setting_is_recorded(const char *name)
+{
+	for (int i = 1; i <= NVM_LOG_SETTINGS; i++)
+	{
+		if (i != NVM_LOG_SETTING_SEARCH_PATH && pg_strcasecmp(name, nvm_log_settings[i].name) == 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -71,7 +106,7 @@ look_up(void)
 	part_is_stale = true;
 }
 
-static int
+static inline int
 number_of(const struct config_generic *setting)
 {
 	switch (setting->vartype)
@@ -87,13 +122,23 @@ number_of(const struct config_generic *setting)
 	}
 }
 
-static const char *
+static inline const char *
 text_of(const struct config_generic *setting)
 {
 	const char *text = setting->vartype == PGC_STRING ?
 	*((const struct config_string *) setting)->variable : NULL;
 
 	return text ? text : "";
+}
+
+/*
+ * Is it another value than when the part was made?  k->text is there.
+ */
+static inline bool
+differs(const Known *k)
+{
+	return k->setting->vartype == PGC_STRING ? strcmp(text_of(k->setting), k->text) != 0 :
+		number_of(k->setting) != k->number;
 }
 
 static bool
@@ -107,11 +152,23 @@ has_changed(void)
 
 		if (k->setting == NULL)
 			continue;
-		if (k->text == NULL || number_of(k->setting) != k->number ||
-			strcmp(text_of(k->setting), k->text) != 0)
+		if (k->text == NULL || differs(k))
 			return true;
 	}
 	return false;
+}
+
+/*
+ * A setting has changed.
+ */
+static void
+count_change(int which)
+{
+	if (which != NVM_LOG_SETTING_SEARCH_PATH)
+		values_number++;
+	if (which == NVM_LOG_SETTING_STANDARD_STRINGS || which == NVM_LOG_SETTING_BACKSLASH_QUOTE ||
+		which == NVM_LOG_SETTING_PLPGSQL_CONFLICT)
+		compiling_number++;
 }
 
 static void
@@ -145,6 +202,8 @@ make_part(void)
 
 		if (k->setting == NULL)
 			continue;
+		if (k->text !=NULL && differs(k))
+			count_change(i);
 		if (k->text !=NULL)
 			pfree(k->text);
 		k->text = NULL;
@@ -179,12 +238,8 @@ make_part(void)
 	part_number++;
 }
 
-/*
- * The part of a record for the settings as they are; *number: another one for each other
- * part.  NULL: a setting is too long for it.
- */
-const char *
-nvm_settings_part(int *length, uint64 *number)
+static void
+refresh(void)
 {
 	if (!were_looked_up ||
 		(known[NVM_LOG_SETTING_PLPGSQL_CONFLICT].setting == NULL &&
@@ -192,7 +247,59 @@ nvm_settings_part(int *length, uint64 *number)
 		look_up();
 	if (unlikely(has_changed()))
 		make_part();
+}
+
+/*
+ * The part of a record for the settings as nvm_settings_call_begins has found them; *number:
+ * another one for each other part.  NULL: a setting is too long for it.
+ */
+const char *
+nvm_settings_part(int *length, uint64 *number)
+{
 	*length = part.len;
 	*number = part_number;
 	return part_is_too_long ? NULL : part.data;
+}
+
+/* ---- queries that were parsed ---- */
+
+/*
+ * A function is compiled, in a database that has registered ones.
+ */
+void
+nvm_settings_note_compiled(void)
+{
+	refresh();
+	compiled_differ |= compiled_number != 0 && compiled_number != compiling_number;
+	compiled_number = compiling_number;
+}
+
+/*
+ * A query is parsed or planned there, of this text.  A client's text is debug_query_string.
+ */
+void
+nvm_settings_note_query(const char *text)
+{
+	if (text == debug_query_string)
+		return;
+	nvm_settings_note_compiled();
+	queries_differ |= queries_number != 0 && queries_number != values_number;
+	queries_number = values_number;
+}
+
+/*
+ * A call begins.
+ */
+bool
+nvm_settings_call_begins(uint64 *number)
+{
+	nvm_settings_note_compiled();
+	if (unlikely(queries_differ || (queries_number != 0 && queries_number != values_number)))
+	{
+		ResetPlanCache();
+		queries_number = 0;
+		queries_differ = false;
+	}
+	*number = values_number;
+	return !compiled_differ;
 }

@@ -27,8 +27,8 @@ static Oid	find_in_columns(Oid type, bool (*is_it) (Oid type, Oid schema));
  * The first that is_it among a type and what it is made of: elements, columns, what a domain
  * or a range is over.  Or InvalidOid.  No type contains itself.
  */
-static Oid
-find_in_type(Oid type, bool (*is_it) (Oid type, Oid schema))
+Oid
+nvm_find_in_type(Oid type, bool (*is_it) (Oid type, Oid schema))
 {
 	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
 	Form_pg_type form;
@@ -63,7 +63,7 @@ find_in_type(Oid type, bool (*is_it) (Oid type, Oid schema))
 		default:
 			break;
 	}
-	return OidIsValid(inner) ? find_in_type(inner, is_it) : InvalidOid;
+	return OidIsValid(inner) ? nvm_find_in_type(inner, is_it) : InvalidOid;
 }
 
 static Oid
@@ -77,7 +77,7 @@ find_in_columns(Oid type, bool (*is_it) (Oid type, Oid schema))
 	for (int i = 0; i < desc->natts && !OidIsValid(found); i++)
 	{
 		if (!TupleDescAttr(desc, i)->attisdropped)
-			found = find_in_type(TupleDescAttr(desc, i)->atttypid, is_it);
+			found = nvm_find_in_type(TupleDescAttr(desc, i)->atttypid, is_it);
 	}
 	ReleaseTupleDesc(desc);
 	return found;
@@ -98,5 +98,5 @@ is_temporary(Oid type, Oid schema)
 bool
 nvm_type_is_temporary(Oid type)
 {
-	return type >= FirstNormalObjectId && OidIsValid(find_in_type(type, is_temporary));
+	return type >= FirstNormalObjectId && OidIsValid(nvm_find_in_type(type, is_temporary));
 }

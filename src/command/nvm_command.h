@@ -189,13 +189,16 @@ extern int	nvm_command_query_runs(QueryDesc *query);
 extern int	nvm_command_query_finishes(QueryDesc *query);
 extern void nvm_command_query_ran(QueryDesc *query, int outer);
 
+/* of post_parse_analyze_hook */
+extern void nvm_command_query_analyzed(Query *query, const char *text);
+
 /* before it is planned; what is returned is for the other, with the plan */
-extern int	nvm_command_query_parsed(Query *query);
+extern int	nvm_command_query_parsed(Query *query, const char *text);
 extern void nvm_command_mark_plan(PlannedStmt *stmt, int order);
 
 /* ---- command_function.c; of planner_hook and needs_fmgr_hook ---- */
 
-extern void nvm_command_query_planned(PlannedStmt *stmt);
+extern void nvm_command_query_planned(PlannedStmt *stmt, int order);
 extern bool nvm_command_watches(Oid function);
 
 /* ---- command_tape.c; of planner_hook ---- */

@@ -1,8 +1,9 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # What a verdict sees beside the list of command/04_reasons: system columns in any part of a
-# query, DDL around a call, functions in domains and in casts that PL/pgSQL applies by
-# itself; and where a reason came up: nvm.command_reasons has the function in PL/pgSQL, its
+# query, DDL and SET CONSTRAINTS around a call, functions in domains and in casts that PL/pgSQL
+# applies by itself, what lives in a temporary schema, literals that name the present, queries
+# that were parsed under other settings; and where a reason came up: nvm.command_reasons has the function in PL/pgSQL, its
 # line, and the query.
 
 use strict;
@@ -57,7 +58,7 @@ sub define
 	sql(qq{DROP FUNCTION IF EXISTS f(int);
 CREATE FUNCTION f(w int) RETURNS int LANGUAGE plpgsql AS \$f\$
 #variable_conflict use_column
-DECLARE x int; z text; r record; c refcursor; chance by_chance; c_fun by_c; s_fun by_sql; ok plain; feeling mood; sgn sign;
+DECLARE x int; z text; r record; c refcursor; chance by_chance; c_fun by_c; s_fun by_sql; ok plain; feeling mood; sgn sign; day date;
 BEGIN
 $body
 	UPDATE u SET n = n + 1 WHERE u.w = f.w AND i = 1;
@@ -111,6 +112,7 @@ foreach my $case (
 	is(verdict($nothing, "BEGIN; SELECT f(1); $case->[0]; COMMIT"), '0 1 utility command', "$case->[1] after one");
 	sql('INSERT INTO u SELECT w, i, i FROM t ON CONFLICT DO NOTHING');
 }
+
 is(verdict($nothing, "BEGIN; SET LOCAL timezone = 'UTC'; LOCK TABLE t IN ROW SHARE MODE; SAVEPOINT a; DECLARE cur CURSOR FOR SELECT 1; SELECT f(1); CLOSE cur; COMMIT"), '1 0 none', 'other utility commands do not matter');
 
 # ---- SET CONSTRAINTS, which says when a deferrable key is checked
@@ -158,6 +160,91 @@ is(verdict('UPDATE t SET f = 3::plain WHERE t.w = f.w AND i = 1; ok := 4;'), '1 
 is(verdict('c_fun := 3;'), '0 1 function: function plus(double precision,double precision)', 'a variable of a domain that calls a function in C');
 is(verdict('feeling := 1;'), '0 1 function: function dice()', 'a cast of an assignment, by a function in SQL');
 is(verdict('sgn := 1;'), '1 0 none', 'one that is all right');
+
+# ---- literals that mean another moment later
+
+sql(q{CREATE TYPE day AS (d date, n int);
+CREATE DOMAIN feast AS date;
+CREATE TABLE ev (w int, i int, d date, t timestamptz DEFAULT 'now', a date[], PRIMARY KEY (w, i)) USING nvm_cmdlog;
+SELECT nvm.partition_table('ev', 'w');
+CREATE FUNCTION when_sql() RETURNS date LANGUAGE sql AS $$SELECT 'today'::date$$;
+CREATE FUNCTION when_parsed() RETURNS date LANGUAGE sql BEGIN ATOMIC SELECT 'today'::date; END;
+CREATE FUNCTION in_sql(w int) RETURNS void LANGUAGE sql AS $$INSERT INTO ev VALUES ($1, 1, 'today')$$;
+SELECT nvm.register_command('in_sql(int)', '{w}');
+CREATE FUNCTION now_sql() RETURNS date LANGUAGE sql AS $$SELECT now()::date + '1 day'::interval$$;
+CREATE VIEW today AS SELECT 'today'::date AS d});
+foreach my $case (
+	[q{INSERT INTO ev VALUES (f.w, 1, 'today');}, 'date_in', 'in a list of values'],
+	[q{INSERT INTO ev VALUES (f.w, 1, ' ToDay ');}, 'date_in', 'in other letters, with blanks'],
+	[q{INSERT INTO ev VALUES (f.w, 1, '2026-01-01', 'today 10:00');}, 'timestamptz_in', 'with a time'],
+	[q{UPDATE ev SET d = 'yesterday' WHERE ev.w = f.w AND i = 1;}, 'date_in', 'in an UPDATE'],
+	[q{SELECT i INTO x FROM ev WHERE ev.w = f.w AND i = 1 AND t < 'now';}, 'timestamptz_in', 'in a condition'],
+	[q{SELECT i INTO x FROM ev WHERE ev.w = f.w AND i = 1 AND EXISTS (SELECT WHERE d < date 'tomorrow');}, 'date_in', 'in a subquery, by the name of the type'],
+	[q{INSERT INTO ev (w, i, a) VALUES (f.w, 1, '{2026-01-01, today}');}, 'date_in', 'in an array'],
+	[q{INSERT INTO ev VALUES (f.w, 1, ('(tomorrow,1)'::day).d);}, 'date_in', 'in a row'],
+	[q{INSERT INTO ev VALUES (f.w, 1, lower('[today,tomorrow]'::daterange));}, 'date_in', 'in a range'],
+	[q{INSERT INTO ev VALUES (f.w, 1, 'today'::feast);}, 'date_in', 'of a domain'],
+	[q{INSERT INTO ev VALUES (f.w, 1, E'to\\x64ay');}, 'date_in', 'with a backslash'],
+	[q{INSERT INTO ev VALUES (f.w, 1, $l$today$l$);}, 'date_in', 'between dollars'],
+	["INSERT INTO ev VALUES (f.w, 1, 'to' -- a comment\n 'day');", 'date_in', 'in two parts'],
+	[q{z := ('now'::time > '00:00')::text;}, 'time_in', 'in an expression'],
+	[q{IF 'now'::timestamp > '2026-01-01' THEN x := 1; END IF;}, 'timestamp_in', 'in a condition of PL/pgSQL'],
+	[q{day := 'today';}, 'date_in', 'in an assignment'],
+	[q{z := '10:00'::timetz::text;}, 'timetz_in', 'a zone whose offset is a matter of the day'],
+	[q{EXECUTE 'INSERT INTO ev VALUES (1, 1, ''today'')';}, 'date_in', 'in EXECUTE'])
+{
+	my ($body, $input, $name) = @$case;
+	my $function = $input eq 'date_in' ? 'date_in(cstring)' : "$input(cstring,oid,integer)";
+
+	is(verdict($body), "0 1 function: function $function", "a literal: $name");
+	sql('DELETE FROM ev');
+}
+sql('SELECT in_sql(1); DELETE FROM ev');
+is(sql(q{SELECT replayable || ' ' || last_reason || ': ' || last_object FROM nvm.commands WHERE function = 'in_sql(int)'::regprocedure}), '0 function: function date_in(cstring)', 'a literal: in a function in SQL');
+is(verdict(q{INSERT INTO ev VALUES (f.w, 1, when_sql());}), '0 1 function', 'a literal: in one that is inlined');
+is(verdict(q{day := when_sql();}), '0 1 function', 'the same, in an expression');
+sql('DELETE FROM ev');
+foreach my $case (
+	[q{INSERT INTO ev VALUES (f.w, 1, '2026-01-01', '2026-01-01 10:00', '{2026-01-01}');}, 'other literals'],
+	[q{INSERT INTO ev (w, i) VALUES (f.w, 1);}, 'a default, which was read when it was made'],
+	[q{INSERT INTO ev SELECT f.w, 1, d FROM today;}, 'so was a view'],
+	[q{INSERT INTO ev VALUES (f.w, 1, when_parsed());}, 'so was a body of SQL'],
+	[q{INSERT INTO ev VALUES (f.w, 1, now_sql());}, 'a function'],
+	[q{z := 'today'; z := ' now '::text;}, 'a text'],
+	[q{z := '10:00+02'::timetz::text;}, 'a zone that is a number'],
+	[q{DECLARE d2 date := 'today'; BEGIN UPDATE ev SET d = d2 WHERE ev.w = f.w AND i = 1; END;}, 'a text that is read when the call runs'],
+	[q{day := z::date; day := concat('to', 'day')::date;}, 'another'])
+{
+	is(verdict($case->[0]), '1 0 none', "a literal: $case->[1]");
+	sql('DELETE FROM ev');
+}
+
+# ---- settings
+
+sub logged { return sql(q{SELECT string_agg(t AT TIME ZONE 'UTC' || '', ', ' ORDER BY i) FROM ev}); }
+
+sql('CREATE FUNCTION set_inside() RETURNS int LANGUAGE plpgsql SET timezone = \'Asia/Tokyo\' AS \'BEGIN RETURN 1; END\'; CREATE FUNCTION path_inside() RETURNS int LANGUAGE plpgsql SET search_path = public SET work_mem = 999 AS \'BEGIN RETURN 1; END\'');
+is(verdict('x := set_inside();'), '0 1 function: function set_inside()', 'a function that sets a time zone in a call');
+is(verdict('x := path_inside();'), '1 0 none', 'a path, or something that does not matter');
+
+my $inserts = q{INSERT INTO ev VALUES (f.w, (SELECT count(*) FROM ev WHERE ev.w = f.w), NULL, '2026-01-01 00:00');};
+define($inserts);
+sql(q{SET timezone = 'UTC'; SELECT f(1); SET timezone = 'Asia/Tokyo'; SELECT f(1); SELECT f(1); SET timezone = 'UTC'; SELECT f(1)});
+is(logged(), '2026-01-01 00:00:00, 2025-12-31 15:00:00, 2025-12-31 15:00:00, 2026-01-01 00:00:00', 'a literal in a cached query is read anew under other settings');
+sql(q{DELETE FROM ev; BEGIN; SET LOCAL timezone = 'UTC'; SELECT f(1); SET LOCAL timezone = 'Asia/Tokyo'; SELECT f(1); COMMIT});
+is(logged(), '2026-01-01 00:00:00, 2025-12-31 15:00:00', 'also within a transaction');
+is(result(), '5 0 none', 'and all is in the log');
+sql('DELETE FROM ev');
+is(verdict(q{day := '1 2 2020'; INSERT INTO ev VALUES (f.w, (SELECT count(*) FROM ev WHERE ev.w = f.w), day);}, q{SET datestyle = 'ISO, MDY'; SELECT f(1); SET datestyle = 'ISO, DMY'; SELECT f(1)}), '2 0 none', 'calls with an expression that is a literal');
+is(sql('SELECT string_agg(d::text, \', \' ORDER BY i) FROM ev'), '2020-01-02, 2020-02-01', 'it is read anew, too');
+sql('DELETE FROM ev');
+is(verdict(q{UPDATE t SET y = 0.1::float4::float8::text WHERE t.w = 1 AND i = 1;}, q{SET extra_float_digits = 1; SELECT f(1); SET extra_float_digits = -9; SELECT f(1)}), '2 0 none', 'calls with what the planner computes');
+is(sql('SELECT y FROM t WHERE w = 1 AND i = 1'), '0.1', 'it is computed anew');
+is(verdict($nothing, q{SELECT f(1); SET plpgsql.variable_conflict = 'use_column'; SELECT f(1)}), '1 1 unsuitable function or arguments: function f(integer)', 'a setting by which functions were compiled');
+is(verdict($nothing, q{SELECT f(1); SET standard_conforming_strings = off; SELECT f(1)}), '1 1 unsuitable function or arguments: function f(integer)', 'by which strings were read');
+is(verdict($nothing, q{SET standard_conforming_strings = off; SELECT f(1); SELECT f(1)}), '2 0 none', 'one that has been the same for all');
+sql(q{CREATE FUNCTION sets(text) RETURNS int LANGUAGE plpgsql AS $$BEGIN PERFORM set_config('timezone', $1, false); RETURN 1; END$$});
+is(verdict($nothing, q{SELECT sets(z), f(1) FROM unnest('{UTC,Asia/Tokyo}'::text[]) z}), '0 1 unsuitable function or arguments: function f(integer)', 'one query that calls the function under two');
 
 # ---- functions that change
 

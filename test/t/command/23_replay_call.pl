@@ -227,6 +227,22 @@ register('conflict');
 good(q{SET plpgsql.variable_conflict = 'use_column'; SELECT conflict(9, 12)}, 'one that matters');
 good(q{SET plpgsql.variable_conflict = 'use_variable'; SELECT conflict(9, 11)}, 'and another');
 
+# a player that has parsed a query under other settings parses it anew
+make('literal', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'l', '2026-01-01 00:00');});
+make('sql_literal', 'w int, i bigint', q{INSERT INTO t VALUES ($1, $2, 'l', '2026-01-01 00:00')}, language => 'sql');
+make('float_literal', 'w int, i bigint', q{INSERT INTO t VALUES (16, (SELECT count(*) + 500 FROM t WHERE t.w = 16), 0.1::float4::float8::text);});
+foreach my $f ('literal', 'sql_literal')
+{
+	good("SET timezone = 'UTC'; SELECT $f(16, 1);\n\\c\nSET timezone = 'Asia/Tokyo'; SELECT $f(16, 2);\n\\c\nSET timezone = 'UTC'; SELECT $f(16, 3)", "$f under other settings", n => 3);
+	good("SET timezone = 'UTC'; SELECT $f(16, 4); SET timezone = 'Asia/Tokyo'; SELECT $f(16, 5)", "$f: of one session", n => 2);
+	good("BEGIN; SET LOCAL timezone = 'UTC'; SELECT $f(16, 6); SET LOCAL timezone = 'Asia/Tokyo'; SELECT $f(16, 7); COMMIT", "$f: of one transaction");
+	is(sql(q{SELECT string_agg(to_char(c AT TIME ZONE 'UTC', 'HH24'), ' ' ORDER BY i) FROM t WHERE w = 16}), '00 15 00 00 15 00 15', 'they are what they were');
+	sql('DELETE FROM t WHERE w = 16');
+}
+good("SELECT float_literal(16, 1);\n\\c\nSET extra_float_digits = 0; SELECT float_literal(16, 1)", 'what the planner computes', n => 2);
+is(sql(q{SELECT count(DISTINCT s) FROM t WHERE w = 16}), 2, 'differs');
+sql('DELETE FROM t WHERE w = 16');
+
 # ---- the tape
 
 foreach my $case (
