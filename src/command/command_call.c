@@ -230,6 +230,12 @@ begin_inner(const NvmCommand *command, FunctionCallInfo fcinfo)
 		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, command->function);
 		return;
 	}
+	/* for one with a SET clause: nvm_watch_call is not asked */
+	if (!nvm_function_is_admitted(command->function))
+	{
+		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, command->function);
+		return;
+	}
 	compute_lanes(command, fcinfo, &lanes);
 	if (!nvm_lanes_are_held(&lanes))
 		nvm_command_disqualify(NVM_REASON_OTHER_LANE, ProcedureRelationId, command->function);

@@ -235,11 +235,14 @@ extern bool nvm_type_is_temporary(Oid type);
 
 /* ---- command_literal.c: literals that name the present ---- */
 
-/* of a query that is going to be planned: flags beside those of command_order.c */
+/*
+ * Of a query that is going to be planned, or arguments of CALL, with the text that they are
+ * in: flags beside those of command_order.c.
+ */
 #define NVM_ORDER_CLOCK_SHIFT		5
 #define NVM_ORDER_CLOCK				(7 << NVM_ORDER_CLOCK_SHIFT)
 
-extern int	nvm_judge_literals(Query *query, const char *source);
+extern int	nvm_judge_literals(Node *node, const char *source);
 extern bool nvm_mark_has_clock(int flags, Oid *input);
 
 /* does the function read literals of a date or time? */

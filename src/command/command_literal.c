@@ -220,8 +220,8 @@ typedef struct Walk
 {
 	const char *source;			/* text of the query, or NULL */
 	int			length;
-	Oid			type;			/* of a literal that was found */
-	bool		by_function;	/* one may be in a function that was found */
+	Oid			type;			/* of a literal that was found; InvalidOid: it
+								 * may be in a function */
 } Walk;
 
 /*
@@ -276,26 +276,24 @@ walk_literals(Node *node, void *context)
 	if (IsA(node, Const))
 		return walk_constant((Const *) node, walk);
 	if (check_functions_in_node(node, names_clock, NULL))
-	{
-		walk->by_function = true;
 		return true;
-	}
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, walk_literals, context, 0);
 	return expression_tree_walker(node, walk_literals, context);
 }
 
 /*
- * Has the query, which is going to be planned, such a literal?  Flags for its mark.
+ * Has the query, which is going to be planned, such a literal, or have the arguments of CALL?
+ * Flags for a mark.
  */
 int
-nvm_judge_literals(Query *query, const char *source)
+nvm_judge_literals(Node *node, const char *source)
 {
 	Walk		walk = {.source = source};
 
 	if (source != NULL)
 		walk.length = (int) strlen(source);
-	if (query->commandType == CMD_UTILITY || !walk_literals((Node *) query, &walk))
+	if (!walk_literals(node, &walk))
 		return 0;
 	for (int i = 1; i < (int) lengthof(clock_types); i++)
 	{

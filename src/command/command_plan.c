@@ -384,14 +384,29 @@ changes_what_calls_find(Node *stmt)
 }
 
 /*
- * A utility command begins.  CALL is none: its procedure does what it does.
+ * CALL is no utility command: its procedure does what it does.
+ */
+static void
+judge_call_statement(CallStmt *stmt, const char *source)
+{
+	FuncExpr   *call = stmt->funcexpr;
+	Oid			function = nvm_function_not_admitted((Node *) call->args, true);
+	bool		has_clock = false;
+
+	if (!OidIsValid(function) && !nvm_function_is_admitted(call->funcid))
+		function = call->funcid;
+	if (!OidIsValid(function))
+		has_clock = nvm_mark_has_clock(nvm_judge_literals((Node *) call->args, source), &function);
+	if (has_clock || OidIsValid(function))
+		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
+}
+
+/*
+ * A utility command begins, with this text.
  */
 void
-nvm_command_utility(Node *stmt)
+nvm_command_utility(Node *stmt, const char *source)
 {
-	FuncExpr   *call;
-	Oid			function;
-
 	if (unlikely(nvm_replay_in_call))
 		nvm_replay_check_utility(stmt);
 	if (IsA(stmt, CreateFunctionStmt) && nvm_command_any())
@@ -404,15 +419,8 @@ nvm_command_utility(Node *stmt)
 			nvm_command_disqualify(NVM_REASON_UTILITY, InvalidOid, InvalidOid);
 		return;
 	}
-	if (!IsA(stmt, CallStmt))
-	{
+	if (IsA(stmt, CallStmt))
+		judge_call_statement((CallStmt *) stmt, source);
+	else
 		nvm_command_disqualify(NVM_REASON_UTILITY, InvalidOid, InvalidOid);
-		return;
-	}
-	call = ((CallStmt *) stmt)->funcexpr;
-	function = nvm_function_not_admitted((Node *) call->args, true);
-	if (!OidIsValid(function) && !nvm_function_is_admitted(call->funcid))
-		function = call->funcid;
-	if (OidIsValid(function))
-		nvm_command_disqualify(NVM_REASON_FUNCTION, ProcedureRelationId, function);
 }

@@ -73,13 +73,15 @@ find_mark(PlannedStmt *plan)
 }
 
 /*
- * A query was parsed that may be cached.  Utility commands are not, and not all of them
- * come in a transaction that could look anything up.
+ * A query was parsed that may be cached, or CALL.  Other utility commands say nothing, and
+ * not all of them come in a transaction that could look anything up.
  */
 void
 nvm_command_query_analyzed(Query *query, const char *text)
 {
-	if (query->commandType != CMD_UTILITY && unlikely(nvm_command_any() || nvm_command_replaying))
+	if (query->commandType == CMD_UTILITY && !IsA(query->utilityStmt, CallStmt))
+		return;
+	if (unlikely(nvm_command_any() || nvm_command_replaying))
 		nvm_settings_note_query(text);
 }
 
@@ -93,7 +95,7 @@ nvm_command_query_parsed(Query *query, const char *text)
 		return NVM_ORDER_NOT_JUDGED;
 	nvm_settings_note_query(text);
 	return nvm_command_replaying ? NVM_ORDER_NOT_JUDGED :
-		nvm_judge_order(query) | nvm_judge_literals(query, text);
+		nvm_judge_order(query) | nvm_judge_literals((Node *) query, text);
 }
 
 void

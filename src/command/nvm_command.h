@@ -176,7 +176,7 @@ extern void nvm_command_register_verdict(void);
 
 /* ---- command_plan.c: what a call's utility commands do; ddl/ ---- */
 
-extern void nvm_command_utility(Node *stmt);
+extern void nvm_command_utility(Node *stmt, const char *source);
 
 /* ---- command_running.c: the statements of a call; of the hooks in src/hooks.c ---- */
 

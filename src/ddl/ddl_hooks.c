@@ -415,7 +415,7 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 		.params = params,.queryEnv = queryEnv,.dest = dest,.qc = qc
 	};
 
-	nvm_command_utility(stmt);
+	nvm_command_utility(stmt, queryString);
 	nvm_ddl_pose_settled();
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_vacuum_available(pstmt, context == PROCESS_UTILITY_TOPLEVEL);

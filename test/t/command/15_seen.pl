@@ -169,6 +169,8 @@ CREATE TABLE ev (w int, i int, d date, t timestamptz DEFAULT 'now', a date[], PR
 SELECT nvm.partition_table('ev', 'w');
 CREATE FUNCTION when_sql() RETURNS date LANGUAGE sql AS $$SELECT 'today'::date$$;
 CREATE FUNCTION when_parsed() RETURNS date LANGUAGE sql BEGIN ATOMIC SELECT 'today'::date; END;
+CREATE PROCEDURE put_day(w int, d date) LANGUAGE plpgsql AS $$BEGIN INSERT INTO ev VALUES (put_day.w, 1, put_day.d); END$$;
+CREATE PROCEDURE put_time(w int, t timestamptz) LANGUAGE plpgsql AS $$BEGIN INSERT INTO ev VALUES (put_time.w, (SELECT count(*) FROM ev WHERE ev.w = put_time.w), NULL, put_time.t); END$$;
 CREATE FUNCTION in_sql(w int) RETURNS void LANGUAGE sql AS $$INSERT INTO ev VALUES ($1, 1, 'today')$$;
 SELECT nvm.register_command('in_sql(int)', '{w}');
 CREATE FUNCTION now_sql() RETURNS date LANGUAGE sql AS $$SELECT now()::date + '1 day'::interval$$;
@@ -191,6 +193,9 @@ foreach my $case (
 	[q{IF 'now'::timestamp > '2026-01-01' THEN x := 1; END IF;}, 'timestamp_in', 'in a condition of PL/pgSQL'],
 	[q{day := 'today';}, 'date_in', 'in an assignment'],
 	[q{z := '10:00'::timetz::text;}, 'timetz_in', 'a zone whose offset is a matter of the day'],
+	[q{CALL put_day(f.w, 'today');}, 'date_in', 'in CALL'],
+	[q{CASE day WHEN 'today' THEN x := 1; ELSE x := 2; END CASE;}, 'date_in', 'in CASE'],
+	[q{day := date('today');}, 'date_in', 'as a function'],
 	[q{EXECUTE 'INSERT INTO ev VALUES (1, 1, ''today'')';}, 'date_in', 'in EXECUTE'])
 {
 	my ($body, $input, $name) = @$case;
@@ -210,6 +215,7 @@ foreach my $case (
 	[q{INSERT INTO ev SELECT f.w, 1, d FROM today;}, 'so was a view'],
 	[q{INSERT INTO ev VALUES (f.w, 1, when_parsed());}, 'so was a body of SQL'],
 	[q{INSERT INTO ev VALUES (f.w, 1, now_sql());}, 'a function'],
+	[q{CALL put_day(f.w, '2026-01-01');}, 'in CALL'],
 	[q{z := 'today'; z := ' now '::text;}, 'a text'],
 	[q{z := '10:00+02'::timetz::text;}, 'a zone that is a number'],
 	[q{DECLARE d2 date := 'today'; BEGIN UPDATE ev SET d = d2 WHERE ev.w = f.w AND i = 1; END;}, 'a text that is read when the call runs'],
@@ -223,8 +229,9 @@ foreach my $case (
 
 sub logged { return sql(q{SELECT string_agg(t AT TIME ZONE 'UTC' || '', ', ' ORDER BY i) FROM ev}); }
 
-sql('CREATE FUNCTION set_inside() RETURNS int LANGUAGE plpgsql SET timezone = \'Asia/Tokyo\' AS \'BEGIN RETURN 1; END\'; CREATE FUNCTION path_inside() RETURNS int LANGUAGE plpgsql SET search_path = public SET work_mem = 999 AS \'BEGIN RETURN 1; END\'');
+sql('CREATE FUNCTION set_inside() RETURNS int LANGUAGE plpgsql SET timezone = \'Asia/Tokyo\' AS \'BEGIN RETURN 1; END\'; CREATE FUNCTION registered_inside(w int) RETURNS int LANGUAGE plpgsql SET timezone = \'Asia/Tokyo\' AS \'BEGIN RETURN 1; END\'; SELECT nvm.register_command(\'registered_inside(int)\', \'{w}\'); CREATE FUNCTION path_inside() RETURNS int LANGUAGE plpgsql SET search_path = public SET work_mem = 999 AS \'BEGIN RETURN 1; END\'');
 is(verdict('x := set_inside();'), '0 1 function: function set_inside()', 'a function that sets a time zone in a call');
+is(verdict('x := registered_inside(f.w);'), '0 1 function: function registered_inside(integer)', 'one that is registered itself');
 is(verdict('x := path_inside();'), '1 0 none', 'a path, or something that does not matter');
 
 my $inserts = q{INSERT INTO ev VALUES (f.w, (SELECT count(*) FROM ev WHERE ev.w = f.w), NULL, '2026-01-01 00:00');};
@@ -234,6 +241,9 @@ is(logged(), '2026-01-01 00:00:00, 2025-12-31 15:00:00, 2025-12-31 15:00:00, 202
 sql(q{DELETE FROM ev; BEGIN; SET LOCAL timezone = 'UTC'; SELECT f(1); SET LOCAL timezone = 'Asia/Tokyo'; SELECT f(1); COMMIT});
 is(logged(), '2026-01-01 00:00:00, 2025-12-31 15:00:00', 'also within a transaction');
 is(result(), '5 0 none', 'and all is in the log');
+sql('DELETE FROM ev');
+is(verdict(q{CALL put_time(f.w, '2026-01-01 00:00');}, q{SET timezone = 'UTC'; SELECT f(1); SET timezone = 'Asia/Tokyo'; SELECT f(1)}), '2 0 none', 'calls with CALL');
+is(logged(), '2026-01-01 00:00:00, 2025-12-31 15:00:00', 'its arguments are read anew, too');
 sql('DELETE FROM ev');
 is(verdict(q{day := '1 2 2020'; INSERT INTO ev VALUES (f.w, (SELECT count(*) FROM ev WHERE ev.w = f.w), day);}, q{SET datestyle = 'ISO, MDY'; SELECT f(1); SET datestyle = 'ISO, DMY'; SELECT f(1)}), '2 0 none', 'calls with an expression that is a literal');
 is(sql('SELECT string_agg(d::text, \', \' ORDER BY i) FROM ev'), '2020-01-02, 2020-02-01', 'it is read anew, too');
