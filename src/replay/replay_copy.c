@@ -176,7 +176,8 @@ copy_missing_values(Relation original, Oid copy)
 
 /*
  * The columns of the copy: CreateTupleDescCopy leaves dropped ones in their places, and leaves
- * out NOT NULL, defaults, and what is generated.
+ * out NOT NULL, defaults, and what is generated.  The owner is the original's: as that role
+ * PostgreSQL runs the functions of the indexes when it makes and analyzes them, and so do we.
  */
 static Oid
 make_table(Relation original, Oid schema, const char *name)
@@ -191,8 +192,8 @@ make_table(Relation original, Oid schema, const char *name)
 		elog(ERROR, "cache lookup failed for relation %u", relid);
 	options = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &isnull);
 	copy = heap_create_with_catalog(name, schema, original->rd_rel->reltablespace,
-									InvalidOid, InvalidOid, InvalidOid, GetUserId(),
-									original->rd_rel->relam,
+									InvalidOid, InvalidOid, InvalidOid,
+									original->rd_rel->relowner, original->rd_rel->relam,
 									CreateTupleDescCopy(RelationGetDescr(original)), NIL,
 									RELKIND_RELATION, RELPERSISTENCE_UNLOGGED, false, false,
 									ONCOMMIT_NOOP, isnull ? (Datum) 0 : options,

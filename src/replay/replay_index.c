@@ -45,7 +45,8 @@ same_columns(int natts)
 }
 
 /*
- * Rows of one that is not valid may not be unique.
+ * Rows of one that is not valid may not be unique.  DefineIndex becomes the owner of the copy
+ * before it looks at expressions.
  */
 static Oid
 make_index(Relation original, Relation copy, Oid schema)

@@ -5,7 +5,7 @@
  *
  * They come in the order of the data files.  The load has a table open as long as its rows
  * come, and commits every so many: what a transaction of any size has to remember for
- * its abort stays small, and others get on.
+ * its abort stays small, and others get on.  As long as a table is open the process is its owner.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -59,6 +59,7 @@ begin_batch(NvmReplayLoad *load, const NvmReplayTable *table)
 	oldcontext = MemoryContextSwitchTo(TopTransactionContext);
 	load->target = nvm_replay_target_open(table);
 	MemoryContextSwitchTo(oldcontext);
+	nvm_replay_target_enter(load->target);
 	load->batch_rows = 0;
 	load->batch_bytes = 0;
 }
@@ -68,6 +69,7 @@ end_batch(NvmReplayLoad *load)
 {
 	if (load->target == NULL)
 		return;
+	nvm_replay_target_leave(load->target);
 	nvm_replay_target_close(load->target);
 	load->target = NULL;
 	PopActiveSnapshot();

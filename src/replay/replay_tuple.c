@@ -7,6 +7,9 @@
  * table and its indexes, and fire no trigger that the copy has not.  The slot is an image (row/image.c),
  * so what they write is the row as it was.
  *
+ * Expressions and predicates of indexes are code of the table's owner.  Whoever looks at them is
+ * the owner for that time: README.md, "Who runs the code of owners".
+ *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------
@@ -17,10 +20,12 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "replay/nvm_replay_rows.h"
 #include "replay/replay_write.h"
 #include "row/nvm_image.h"
 #include "storage/lockdefs.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -35,6 +40,39 @@ nvm_replay_fill_slot(TupleTableSlot *slot, const NvmLogRow *first)
 
 /*
  * See replay_write.h.
+ *
+ * The copy's owner is the original's.  The search_path is, on every version, the one that
+ * PostgreSQL has for maintenance since 17: a player may have that of a user's call.
+ */
+void
+nvm_replay_target_enter(NvmReplayTarget *target)
+{
+	Assert(!target->is_entered);
+	GetUserIdAndSecContext(&target->user, &target->security);
+	SetUserIdAndSecContext(target->rel->rd_rel->relowner,
+						   target->security | SECURITY_RESTRICTED_OPERATION);
+	target->guc_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	target->is_entered = true;
+}
+
+/*
+ * See replay_write.h.
+ */
+void
+nvm_replay_target_leave(NvmReplayTarget *target)
+{
+	Assert(target->is_entered);
+	AtEOXact_GUC(false, target->guc_level);
+	SetUserIdAndSecContext(target->user, target->security);
+	target->is_entered = false;
+}
+
+/*
+ * See replay_write.h.
+ *
+ * Opening an index evaluates what is constant in its expressions.
  */
 NvmReplayTarget *
 nvm_replay_target_open(const NvmReplayTable *table)
@@ -45,7 +83,9 @@ nvm_replay_target_open(const NvmReplayTable *table)
 	target->rel = table_open(table->copy, RowExclusiveLock);
 	target->estate = CreateExecutorState();
 	InitResultRelInfo(&target->info, target->rel, 1, NULL, 0);
+	nvm_replay_target_enter(target);
 	ExecOpenIndices(&target->info, false);
+	nvm_replay_target_leave(target);
 	target->slot = table_slot_create(target->rel, NULL);
 	target->found = table_slot_create(target->rel, NULL);
 	return target;
@@ -72,6 +112,7 @@ nvm_replay_target_close(NvmReplayTarget *target)
 static MemoryContext
 begin_row(NvmReplayTarget *target)
 {
+	Assert(target->is_entered);
 	target->estate->es_output_cid = GetCurrentCommandId(true);
 	target->estate->es_snapshot = GetActiveSnapshot();
 	return MemoryContextSwitchTo(GetPerTupleMemoryContext(target->estate));

@@ -234,7 +234,7 @@ remember(Values *values, Table *table, const NvmLogRow *item, const NvmLogRow *f
 }
 
 /*
- * Go through the rows of the record.  `each` is called with those that are there and are named by
+ * Go through the rows of the record, those of each table as its owner.  `each` is called with those that are there and are named by
  * their key; without it, all others are remembered.
  */
 static void
@@ -254,6 +254,7 @@ walk_rows(Values *values, const NvmLogWalk *body,
 
 		if (table == NULL)
 			continue;
+		nvm_replay_target_enter(table->target);
 		nvm_log_walk_rows(&items, &section);
 		while (nvm_log_next_item(&items, &item))
 		{
@@ -276,6 +277,7 @@ walk_rows(Values *values, const NvmLogWalk *body,
 				remember(values, table, item, first, old);
 			first = old = NULL;
 		}
+		nvm_replay_target_leave(table->target);
 	}
 }
 
@@ -464,6 +466,9 @@ write_by_key(Values *values, Table *table, const NvmLogRow *first)
 	write_row(values, table, find_by_key(table, key));
 }
 
+/*
+ * As the owner of each.
+ */
 static void
 each_table(Values *values, void (*act) (Values *values, Table *table))
 {
@@ -472,7 +477,11 @@ each_table(Values *values, void (*act) (Values *values, Table *table))
 
 	hash_seq_init(&seq, values->tables);
 	while ((table = hash_seq_search(&seq)) != NULL)
+	{
+		nvm_replay_target_enter(table->target);
 		act(values, table);
+		nvm_replay_target_leave(table->target);
+	}
 }
 
 static void
@@ -482,11 +491,18 @@ find_rows(Values *values, Table *table)
 }
 
 static void
-close_table(Values *values, Table *table)
+close_tables(Values *values)
 {
-	if (table->key != NULL)
-		index_close(table->key, NoLock);
-	nvm_replay_target_close(table->target);
+	HASH_SEQ_STATUS seq;
+	Table	   *table;
+
+	hash_seq_init(&seq, values->tables);
+	while ((table = hash_seq_search(&seq)) != NULL)
+	{
+		if (table->key != NULL)
+			index_close(table->key, NoLock);
+		nvm_replay_target_close(table->target);
+	}
 }
 
 /*
@@ -510,7 +526,7 @@ nvm_replay_values(const NvmReplayMap *map, const NvmLogWalk *body, NvmReplayCoun
 	each_table(&values, delete_rows);
 	each_table(&values, write_rows);
 	walk_rows(&values, body, write_by_key);
-	each_table(&values, close_table);
+	close_tables(&values);
 	PopActiveSnapshot();
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(values.context);
