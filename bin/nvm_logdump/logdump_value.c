@@ -405,6 +405,40 @@ put_array(StringInfo to, const KnownType *type, const char *bytes, uint32 length
 	return sound;
 }
 
+/*
+ * The bytes of a number as a type has them that is passed by value: the lowest come first.
+ */
+static bool
+put_number(StringInfo to, const KnownType *type, int64 number)
+{
+	char		bytes[sizeof(int64)];
+
+	memcpy(bytes, &number, sizeof(number));
+	return put_text(to, type, bytes, (uint32) type->length);
+}
+
+/*
+ * An array that is packed.
+ */
+static bool
+put_packed(StringInfo to, const KnownType *type, const NvmLogValue *value)
+{
+	NvmLogWalk	walk;
+	int64		element;
+	bool		sound = true;
+
+	nvm_log_walk_elements(&walk, value);
+	appendStringInfoChar(to, '{');
+	for (bool first = true; sound && nvm_log_next_element(&walk, &element); first = false)
+	{
+		if (!first)
+			appendStringInfoChar(to, ',');
+		sound = put_number(to, type, element);
+	}
+	appendStringInfoChar(to, '}');
+	return sound;
+}
+
 /* ---- SQL ---- */
 
 /*
@@ -433,25 +467,17 @@ put_literal(StringInfo to, const char *text)
 }
 
 /*
- * The bytes of a value as its type has them: of one that is passed by value they were
- * made fewer.
+ * A value of a known type, not an array.  Of one that is passed by value the bytes were made
+ * fewer.
  */
-static uint32
-whole_bytes(const KnownType *type, const NvmLogValue *value, char *buf, const char **bytes)
+static bool
+put_scalar(StringInfo to, const KnownType *type, const NvmLogValue *value)
 {
 	bool		by_value = type->length == 1 || type->length == 2 || type->length == 4 || type->length == 8;
-	int64		number;
 
-	*bytes = value->bytes;
-	if (!by_value)
-		return value->length;
-	if (value->length > (uint32) type->length)
-		return value->length;
-	number = nvm_log_value_number(value);
-	/* the lowest bytes come first */
-	memcpy(buf, &number, sizeof(number));
-	*bytes = buf;
-	return (uint32) type->length;
+	if (by_value && value->length <= (uint32) type->length)
+		return put_number(to, type, nvm_log_value_number(value));
+	return put_text(to, type, value->bytes, value->length);
 }
 
 /*
@@ -464,9 +490,6 @@ put_value(StringInfo to, const NvmLogValue *value)
 	const KnownType *type = find_type(value->type, &is_array);
 	const char *array = is_array ? "[]" : "";
 	StringInfoData text;
-	char		buf[sizeof(int64)];
-	const char *bytes;
-	uint32		length;
 	bool		known;
 
 	if (value->is_null)
@@ -475,15 +498,12 @@ put_value(StringInfo to, const NvmLogValue *value)
 		return;
 	}
 	initStringInfo(&text);
-	length = value->length;
 	known = type != NULL;
 	if (known && is_array)
-		known = put_array(&text, type, value->bytes, length);
+		known = value->is_packed ? put_packed(&text, type, value) :
+			put_array(&text, type, value->bytes, value->length);
 	else if (known)
-	{
-		length = whole_bytes(type, value, buf, &bytes);
-		known = put_text(&text, type, bytes, length);
-	}
+		known = put_scalar(&text, type, value);
 	if (!known)
 	{
 		resetStringInfo(&text);

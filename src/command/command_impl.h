@@ -144,6 +144,9 @@ extern void nvm_settings_note_compiled(void);
  */
 extern bool nvm_settings_call_begins(uint64 *number);
 
+/* the value of setting NVM_LOG_SETTING_... that a record of this database presumes */
+extern const char *nvm_setting_presumed(int which);
+
 /* ---- command_unique.c: which rows of a query there can be but one of ---- */
 
 /* are equal values the same to the last bit? */

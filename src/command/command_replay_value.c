@@ -10,10 +10,12 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_type.h"
 #include "command/command_impl.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -31,10 +33,8 @@
  * Of a type that is passed by value.
  */
 static Datum
-number_datum(const NvmLogValue *value, int16 typlen)
+number_datum(int64 number, int typlen)
 {
-	int64		number = nvm_log_value_number(value);
-
 	switch (typlen)
 	{
 		case 1:
@@ -46,6 +46,37 @@ number_datum(const NvmLogValue *value, int16 typlen)
 		default:
 			return Int64GetDatum(number);
 	}
+}
+
+/*
+ * An array that was packed: as it was, byte by byte.
+ */
+static Datum
+array_datum(const NvmLogValue *value)
+{
+	const NvmLogPackedType *type = nvm_log_packed_type(value->type);
+	uint32		n = nvm_log_count_elements(value);
+	Size		size = ARR_OVERHEAD_NONULLS(1) + (Size) n * type->length;
+	NvmLogWalk	walk;
+	int64		element;
+	ArrayType  *array;
+	char	   *at;
+
+	if (n == 0)
+		return PointerGetDatum(construct_empty_array(type->element));
+	if (size > MaxAllocSize)
+		elog(ERROR, "impossible length of an array in a call");
+	array = palloc0(size);
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->elemtype = type->element;
+	ARR_DIMS(array)[0] = (int) n;
+	ARR_LBOUND(array)[0] = 1;
+	at = (char *) array + ARR_OVERHEAD_NONULLS(1);
+	nvm_log_walk_elements(&walk, value);
+	for (; nvm_log_next_element(&walk, &element); at += type->length)
+		store_att_byval(at, number_datum(element, type->length), type->length);
+	return PointerGetDatum(array);
 }
 
 /*
@@ -100,7 +131,8 @@ nvm_replay_value(const NvmLogValue *value)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("a value of the call has %u bytes, which is not what type %s has",
 						value->length, format_type_be(value->type))));
-	result.value = byval ? number_datum(value, typlen) : bytes_datum(value, typlen);
+	result.value = byval ? number_datum(nvm_log_value_number(value), typlen) :
+		value->is_packed ? array_datum(value) : bytes_datum(value, typlen);
 	return result;
 }
 

@@ -5,7 +5,7 @@
  *
  * Those are the role and what is listed in verify_calls.c: all that has a say in what the
  * admitted functions and statements do.  The record has the text of each that is not
- * as the list presumes.  It is made when a setting has changed since the last call of this
+ * as the list presumes; of some it presumes what never changes of the database.  It is made when a setting has changed since the last call of this
  * process; to find that out the values are compared where PostgreSQL has them.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -14,13 +14,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_database.h"
 #include "command/command_impl.h"
 #include "compat/nvm_compat_guc.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
+#include "utils/syscache.h"
 #include "verify/nvm_verify_calls.h"
 
 /* a setting, and its value when the part was made */
@@ -171,6 +175,41 @@ count_change(int which)
 		compiling_number++;
 }
 
+/*
+ * LC_CTYPE of this process's database, of which nobody can change it.
+ */
+static const char *
+database_ctype(void)
+{
+	static char *ctype = NULL;
+	HeapTuple	tuple;
+	Datum		value;
+	bool		isnull;
+
+	if (ctype != NULL)
+		return ctype;
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
+	value = SysCacheGetAttr(DATABASEOID, tuple, Anum_pg_database_datctype, &isnull);
+	if (isnull)
+		elog(ERROR, "database %u has no LC_CTYPE", MyDatabaseId);
+	ctype = MemoryContextStrdup(TopMemoryContext, TextDatumGetCString(value));
+	ReleaseSysCache(tuple);
+	return ctype;
+}
+
+/*
+ * See command_impl.h.
+ */
+const char *
+nvm_setting_presumed(int which)
+{
+	const char *presumed = nvm_log_settings[which].presumed;
+
+	return presumed != NULL ? presumed : database_ctype();
+}
+
 static void
 put_number(uint64 number)
 {
@@ -210,7 +249,7 @@ make_part(void)
 		k->text = MemoryContextStrdup(TopMemoryContext, text_of(k->setting));
 		k->number = number_of(k->setting);
 		value[i] = GetConfigOption(k->setting->name, true, false);
-		if (value[i] == NULL || strcmp(value[i], nvm_log_settings[i].presumed) == 0)
+		if (value[i] == NULL || strcmp(value[i], nvm_setting_presumed(i)) == 0)
 			value[i] = NULL;
 		else
 		{

@@ -242,7 +242,8 @@ typedef struct NvmLogRow
  *				the calls hold all lanes.  The first part, once
  *	SETTINGS	of the calls from here on: role; how many, and of each its number
  *				(NVM_LOG_SETTING_...), its length, its text.  One that is not there has the
- *				value that verify_calls.c lists.  Before the first call
+ *				value that verify_calls.c lists, or that of the database's LC_CTYPE.  Before
+ *				the first call
  *	CALL		function; statement's timestamp, signed, less the transaction's; collation;
  *				how many arguments, and each as a value
  *	TAPE		of the call before it: function, and its result as a value
@@ -255,6 +256,11 @@ typedef struct NvmLogRow
  * as PostgreSQL has it in memory: of a type that is passed by value its lowest bytes, as
  * many as give it back when the sign is extended; of a varlena what follows its header,
  * not compressed; of a cstring what comes before its end.
+ *
+ * Arrays of six types (verify_calls.c has their Oids) may be packed.  Of these the length
+ * is doubled, before 1 is added to it, and is 1 more if the value is packed.  Its bytes
+ * are then its elements, each as a signed number.  It has none of them, or one dimension
+ * that begins at 1; no NULL.
  */
 #define NVM_LOG_CALLS_DIR		0	/* no directory entry has this number */
 
@@ -380,11 +386,13 @@ typedef struct NvmLogSnapshot
 {
 	uint64_t	xmin;
 	uint64_t	xmax;
+	uint64_t	creations;		/* storages with this creation id, or a higher
+								 * one, were made later */
 	uint32_t	nxip;
 	uint32_t	reserved;		/* zero, checked */
 } NvmLogSnapshot;
 
-#define NVM_LOG_SNAPSHOT_SIZE	24
+#define NVM_LOG_SNAPSHOT_SIZE	32
 #define NVM_LOG_SNAPSHOT_XIDS	(1024 * 1024)	/* at most */
 
 /*

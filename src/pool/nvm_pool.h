@@ -437,6 +437,9 @@ typedef struct NvmStorageForm
 	Oid			relation;		/* of an index, or 0 */
 } NvmStorageForm;
 
+/* the creation id of the storage that is made next */
+extern uint64 nvm_dir_next_creation(void);
+
 /*
  * Make an entry with begin stamp `stamp`; durable on return.  An older entry
  * of the same key that is ended, or that a lost transaction made, does not

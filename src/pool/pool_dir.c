@@ -163,6 +163,20 @@ find_free_id(const NvmStorageKey *key)
 }
 
 /*
+ * See nvm_pool.h.
+ */
+uint64
+nvm_dir_next_creation(void)
+{
+	uint64		next;
+
+	LWLockAcquire(NvmPool->dir_lock, LW_SHARED);
+	next = nvm_dram->next_creation;
+	LWLockRelease(NvmPool->dir_lock);
+	return next;
+}
+
+/*
  * See nvm_pool.h.  Takes dir_lock, then extent_lock.
  */
 uint32

@@ -29,7 +29,8 @@ extern char *nvm_log_put_signed(char *to, int64 number);
 typedef struct NvmLogSetting
 {
 	const char *name;
-	const char *presumed;		/* its value where a record has none */
+	const char *presumed;		/* its value where a record has none; NULL:
+								 * the LC_CTYPE of the database */
 } NvmLogSetting;
 
 /* by their numbers, from 1 to NVM_LOG_SETTINGS; part of the format */
@@ -69,6 +70,7 @@ typedef struct NvmLogValue
 {
 	uint32		type;
 	bool		is_null;
+	bool		is_packed;		/* an array: nvm_log_next_element */
 	uint32		length;
 	const char *bytes;
 } NvmLogValue;
@@ -103,5 +105,25 @@ extern bool nvm_log_next_value(NvmLogWalk *walk, NvmLogValue *value);
 
 /* of a value of a type that is passed by value: its sign is extended */
 extern int64 nvm_log_value_number(const NvmLogValue *value);
+
+/* ---- arrays that may be packed ---- */
+
+typedef struct NvmLogPackedType
+{
+	uint32		array;
+	uint32		element;
+	int			length;			/* of an element in bytes */
+} NvmLogPackedType;
+
+/* NULL: arrays of this type never are, or it is no array */
+extern const NvmLogPackedType *nvm_log_packed_type(uint32 type);
+
+/* bytes of a signed number */
+extern uint32 nvm_log_signed_length(int64 number);
+
+/* of a value that is packed: the number of its elements, and one after the other */
+extern uint32 nvm_log_count_elements(const NvmLogValue *value);
+extern void nvm_log_walk_elements(NvmLogWalk *walk, const NvmLogValue *value);
+extern bool nvm_log_next_element(NvmLogWalk *walk, int64 *element);
 
 #endif							/* NVM_VERIFY_CALLS_H */

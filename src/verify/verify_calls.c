@@ -15,6 +15,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "catalog/pg_type_d.h"
 #include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 
@@ -33,9 +34,9 @@ const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1] = {
 	{"TimeZone", "Etc/UTC"},
 	{"DateStyle", "ISO, MDY"},
 	{"IntervalStyle", "postgres"},
-	{"lc_monetary", "C"},
-	{"lc_numeric", "C"},
-	{"lc_time", "C"},
+	{"lc_monetary", NULL},
+	{"lc_numeric", NULL},
+	{"lc_time", NULL},
 	{"extra_float_digits", "1"},
 	{"bytea_output", "hex"},
 	{"xmlbinary", "base64"},
@@ -53,6 +54,27 @@ const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1] = {
 	{"plpgsql.variable_conflict", "error"},
 	{"plpgsql.check_asserts", "on"}
 };
+
+/* part of the format */
+static const NvmLogPackedType packed_types[] = {
+	{INT4ARRAYOID, INT4OID, 4},
+	{INT8ARRAYOID, INT8OID, 8},
+	{INT2ARRAYOID, INT2OID, 2},
+	{OIDARRAYOID, OIDOID, 4},
+	{DATEARRAYOID, DATEOID, 4},
+	{BOOLARRAYOID, BOOLOID, 1}
+};
+
+const NvmLogPackedType *
+nvm_log_packed_type(uint32 type)
+{
+	for (size_t i = 0; i < lengthof(packed_types); i++)
+	{
+		if (packed_types[i].array == type)
+			return &packed_types[i];
+	}
+	return NULL;
+}
 
 /* ---- numbers ---- */
 
@@ -72,6 +94,17 @@ char *
 nvm_log_put_signed(char *to, int64 number)
 {
 	return nvm_log_put_number(to, ((uint64) number << 1) ^ (uint64) (number >> 63));
+}
+
+uint32
+nvm_log_signed_length(int64 number)
+{
+	uint64		bits = ((uint64) number << 1) ^ (uint64) (number >> 63);
+	uint32		n = 1;
+
+	while ((bits >>= 7) != 0)
+		n++;
+	return n;
 }
 
 /*
@@ -120,6 +153,17 @@ get_below(NvmLogWalk *walk, uint64 limit, uint32 *number)
 	return n < limit || stop(walk, "impossible number in a call");
 }
 
+static bool
+get_signed(NvmLogWalk *walk, int64 *number)
+{
+	uint64		n;
+
+	if (!get_number(walk, &n))
+		return false;
+	*number = (int64) (n >> 1) ^ -(int64) (n & 1);
+	return true;
+}
+
 #define ANY_OID		UINT64CONST(0x100000000)
 
 /* ---- lists ---- */
@@ -148,19 +192,73 @@ nvm_log_next_setting(NvmLogWalk *walk, uint32 *setting, const char **text, uint3
 	return true;
 }
 
+/*
+ * Are the bytes of a packed value whole elements, each as long as its type allows?
+ */
+static bool
+elements_are_sound(const NvmLogValue *value, int length)
+{
+	int64		max = (int64) (PG_UINT64_MAX >> (65 - 8 * length));
+	int64		element;
+	NvmLogWalk	walk;
+
+	nvm_log_walk_elements(&walk, value);
+	while (nvm_log_next_element(&walk, &element))
+	{
+		if (element > max || element < -max - 1)
+			return false;
+	}
+	return walk.problem == NULL;
+}
+
 bool
 nvm_log_next_value(NvmLogWalk *walk, NvmLogValue *value)
 {
+	const NvmLogPackedType *packed;
+
 	if (!get_below(walk, ANY_OID, &value->type) ||
 		!get_below(walk, PG_UINT32_MAX, &value->length))
 		return false;
 	value->is_null = value->length == 0;
 	value->length -= value->length > 0;
+	packed = nvm_log_packed_type(value->type);
+	value->is_packed = packed != NULL && (value->length & 1) != 0;
+	if (packed != NULL)
+		value->length /= 2;
 	if (value->type == 0 || value->length > (uint64) (walk->end - walk->at))
 		return stop(walk, "impossible value in a call");
 	value->bytes = walk->at;
 	walk->at += value->length;
+	if (value->is_packed && !elements_are_sound(value, packed->length))
+		return stop(walk, "impossible array in a call");
 	return true;
+}
+
+/*
+ * The last byte of each element is the only one without 0x80.
+ */
+uint32
+nvm_log_count_elements(const NvmLogValue *value)
+{
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < value->length; i++)
+		n += (value->bytes[i] & 0x80) == 0;
+	return n;
+}
+
+void
+nvm_log_walk_elements(NvmLogWalk *walk, const NvmLogValue *value)
+{
+	walk->at = value->bytes;
+	walk->end = value->bytes + value->length;
+	walk->problem = NULL;
+}
+
+bool
+nvm_log_next_element(NvmLogWalk *walk, int64 *element)
+{
+	return walk->at < walk->end && get_signed(walk, element);
 }
 
 int64
@@ -208,8 +306,6 @@ nvm_log_walk_parts(NvmLogWalk *walk, const NvmLogSection *calls)
 bool
 nvm_log_next_part(NvmLogWalk *walk, NvmLogPart *part)
 {
-	uint64		number = 0;
-
 	memset(part, 0, sizeof(*part));
 	if (walk->at == walk->end)
 		return false;
@@ -226,11 +322,10 @@ nvm_log_next_part(NvmLogWalk *walk, NvmLogPart *part)
 				return false;
 			break;
 		case NVM_LOG_PART_CALL:
-			if (!get_below(walk, ANY_OID, &part->function) || !get_number(walk, &number) ||
+			if (!get_below(walk, ANY_OID, &part->function) || !get_signed(walk, &part->statement) ||
 				!get_below(walk, ANY_OID, &part->collation) ||
 				!get_below(walk, NVM_LOG_CALL_MAX_ARGS + 1, &part->n))
 				return false;
-			part->statement = (int64) (number >> 1) ^ -(int64) (number & 1);
 			break;
 		case NVM_LOG_PART_TAPE:
 			if (!get_below(walk, ANY_OID, &part->function))

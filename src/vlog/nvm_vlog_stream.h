@@ -60,6 +60,8 @@ typedef struct NvmVlogBase
 	uint64		xmax;
 	uint32		nxip;
 	uint64	   *xip;
+	uint64		creations;		/* storages with this creation id, or a higher
+								 * one, were made later */
 
 	NvmVlogBaseFiles *files;
 } NvmVlogBase;

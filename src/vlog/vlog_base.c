@@ -63,6 +63,7 @@ form_base(NvmVlog *vlog, const NvmLogCheckpoint *checkpoint)
 	base->has_snapshot = true;
 	base->xmin = snapshot->xmin;
 	base->xmax = snapshot->xmax;
+	base->creations = snapshot->creations;
 	base->nxip = snapshot->nxip;
 	base->xip = MemoryContextAllocHuge(vlog->context, (base->nxip + 1) * sizeof(uint64));
 	memcpy(base->xip, NVM_LOG_SNAPSHOT_XIP(snapshot), base->nxip * sizeof(uint64));

@@ -383,7 +383,7 @@ compare_fxids(const void *a, const void *b)
  * xid of the transaction, and as long as we hold the snapshot so does pg_subtrans.
  */
 static NvmLogSnapshot *
-form_snapshot(Snapshot snapshot, uint64 next)
+form_snapshot(Snapshot snapshot, uint64 next, uint64 creations)
 {
 	NvmLogSnapshot *s = MemoryContextAllocZero(walk_context, NVM_LOG_SNAPSHOT_LENGTH(snapshot->xcnt));
 	uint64	   *xip = unconstify(uint64 *, NVM_LOG_SNAPSHOT_XIP(s));
@@ -391,6 +391,7 @@ form_snapshot(Snapshot snapshot, uint64 next)
 	Assert(!snapshot->takenDuringRecovery);
 	s->xmin = next - (uint32) ((TransactionId) next - snapshot->xmin);
 	s->xmax = next - (uint32) ((TransactionId) next - snapshot->xmax);
+	s->creations = creations;
 	s->nxip = snapshot->xcnt;
 	for (uint32 i = 0; i < s->nxip; i++)
 		xip[i] = next - (uint32) ((TransactionId) next - snapshot->xip[i]);
@@ -405,10 +406,13 @@ form_snapshot(Snapshot snapshot, uint64 next)
 static void
 walk_by_snapshot(StorageList *list)
 {
+	uint64		creations = nvm_dir_next_creation();
+
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	moment = GetActiveSnapshot();
-	current->snapshot = form_snapshot(moment, U64FromFullTransactionId(ReadNextFullTransactionId()));
+	current->snapshot = form_snapshot(moment, U64FromFullTransactionId(ReadNextFullTransactionId()),
+									  creations);
 	MemoryContextSwitchTo(walk_context);
 	list_storages(list);
 	for (uint32 i = 0; i < list->n; i++)

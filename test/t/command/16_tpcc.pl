@@ -27,10 +27,7 @@ max_worker_processes = 8
 restart_after_crash = off
 # records stay until the test has read them
 nvm.checkpoint_interval = 0
-# as the format presumes: others stand in each record
-lc_monetary = C
-lc_numeric = C
-lc_time = C
+# as the format presumes: another one stands in each record
 TimeZone = 'Etc/UTC'
 CONF
 my $dir = $node->data_dir . '/pg_nvm_log';

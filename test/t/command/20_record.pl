@@ -24,6 +24,9 @@ my ($LANES, $SETTINGS, $CALL, $TAPE) = map { chr } 1 .. 4;
 my $lanes    = $LANES . number(2) . number(7) . number(31200);
 my $settings = $SETTINGS . number(10) . number(1) . number(2) . number(3) . 'UTC';
 my $call     = $CALL . number(16402) . number(0, 1) . number(0) . number(2) . value(23, chr(7)) . value(23);
+# of the types that may be packed, length and bytes
+sub packed { my ($type, $is_packed, $bytes) = @_; return number($type) . number(2 * length($bytes) + $is_packed + 1) . $bytes; }
+my $arrays = $CALL . number(16402) . number(0, 1) . number(0) . number(3) . packed(1007, 1, number(1, 1) . number(300, 1) . number(-5, 1)) . packed(1016, 1, '') . packed(1000, 1, number(1, 1) . number(0, 1));
 my $tape     = $TAPE . number(1574) . value(20, "\xff\x00");
 my $ndirs    = 0;
 
@@ -54,6 +57,8 @@ like($out, qr/^    storage 3, creation 17: 1 rows, 0 of them gone
 /m, 'and printed');
 ($status, $out, $err) = dump_record(with_calls(501, 733, $rows, calls({}, $LANES . number(0), $settings, $call)));
 like($out, qr/^      all lanes$/m, 'no lane: all of them');
+($status, $out, $err) = dump_record(with_calls(501, 733, $rows, calls({}, $lanes, $settings, $arrays)));
+like($out, qr/^      call 16402\('\{1,300,-5\}'::integer\[\], '\{\}'::bigint\[\], '\{true,false\}'::boolean\[\]\)$/m, 'packed arrays') or diag("$status $out $err");
 
 foreach my $case (
 	['no lanes', 'lanes of calls are not their first part', calls({}, $settings, $call)],
@@ -66,6 +71,9 @@ foreach my $case (
 	['a lane too high', 'impossible lane of a call', calls({}, $LANES . number(2) . number(65535) . number(1), $settings, $call)],
 	['an unknown setting', 'impossible number in a call', calls({}, $lanes, $SETTINGS . number(10) . number(1) . number(24) . number(0), $call)],
 	['a setting that runs out', 'impossible setting of a call', calls({}, $lanes, $SETTINGS . number(10) . number(1) . number(1) . number(90))],
+	['a packed array that runs out', 'impossible array in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . packed(1007, 1, "\x81\x80"))],
+	['an element that is too large', 'impossible array in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . packed(1005, 1, number(40000, 1)))],
+	['an element of too many bytes', 'impossible array in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . packed(1016, 1, "\xff" x 11 . "\x01"))],
 	['an argument that runs out', 'impossible value in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . number(23) . number(90))],
 	['an argument without type', 'impossible value in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . value(0, 'x'))],
 	['too many arguments', 'impossible number in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(101) . value(23) x 101)],
@@ -92,7 +100,7 @@ foreach my $case (
 }
 
 # bytes by chance, with a right checksum: damage or not, nothing else
-my $whole = with_calls(501, 733, $rows, calls({}, $lanes, $settings, $call, $tape, $call));
+my $whole = with_calls(501, 733, $rows, calls({}, $lanes, $settings, $call, $tape, $arrays));
 my %said;
 my $seed = $ENV{NVM_SEED} // int(rand(1 << 30));
 note("seed $seed");
