@@ -491,7 +491,7 @@ CREATE FUNCTION nvm.commands_info(
     OUT calls bigint, OUT replayable bigint, OUT by_values bigint, OUT unlogged bigint,
     OUT reasons jsonb, OUT last_reason text, OUT last_object text, OUT last_query text,
     OUT last_time timestamptz, OUT mean_ms double precision, OUT call_bytes bigint,
-    OUT value_bytes bigint)
+    OUT value_bytes bigint, OUT rehearsed timestamptz, OUT replay_rate double precision)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_commands_info'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
@@ -542,6 +542,49 @@ COMMENT ON COLUMN nvm.command_reasons.last_statement IS
 'the query in the call that ran then; NULL: none did';
 COMMENT ON COLUMN nvm.command_reasons.last_query IS
 'the client''s statement';
+
+CREATE FUNCTION nvm.rehearse(
+    workers int DEFAULT NULL, keep boolean DEFAULT false,
+    OUT passed boolean, OUT tables bigint, OUT base_rows bigint, OUT transactions bigint,
+    OUT calls bigint, OUT value_rows bigint, OUT seconds float8, OUT schema text,
+    OUT problem text, OUT detail text, OUT call text, OUT "position" bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_rehearse'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.rehearse(int, boolean) IS
+'replays the command log since the last checkpoint in a copy of the database''s nvm_cmdlog tables, and compares: passed, or the first call or table that came to something else';
+
+CREATE FUNCTION nvm.replay_command_log(
+    upto timestamptz DEFAULT NULL, copy_schema name DEFAULT 'nvm_replay', workers int DEFAULT NULL,
+    OUT passed boolean, OUT tables bigint, OUT base_rows bigint, OUT transactions bigint,
+    OUT calls bigint, OUT value_rows bigint, OUT seconds float8, OUT schema text,
+    OUT problem text, OUT detail text, OUT call text, OUT "position" bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_replay_command_log'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.replay_command_log(timestamptz, name, int) IS
+'replays the command log since the last checkpoint in a copy of the database''s nvm_cmdlog tables, up to the first transaction that began later than a moment, and keeps the copy in a schema';
+
+CREATE FUNCTION nvm.replay_info(
+    OUT phase text, OUT database oid, OUT passed boolean, OUT started timestamptz,
+    OUT ended timestamptz, OUT workers bigint, OUT base_rows bigint, OUT log_bytes bigint,
+    OUT log_bytes_total bigint, OUT transactions bigint, OUT calls bigint, OUT value_rows bigint,
+    OUT many_lanes bigint, OUT alone bigint, OUT replay_seconds float8, OUT problem text)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_replay_info_sql'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.replay_info() IS 'the row of view nvm.replay';
+
+CREATE VIEW nvm.replay AS SELECT * FROM nvm.replay_info();
+
+COMMENT ON VIEW nvm.replay IS
+'the replay of the command log that runs, or has run last: how far it is, and what came of it';
+COMMENT ON COLUMN nvm.replay.log_bytes IS 'bytes of the log up to the record that was played last';
+COMMENT ON COLUMN nvm.replay.many_lanes IS 'transactions with more than one lane';
+COMMENT ON COLUMN nvm.replay.alone IS 'transactions that no other was replayed beside';
 
 CREATE FUNCTION nvm.partition_info(relation regclass, OUT "column" text, OUT why text)
 RETURNS record
@@ -609,7 +652,11 @@ REVOKE ALL ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.ch
 REVOKE ALL ON FUNCTION nvm.commands_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.command_reasons_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.partition_info(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.rehearse(int, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.replay_command_log(timestamptz, name, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.replay_info() FROM PUBLIC;
 REVOKE ALL ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
+REVOKE ALL ON nvm.replay FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -630,7 +677,9 @@ GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.commands_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.command_reasons_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.partition_info(regclass) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.replay_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
 GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
 GRANT SELECT ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes TO pg_monitor;
+GRANT SELECT ON nvm.replay TO pg_monitor;

@@ -32,6 +32,7 @@
 #include "nvm_library.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "replay/nvm_replay.h"
 #include "row/nvm_row_locks.h"
 #include "row/nvm_row_state.h"
 #include "storage/ipc.h"
@@ -63,6 +64,7 @@ nvm_shmem_request(void)
 	RequestAddinShmemSpace(nvm_table_shmem_size());
 	RequestAddinShmemSpace(nvm_vlog_shmem_size());
 	RequestAddinShmemSpace(nvm_command_shmem_size());
+	RequestAddinShmemSpace(nvm_replay_shmem_size());
 	RequestNamedLWLockTranche(NVM_PMEM_TRANCHE, nvm_pmem_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_POOL_TRANCHE, nvm_pool_num_lwlocks());
 	RequestNamedLWLockTranche(NVM_LOG_TRANCHE, nvm_log_num_lwlocks());
@@ -98,6 +100,7 @@ nvm_shmem_startup(void)
 	nvm_table_shmem_startup();
 	nvm_wbl_shmem_startup();
 	nvm_vlog_shmem_startup();
+	nvm_replay_shmem_startup();
 	if (!IsUnderPostmaster && nvm_pool_settle_reset())
 	{
 		nvm_log_shmem_init();
@@ -132,6 +135,7 @@ _PG_init(void)
 	nvm_btree_define_settings();
 	nvm_ddl_define_settings();
 	nvm_vlog_define_settings();
+	nvm_replay_define_settings();
 	nvm_warn_of_unknown_settings();
 	MarkGUCPrefixReserved("nvm");
 

@@ -37,6 +37,19 @@
 #include "verify/nvm_verify_log.h"
 #include "xact/nvm_xact.h"
 
+/* calls of one function */
+typedef struct Made
+{
+	Oid			function;
+	int64		calls;
+	int64		usec;
+} Made;
+
+/* functions of one record that are counted; more are not */
+#define MAX_MADE	16
+
+uint64		nvm_command_replay_number = 0;
+
 /* the calls that are made */
 typedef struct Replay
 {
@@ -44,6 +57,8 @@ typedef struct Replay
 	NvmReplayed *result;
 	NvmLogWalk	walk;			/* behind the last part that was read */
 	bool		rolled_back;	/* a subtransaction was */
+	int			nmade;
+	Made		made[MAX_MADE];
 } Replay;
 
 static Replay *replay = NULL;
@@ -105,7 +120,7 @@ set_all(const NvmLogPart *part)
 			set(own_settings[i].name, own_settings[i].value);
 	}
 	for (int i = 1; i <= NVM_LOG_SETTINGS; i++)
-		set(nvm_log_settings[i].name, value[i] != NULL ? value[i] : nvm_log_settings[i].presumed);
+		set(nvm_log_settings[i].name, value[i] != NULL ? value[i] : nvm_setting_presumed(i));
 }
 
 /*
@@ -314,13 +329,44 @@ read_call(const NvmLogPart *part, NvmReplayCall *call)
 }
 
 static void
+count_call(Oid function, instr_time begin)
+{
+	instr_time	end;
+	int			i = 0;
+
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, begin);
+	while (i < replay->nmade && replay->made[i].function != function)
+		i++;
+	if (i == MAX_MADE)
+		return;
+	if (i == replay->nmade)
+		replay->made[replay->nmade++].function = function;
+	replay->made[i].calls++;
+	replay->made[i].usec += INSTR_TIME_GET_MICROSEC(end);
+}
+
+/*
+ * The calls have come to what the record says.
+ */
+static void
+tell_calls(void)
+{
+	for (int i = 0; i < replay->nmade; i++)
+		nvm_command_stat_replayed(nvm_command_replay_number, replay->made[i].function,
+								  replay->made[i].calls, replay->made[i].usec);
+}
+
+static void
 make_call(const NvmLogPart *part)
 {
 	int64		begin = NVM_LOG_CALLS_OF(replay->calls)->timestamp;
 	MemoryContext outer = MemoryContextSwitchTo(call_context);
 	NvmReplayCall *call = palloc(sizeof(NvmReplayCall));
+	instr_time	started;
 
 	CHECK_FOR_INTERRUPTS();
+	INSTR_TIME_SET_CURRENT(started);
 	read_call(part, call);
 	nvm_set_start_timestamps(begin, begin + part->statement);
 	CommandCounterIncrement();
@@ -331,6 +377,7 @@ make_call(const NvmLogPart *part)
 	PopActiveSnapshot();
 	CommandCounterIncrement();
 	check_tape_is_read();
+	count_call(part->function, started);
 
 	/*
 	 * The client may have closed what the call has left open, and called
@@ -400,6 +447,7 @@ play(NvmLogPart *last)
 	make_calls(last);
 	check_rows();
 	CommitTransactionCommand();
+	tell_calls();
 }
 
 /* ---- failures ---- */
@@ -471,6 +519,7 @@ note_failure(const ErrorData *edata, const NvmLogPart *failed)
 	NvmReplayed *result = replay->result;
 
 	result->failed = true;
+	result->sqlerrcode = edata->sqlerrcode;
 	result->message = pstrdup(edata->message != NULL ? edata->message : "an error without a message");
 	if (edata->detail != NULL && edata->context != NULL)
 		result->detail = psprintf("%s\n%s", edata->detail, edata->context);

@@ -149,6 +149,52 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
 	LWLockRelease(entries_lock);
 }
 
+/*
+ * See nvm_command.h.
+ */
+void
+nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec)
+{
+	NvmCommandKey key = {.database = MyDatabaseId,.function = function};
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_SHARED);
+	entry = find_or_make(&key);
+	if (entry != NULL)
+	{
+		NvmCommandStat *stat = &entry->stat;
+
+		SpinLockAcquire(&entry->mutex);
+		if (stat->replay != replay)
+			stat->replayed = stat->replay_usec = 0;
+		stat->replay = replay;
+		stat->replayed += calls;
+		stat->replay_usec += usec;
+		SpinLockRelease(&entry->mutex);
+	}
+	LWLockRelease(entries_lock);
+}
+
+/*
+ * See nvm_command.h.
+ */
+void
+nvm_command_stat_rehearsed(uint64 replay)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	HASH_SEQ_STATUS seq;
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	hash_seq_init(&seq, entries);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+	{
+		if (entry->key.database == MyDatabaseId && entry->stat.replay == replay)
+			entry->stat.rehearsed = now;
+	}
+	LWLockRelease(entries_lock);
+}
+
 bool
 nvm_command_stat_get(Oid function, NvmCommandStat *stat)
 {

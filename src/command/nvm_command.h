@@ -231,10 +231,23 @@ typedef struct NvmCommandStat
 	Oid			last_object;
 	TimestampTz last_time;
 	char		last_query[NVM_COMMAND_QUERY_SIZE];
+
+	/* of the last replay that has made such calls */
+	uint64		replay;			/* which it was */
+	int64		replayed;		/* calls */
+	int64		replay_usec;	/* in them */
+	TimestampTz rehearsed;		/* when the last rehearsal with such calls has
+								 * passed; 0: none has */
 } NvmCommandStat;
 
 /* false: there is nothing of it */
 extern bool nvm_command_stat_get(Oid function, NvmCommandStat *stat);
+
+/* calls that a replay has made again; it is told apart from others by a number */
+extern void nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec);
+
+/* all that it has called in this database was rehearsed, and has passed */
+extern void nvm_command_stat_rehearsed(uint64 replay);
 
 /* ---- command_reason.c ---- */
 

@@ -24,6 +24,7 @@
 typedef struct NvmReplayed
 {
 	bool		failed;
+	int			sqlerrcode;		/* of the ERROR */
 	char	   *message;
 	char	   *detail;
 	char	   *call;			/* the one that failed, or all, as SQL:
@@ -36,6 +37,9 @@ typedef struct NvmReplayed
 	int			ncalls;			/* that were made, the failed one too */
 	uint64		usec;
 } NvmReplayed;
+
+/* which replay this process belongs to, for nvm_command_stat_replayed */
+extern PGDLLEXPORT uint64 nvm_command_replay_number;
 
 /*
  * Call what a section of calls says, which nvm_log_calls_problem has passed, in a

@@ -97,6 +97,9 @@ put_command(Oid function, void *arg)
 					  Float8GetDatum(stat.calls == 0 ? 0 : (double) stat.usec / stat.calls / 1000.0));
 	nvm_stat_count(&row, stat.call_bytes);
 	nvm_stat_count(&row, stat.value_bytes);
+	nvm_stat_time(&row, stat.rehearsed);
+	nvm_stat_datum_if(&row, stat.replay_usec > 0,
+					  Float8GetDatum(stat.replay_usec == 0 ? 0 : stat.replayed / (stat.replay_usec / 1e6)));
 	nvm_stat_put((ReturnSetInfo *) arg, &row);
 }
 

@@ -667,10 +667,11 @@ checksum_entries(const NvmUndoEntry *e, uint64 n, void *arg)
 	for (; n > 0; n--, e++)
 	{
 		NvmUndoRange range = undo_range_of(e);
+		bool		has_key;
 
 		if ((n & 1023) == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (range.kind != NVM_UNDO_LOCK && OidIsValid(nvm_log_table_of_rows(range.dir)))
+		if (range.kind != NVM_UNDO_LOCK && OidIsValid(nvm_log_table_of_rows(range.dir, &has_key)))
 			nvm_undo_ops->capture_range(&range,
 										nvm_xact_stamp_if_any(nvm_relstates[range.dir].region));
 	}

@@ -22,13 +22,15 @@ SELECT results_eq(
 SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_cmdlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint', 'commands_info', 'command_reasons_info', 'reset_commands']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint', 'commands_info', 'command_reasons_info', 'reset_commands', 'replay_info']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT has_function('nvm', 'partition_table', ARRAY['regclass', 'name']);
 SELECT has_function('nvm', f, ARRAY['regclass']) FROM unnest(ARRAY['unpartition_table', 'partition_info']) f;
 SELECT has_function('nvm', 'register_command', ARRAY['regprocedure', 'text']);
 SELECT has_function('nvm', 'unregister_command', ARRAY['regprocedure']);
+SELECT has_function('nvm', 'rehearse', ARRAY['integer', 'boolean']);
+SELECT has_function('nvm', 'replay_command_log', ARRAY['timestamp with time zone', 'name', 'integer']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
 FROM pg_proc p WHERE pronamespace = 'nvm'::regnamespace ORDER BY proname;
 SELECT is_empty(
@@ -50,7 +52,9 @@ SELECT is_empty(
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
 	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints',
-	'commands', 'command_reasons', 'partitioned_tables', 'lanes']);
+	'commands', 'command_reasons', 'partitioned_tables', 'lanes', 'replay']);
+SELECT columns_are('nvm', 'replay', ARRAY['phase', 'database', 'passed', 'started', 'ended', 'workers', 'base_rows',
+	'log_bytes', 'log_bytes_total', 'transactions', 'calls', 'value_rows', 'many_lanes', 'alone', 'replay_seconds', 'problem']);
 SELECT is_empty(
 	$$SELECT oid::regclass FROM pg_class WHERE relnamespace = 'nvm'::regnamespace AND relkind = 'v'
 	  AND obj_description(oid, 'pg_class') IS NULL$$, 'every view has a comment');
@@ -76,7 +80,7 @@ SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'fi
 	'files', 'blocks_done', 'blocks_total']);
 SELECT columns_are('nvm', 'commands', ARRAY['function', 'lanes', 'state', 'problem', 'calls', 'replayable', 'by_values',
 	'unlogged', 'reasons', 'last_reason', 'last_object', 'last_query', 'last_time', 'mean_ms',
-	'call_bytes', 'value_bytes']);
+	'call_bytes', 'value_bytes', 'rehearsed', 'replay_rate']);
 SELECT columns_are('nvm', 'command_reasons', ARRAY['function', 'reason', 'transactions', 'last_object', 'last_place',
 	'last_line', 'last_statement', 'last_query', 'last_time']);
 SELECT columns_are('nvm', 'partitioned_tables', ARRAY['relation', 'column', 'state', 'why']);
@@ -86,9 +90,9 @@ SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FRO
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;
@@ -165,7 +169,8 @@ SELECT results_eq(
 	  ('nvm.recovery_workers', 'sighup', NULL, '0', '64', '0'),
 	  ('nvm.redo_limit', 'sighup', 'kB', '0', '2147483647', '16384'),
 	  ('nvm.relax_indexes', 'superuser', NULL, NULL, NULL, 'auto'),
-	  ('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on'),
+	  ('nvm.replay_workers', 'user', NULL, '0', '64', '0'),
+	('nvm.simulate_settle', 'postmaster', NULL, NULL, NULL, 'on'),
 	  ('nvm.wait_for_recovery', 'user', NULL, NULL, NULL, 'on')$$,
 	'the settings');
 SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'nvm.%' AND short_desc IS NULL$$, 'every setting is described');

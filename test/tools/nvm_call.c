@@ -97,6 +97,7 @@ static bool
 find_calls(const NvmLogFileHeader *header, const NvmLogRecord *record, NvmLogSection *calls)
 {
 	NvmLogWalk	walk;
+	NvmLogLanes lanes;
 	uint64		size;
 
 	if ((record->flags & NVM_LOG_SIDE) != 0)
@@ -109,7 +110,10 @@ find_calls(const NvmLogFileHeader *header, const NvmLogRecord *record, NvmLogSec
 	}
 	else
 		nvm_log_walk_record(&walk, record);
-	return nvm_log_find_calls(&walk, calls) && calls->creation == MyDatabaseId;
+	if (!nvm_log_find_calls(&walk, calls) || calls->creation != MyDatabaseId)
+		return false;
+	nvm_log_lanes_of(calls, &lanes);
+	return !lanes.by_values;
 }
 
 static int

@@ -212,7 +212,7 @@ load_row(void *arg, uint32 dir, uint64 creation, const NvmLogRow *first, const N
 }
 
 static void
-play(Shared *shared, const NvmReplayMap *map, NvmVlogBase * base, NvmLogPosition end,
+play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition end,
 	 bool transactions)
 {
 	NvmVlogStream *stream = nvm_vlog_stream_open(base->begin, end);

@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * replay_impl.h
+ *	  What the files of this folder share: leader, players and who asks.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REPLAY_IMPL_H
+#define REPLAY_IMPL_H
+
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "log/nvm_log.h"
+#include "port/atomics.h"
+#include "postmaster/bgworker.h"
+#include "replay/nvm_replay.h"
+#include "replay/nvm_replay_copy.h"
+#include "storage/condition_variable.h"
+#include "storage/dsm.h"
+#include "storage/spin.h"
+#include "verify/nvm_verify_calls.h"
+
+/* ---- replay_order.c: what has to be done before a record ---- */
+
+/* records that are done, or not, in a row behind which all are done */
+#define NVM_REPLAY_RING		4096
+
+#define NVM_REPLAY_MAX_WAITS	(NVM_LOG_MAX_LANES + 2)
+
+typedef struct NvmReplayOrder NvmReplayOrder;
+
+/* numbers of records, from 1 on, that one waits for */
+typedef struct NvmReplayWaits
+{
+	bool		alone;			/* for all before it */
+	int			n;
+	uint64		record[NVM_REPLAY_MAX_WAITS];
+} NvmReplayWaits;
+
+extern NvmReplayOrder *nvm_replay_order_begin(void);
+
+/*
+ * Record `number` comes next, and has these lanes; NULL: nobody knows which.  waits (may be
+ * NULL): for what.
+ */
+extern void nvm_replay_order_next(NvmReplayOrder *order, uint64 number, const NvmLogLanes *lanes,
+								  NvmReplayWaits *waits);
+
+/* ---- replay_shared.c ---- */
+
+/* a snapshot, by full xids of transactions that are no subtransactions */
+typedef struct NvmReplaySnapshot
+{
+	uint64		xmin;
+	uint64		xmax;
+	uint32		nxip;
+	uint64	   *xip;
+} NvmReplaySnapshot;
+
+extern bool nvm_replay_shows(const NvmReplaySnapshot *snapshot, uint64 fxid);
+
+/*
+ * The replay that runs, or has run last.  There is one at a time.  Processes of a run may
+ * outlive it for a moment, so each names its run (request.run) when it comes here; of another
+ * run it is told that all is over, and changes nothing.
+ */
+typedef struct NvmReplayShared
+{
+	slock_t		mutex;
+	ConditionVariable changed;
+
+	/* protected by mutex */
+	NvmReplayRequest request;
+	NvmReplayPhase phase;
+	bool		cancel;			/* nobody wants it any more */
+	bool		passed;
+	bool		failed;
+	NvmReplayFailure failure;
+	uint64		done;			/* all records up to this number are done */
+	bool		is_done[NVM_REPLAY_RING];	/* of those behind it, by number */
+	uint64		next;			/* number of the record that is claimed next */
+	int			nwaiting;		/* players that wait for others */
+	int			nplaying;		/* players, of whatever run, that are there */
+	bool		has_ended[NVM_REPLAY_MAX_PLAYERS];	/* by itself, each player */
+
+	NvmReplayCounts counts;
+} NvmReplayShared;
+
+extern NvmReplayShared *NvmReplay;
+
+/* the run that this process belongs to, set when it begins */
+extern uint32 nvm_replay_run_number;
+
+/* the phase begins; ERROR if nobody wants the replay any more, as the second one has */
+extern void nvm_replay_enter(NvmReplayPhase phase);
+extern void nvm_replay_look(void);
+
+/* note the current ERROR, or this failure, if it is the first; never fails */
+extern void nvm_replay_note_error(void);
+extern void nvm_replay_note_failure(const NvmReplayFailure *failure);
+
+/* all was done */
+extern void nvm_replay_note_passed(void);
+
+/* the run is at its end, if it is the one that runs */
+extern void nvm_replay_end(uint32 run);
+
+/* false: it is over already */
+extern bool nvm_replay_player_begins(void);
+extern void nvm_replay_player_ends(int player, bool by_itself);
+
+/* is it to end? */
+extern bool nvm_replay_is_over(void);
+
+/* the number of the next record that nobody has claimed; 0: it is over */
+extern uint64 nvm_replay_claim(void);
+
+/* record number is done; wait until those before it are */
+extern void nvm_replay_done(uint64 number);
+extern bool nvm_replay_wait(uint64 number, const NvmReplayWaits *waits);
+
+/* register a worker of the current replay */
+extern bool nvm_replay_start_worker(const char *name, const char *function, Oid database,
+									Datum argument, BackgroundWorkerHandle **handle);
+
+/* ---- replay_check.c ---- */
+
+/* of a transaction below `next`, and not older than 2^31 */
+extern uint64 nvm_replay_full_xid(TransactionId xid, FullTransactionId next);
+
+/*
+ * ERROR if a table was changed since the base, whose snapshot this is; if one has other storage
+ * than the map says, the rows of which were hashed.  In a transaction.
+ */
+extern void nvm_replay_check_tables(const NvmReplayMap *map, const NvmReplaySnapshot *base,
+									uint64 creations);
+extern void nvm_replay_check_storages(const NvmReplayMap *map);
+
+/* ---- replay_player.c ---- */
+
+/* what the leader tells players, in a segment of its own */
+typedef struct NvmReplayPlan
+{
+	uint32		run;
+	Oid			database;
+	NvmLogPosition begin;
+	NvmLogPosition end;
+	TimestampTz upto;			/* 0: all */
+	uint32		nbase;			/* running transactions of S1, and of S2 */
+	uint32		nlast;
+	uint64		base_xmin;
+	uint64		base_xmax;
+	uint64		last_xmin;
+	uint64		last_xmax;
+	Size		map;			/* where the tables are */
+	uint64		xip[FLEXIBLE_ARRAY_MEMBER];
+} NvmReplayPlan;
+
+#endif							/* REPLAY_IMPL_H */

@@ -1,0 +1,371 @@
+/*-------------------------------------------------------------------------
+ *
+ * replay_player.c
+ *	  A process that plays records, with others.
+ *
+ * Each player reads all of the log, claims the number that comes next, waits until what has
+ * to come before is done, and plays the record.  README.md, "Players".  Which records have
+ * numbers depends on the log and on the plan alone, so all players count alike.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "command/nvm_command.h"
+#include "command/nvm_command_replay.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "replay/nvm_replay_copy.h"
+#include "replay/nvm_replay_rows.h"
+#include "replay/replay_impl.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "verify/nvm_verify_calls.h"
+#include "verify/nvm_verify_log.h"
+#include "vlog/nvm_vlog_stream.h"
+
+typedef struct Player
+{
+	const NvmReplayPlan *plan;
+	const NvmReplayMap *map;
+	NvmReplaySnapshot base;		/* S1 */
+	NvmReplaySnapshot last;		/* S2 */
+	NvmReplayOrder *order;
+	NvmVlogStream *stream;
+	MemoryContext context;		/* of one record */
+	uint64		number;			/* of the record that was read last */
+} Player;
+
+/* what a record has for us */
+typedef struct Found
+{
+	NvmVlogStreamRecord record;
+	bool		has_section;
+	NvmLogSection section;
+	NvmLogLanes lanes;			/* if it has a section */
+} Found;
+
+/* ---- which records ---- */
+
+/*
+ * Has the record rows of tables that are copied?
+ */
+static bool
+has_our_rows(Player *player, const NvmLogWalk *body)
+{
+	NvmLogWalk	walk = *body;
+	NvmLogSection section;
+
+	while (nvm_log_next_storage(&walk, &section))
+	{
+		if (nvm_replay_find(player->map, section.dir) != NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is the record of a transaction that S2 shows, and S1 does not?
+ */
+static bool
+is_wanted(Player *player, const NvmVlogStreamRecord *record)
+{
+	if (record->kind == NVM_LOG_OUTCOME)
+		return false;
+	if (record->xid == 0)
+		return true;
+	if (nvm_replay_shows(&player->base, record->xid) || !nvm_replay_shows(&player->last, record->xid))
+		return false;
+	return record->kind != NVM_LOG_ASK ||
+		TransactionIdDidCommit(XidFromFullTransactionId(FullTransactionIdFromU64(record->xid)));
+}
+
+/*
+ * Read on to the next record that has a number.  False: there is none.
+ */
+static bool
+read_next(Player *player, Found *found)
+{
+	const NvmReplayPlan *plan = player->plan;
+
+	while (nvm_vlog_stream_next(player->stream, &found->record))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!is_wanted(player, &found->record))
+			continue;
+		nvm_vlog_stream_body(player->stream, &found->record);
+		found->has_section = (found->record.flags & NVM_LOG_CALLS) != 0 &&
+			nvm_log_find_calls(&found->record.body, &found->section);
+		if (found->has_section && found->section.creation != plan->database)
+			continue;
+		if (!found->has_section && !has_our_rows(player, &found->record.body))
+			continue;
+		if (found->record.xid == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the log has rows from before a function was registered"),
+					 errdetail("The record at position %llu does not say of which transaction it is.",
+							   (unsigned long long) found->record.begin),
+					 errhint("Call nvm.checkpoint(), let the application work, and try again.")));
+		if (found->has_section)
+		{
+			if (plan->upto != 0 && NVM_LOG_CALLS_OF(&found->section)->timestamp > plan->upto)
+				return false;
+			nvm_log_lanes_of(&found->section, &found->lanes);
+		}
+		player->number++;
+		return true;
+	}
+	return false;
+}
+
+/* ---- playing ---- */
+
+static void
+count(pg_atomic_uint64 *counter, uint64 n)
+{
+	pg_atomic_fetch_add_u64(counter, n);
+}
+
+/*
+ * Plans lock the originals.  So the copies are locked as long as the process lives: nobody
+ * drops one that a call works on.
+ */
+static void
+lock_copies(const NvmReplayMap *map)
+{
+	LockRelId	id = {.dbId = MyDatabaseId};
+
+	for (int i = 0; i < map->ntables; i++)
+	{
+		id.relId = map->tables[i].copy;
+		LockRelationIdForSession(&id, RowExclusiveLock);
+	}
+	for (int i = 0; i < map->nindexes; i++)
+	{
+		id.relId = nvm_replay_indexes(map)[i].copy;
+		LockRelationIdForSession(&id, RowExclusiveLock);
+	}
+}
+
+static void
+differs(const Found *found, const NvmReplayed *played)
+{
+	NvmReplayFailure failure = {0};
+
+	failure.sqlerrcode = ERRCODE_DATA_CORRUPTED;
+	failure.differs = true;
+	failure.position = found->record.begin;
+	failure.function = played->function;
+	strlcpy(failure.message, played->message, sizeof(failure.message));
+	if (played->detail != NULL)
+		strlcpy(failure.detail, played->detail, sizeof(failure.detail));
+	if (played->call != NULL)
+		strlcpy(failure.call, played->call, sizeof(failure.call));
+	nvm_replay_note_failure(&failure);
+}
+
+static bool
+play_calls(Player *player, const Found *found)
+{
+	NvmReplayed played = {0};
+
+	/*
+	 * calls without a common lane may lock rows of shared tables in another
+	 * order
+	 */
+	for (;;)
+	{
+		nvm_command_replay(&found->section, &played);
+		if (!played.failed || played.sqlerrcode != ERRCODE_T_R_DEADLOCK_DETECTED ||
+			nvm_replay_is_over())
+			break;
+		/* the abort has released them */
+		lock_copies(player->map);
+	}
+	if (played.failed)
+	{
+		differs(found, &played);
+		return false;
+	}
+	count(&NvmReplay->counts.call_records, 1);
+	count(&NvmReplay->counts.calls, played.ncalls);
+	return true;
+}
+
+static void
+play_values(Player *player, Found *found)
+{
+	NvmReplayCount rows = {0};
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	nvm_replay_values(player->map, &found->record.body, &rows);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	count(&NvmReplay->counts.value_rows, rows.inserted + rows.updated + rows.deleted);
+}
+
+/*
+ * The record that was claimed has come.  False: the replay is to end.
+ */
+static bool
+play(Player *player, Found *found, const NvmReplayWaits *waits)
+{
+	NvmReplayCounts *counts = &NvmReplay->counts;
+	MemoryContext old;
+	bool		done = true;
+
+	if (!nvm_replay_wait(player->number, waits))
+		return false;
+	old = MemoryContextSwitchTo(player->context);
+	if (found->has_section && !found->lanes.by_values)
+		done = play_calls(player, found);
+	else
+		play_values(player, found);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(player->context);
+	if (!done)
+		return false;
+	count(&counts->records, 1);
+	if (waits->alone)
+		count(&counts->alone, 1);
+	else if (found->lanes.n > 1)
+		count(&counts->many_lanes, 1);
+	if (found->has_section)
+		pg_atomic_write_u64(&counts->last_time,
+							(uint64) NVM_LOG_CALLS_OF(&found->section)->timestamp);
+	pg_atomic_write_u64(&counts->bytes, found->record.end - player->plan->begin);
+	nvm_replay_done(player->number);
+	return true;
+}
+
+static void
+play_all(Player *player)
+{
+	for (;;)
+	{
+		uint64		mine = nvm_replay_claim();
+		NvmReplayWaits waits;
+		Found		found;
+
+		if (mine == 0)
+			return;
+		do
+		{
+			if (!read_next(player, &found))
+				return;
+			nvm_replay_order_next(player->order, player->number,
+								  found.has_section ? &found.lanes : NULL,
+								  player->number == mine ? &waits : NULL);
+		} while (player->number < mine);
+		if (!play(player, &found, &waits))
+			return;
+	}
+}
+
+/* ---- the process ---- */
+
+static void
+set_snapshot(NvmReplaySnapshot *snapshot, uint64 xmin, uint64 xmax, uint32 nxip, const uint64 *xip)
+{
+	snapshot->xmin = xmin;
+	snapshot->xmax = xmax;
+	snapshot->nxip = nxip;
+	snapshot->xip = (uint64 *) xip;
+}
+
+static void
+prepare(Player *player, const NvmReplayPlan *plan)
+{
+	memset(player, 0, sizeof(*player));
+	player->plan = plan;
+	player->map = (const NvmReplayMap *) ((const char *) plan + plan->map);
+	set_snapshot(&player->base, plan->base_xmin, plan->base_xmax, plan->nbase, plan->xip);
+	set_snapshot(&player->last, plan->last_xmin, plan->last_xmax, plan->nlast,
+				 plan->xip + plan->nbase);
+	player->order = nvm_replay_order_begin();
+	player->context = AllocSetContextCreate(TopMemoryContext, "nvm replay record",
+											ALLOCSET_DEFAULT_SIZES);
+	lock_copies(player->map);
+	nvm_replay_redirect(player->map);
+	nvm_command_replaying = true;
+	nvm_command_replay_number = pg_atomic_read_u64(&NvmReplay->counts.started);
+	player->stream = nvm_vlog_stream_open(plan->begin, plan->end);
+}
+
+/* has the player done what it could, or reported why not? */
+static bool has_come_to_end = false;
+
+static void
+leave(int code, Datum arg)
+{
+	ConditionVariableCancelSleep();
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
+	nvm_replay_player_ends(DatumGetInt32(arg), has_come_to_end);
+}
+
+static void
+play_or_fail(const NvmReplayPlan *plan)
+{
+	Player		player;
+
+	PG_TRY();
+	{
+		prepare(&player, plan);
+		play_all(&player);
+		nvm_vlog_stream_close(player.stream);
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		nvm_replay_note_error();
+		ConditionVariableCancelSleep();
+		AbortOutOfAnyTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	has_come_to_end = true;
+}
+
+/*
+ * Entry point of a player.
+ */
+void
+nvm_replay_player_main(Datum main_arg)
+{
+	dsm_segment *segment;
+	const NvmReplayPlan *plan;
+
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "nvm replay");
+	segment = dsm_attach((dsm_handle) (uint64) DatumGetInt64(main_arg));
+	if (segment == NULL)
+		proc_exit(0);
+	dsm_pin_mapping(segment);
+	plan = dsm_segment_address(segment);
+	nvm_replay_run_number = plan->run;
+	if (!nvm_replay_player_begins())
+		proc_exit(0);
+	before_shmem_exit(leave, Int32GetDatum((int32) (DatumGetInt64(main_arg) >> 32)));
+	BackgroundWorkerInitializeConnectionByOid(plan->database, InvalidOid, 0);
+
+	/*
+	 * what it plays is in the log already, and the copy does not outlive a
+	 * crash
+	 */
+	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
+	pgstat_report_activity(STATE_RUNNING, "replay of the command log");
+	play_or_fail(plan);
+	proc_exit(0);
+}
