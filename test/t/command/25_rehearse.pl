@@ -197,7 +197,7 @@ sql('DROP SCHEMA "then" CASCADE', 'DROP SCHEMA nvm_replay CASCADE');
 ## code of owners: expressions and predicates of indexes
 
 # the constant is evaluated whenever the index is opened; the operator is looked up by search_path
-sql('CREATE ROLE builder', 'CREATE SCHEMA trojan AUTHORIZATION clerk', 'GRANT CREATE ON SCHEMA public TO builder', 'SET ROLE builder',
+sql('CREATE ROLE builder', 'CREATE SCHEMA trojan AUTHORIZATION clerk', 'GRANT USAGE ON SCHEMA trojan TO PUBLIC', 'GRANT CREATE ON SCHEMA public TO builder', 'SET ROLE builder',
 	q{CREATE FUNCTION whose(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
 BEGIN
 	IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN RAISE EXCEPTION 'whose(%) runs as %', n, current_user; END IF;
