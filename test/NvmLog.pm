@@ -31,6 +31,7 @@ use strict;
 use warnings;
 
 use Exporter qw(import);
+use IPC::Run ();
 use NvmFuzzImage;
 use PostgreSQL::Test::Utils;
 
@@ -144,6 +145,40 @@ sub calls
 
 # a COMMIT record with that section behind its storages
 sub with_calls { my ($number, $xid, @sections) = @_; return record($COMMIT, $CALLS, $number, $xid, join('', @sections)); }
+
+# What nvm_logdump says of a file in a new directory that has one block with the record: status,
+# output, errors.  change: is called with the file and the block's offset, which is sealed then.
+sub dump_made
+{
+	my ($dir, $uuid, $record, $change, @options) = @_;
+	my $log = NvmLog->new(uuid => $uuid);
+	my $at  = $log->block([$record]);
+	my ($out, $err) = ('', '');
+
+	mkdir($dir) or die "$dir: $!";
+	if ($change) { $change->($log, $at); $log->seal($at); }
+	$log->write($dir);
+	IPC::Run::run([ 'timeout', '-k', '5', '60', 'nvm_logdump', @options, $dir ], '>', \$out, '2>', \$err);
+	return ($?, $out, $err);
+}
+
+# The record is dumped 300 times, each time with one to three bytes behind the first $skip ones
+# changed by chance.  How often there was which status.
+sub change_by_chance
+{
+	my ($dump, $record, $skip) = @_;
+	my %said;
+
+	foreach (1 .. 300)
+	{
+		my ($status) = $dump->($record, sub {
+			my ($log, $at) = @_;
+			$log->put($at + 40 + $skip + int(rand(length($record) - $skip)), chr(int(rand(256)))) for 1 .. 1 + int(rand(3));
+		});
+		$said{$status}++;
+	}
+	return %said;
+}
 
 ## files
 

@@ -312,6 +312,36 @@ nvm_btree_opclass_name(Oid image)
 }
 
 /*
+ * See nvm_btree.h.
+ */
+void
+nvm_btree_name_opclasses(struct IndexStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->indexParams)
+	{
+		IndexElem  *elem = lfirst_node(IndexElem, lc);
+		Oid			model = InvalidOid;
+		Oid			image;
+
+		if (list_length(elem->opclass) == 2)
+			model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
+									ObjectIdGetDatum(BTREE_AM_OID),
+									CStringGetDatum(strVal(lsecond(elem->opclass))),
+									ObjectIdGetDatum(get_namespace_oid(strVal(linitial(elem->opclass)), true)));
+		else if (list_length(elem->opclass) == 1)
+			model = OpclassnameGetOpcid(BTREE_AM_OID, strVal(linitial(elem->opclass)));
+		/* those of PostgreSQL itself have the same names */
+		if (!OidIsValid(model) || model < FirstNormalObjectId)
+			continue;
+		image = nvm_btree_opclass_image(model);
+		if (OidIsValid(image))
+			elem->opclass = nvm_btree_opclass_name(image);
+	}
+}
+
+/*
  * A class of nvm_btree that a user made by hand stands for btree's of its
  * name and schema.
  */

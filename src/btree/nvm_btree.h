@@ -176,6 +176,14 @@ extern Oid	nvm_btree_opclass_image(Oid model);
 extern List *nvm_btree_opclass_name(Oid image);
 extern Oid	nvm_btree_opclass_model(Oid image);
 
+/*
+ * CREATE INDEX names operator classes of btree, and so does a statement made of an index of
+ * ours.  The one of ours that stands for such a class may have another name or schema:
+ * put that into the statement, when the classes are made.
+ */
+struct IndexStmt;
+extern void nvm_btree_name_opclasses(struct IndexStmt *stmt);
+
 
 /* ---- start (btree_persist.c, btree_rebuild.c, btree_rebuild_worker.c) ---- */
 

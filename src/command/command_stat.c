@@ -108,45 +108,65 @@ find_or_make(const NvmCommandKey *key)
 }
 
 /*
+ * The counters of a function, to be added to: locked until counters_end.  NULL: there is no
+ * room for them, and nothing to add.
+ */
+static Entry *
+counters_begin(Oid function)
+{
+	NvmCommandKey key = {.database = MyDatabaseId,.function = function};
+	Entry	   *entry;
+
+	LWLockAcquire(entries_lock, LW_SHARED);
+	entry = find_or_make(&key);
+	if (entry != NULL)
+		SpinLockAcquire(&entry->mutex);
+	else
+		LWLockRelease(entries_lock);
+	return entry;
+}
+
+static void
+counters_end(Entry *entry)
+{
+	SpinLockRelease(&entry->mutex);
+	LWLockRelease(entries_lock);
+}
+
+/*
  * Add what a committed transaction has found out.
  */
 void
 nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason,
 					 Oid reason_class, Oid object, const char *query)
 {
-	NvmCommandKey key = {.database = MyDatabaseId,.function = count->function};
 	TimestampTz now = reason != NVM_REASON_NONE ? GetCurrentTransactionStopTimestamp() : 0;
-	Entry	   *entry;
+	Entry	   *entry = counters_begin(count->function);
+	NvmCommandStat *stat;
 
-	LWLockAcquire(entries_lock, LW_SHARED);
-	entry = find_or_make(&key);
-	if (entry != NULL)
+	if (entry == NULL)
+		return;
+	stat = &entry->stat;
+	stat->calls += count->calls;
+	stat->usec += count->usec;
+	stat->call_bytes += count->call_bytes;
+	stat->value_bytes += count->value_bytes;
+	if (!writes)
+		stat->unlogged++;
+	else if (reason == NVM_REASON_NONE)
+		stat->replayable++;
+	else
+		stat->by_values++;
+	if (reason != NVM_REASON_NONE)
 	{
-		NvmCommandStat *stat = &entry->stat;
-
-		SpinLockAcquire(&entry->mutex);
-		stat->calls += count->calls;
-		stat->usec += count->usec;
-		stat->call_bytes += count->call_bytes;
-		stat->value_bytes += count->value_bytes;
-		if (!writes)
-			stat->unlogged++;
-		else if (reason == NVM_REASON_NONE)
-			stat->replayable++;
-		else
-			stat->by_values++;
-		if (reason != NVM_REASON_NONE)
-		{
-			stat->reasons[reason]++;
-			stat->last_reason = reason;
-			stat->last_class = reason_class;
-			stat->last_object = object;
-			stat->last_time = now;
-			memcpy(stat->last_query, query, sizeof(stat->last_query));
-		}
-		SpinLockRelease(&entry->mutex);
+		stat->reasons[reason]++;
+		stat->last_reason = reason;
+		stat->last_class = reason_class;
+		stat->last_object = object;
+		stat->last_time = now;
+		memcpy(stat->last_query, query, sizeof(stat->last_query));
 	}
-	LWLockRelease(entries_lock);
+	counters_end(entry);
 }
 
 /*
@@ -155,24 +175,18 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
 void
 nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec)
 {
-	NvmCommandKey key = {.database = MyDatabaseId,.function = function};
-	Entry	   *entry;
+	Entry	   *entry = counters_begin(function);
+	NvmCommandStat *stat;
 
-	LWLockAcquire(entries_lock, LW_SHARED);
-	entry = find_or_make(&key);
-	if (entry != NULL)
-	{
-		NvmCommandStat *stat = &entry->stat;
-
-		SpinLockAcquire(&entry->mutex);
-		if (stat->replay != replay)
-			stat->replayed = stat->replay_usec = 0;
-		stat->replay = replay;
-		stat->replayed += calls;
-		stat->replay_usec += usec;
-		SpinLockRelease(&entry->mutex);
-	}
-	LWLockRelease(entries_lock);
+	if (entry == NULL)
+		return;
+	stat = &entry->stat;
+	if (stat->replay != replay)
+		stat->replayed = stat->replay_usec = 0;
+	stat->replay = replay;
+	stat->replayed += calls;
+	stat->replay_usec += usec;
+	counters_end(entry);
 }
 
 /*

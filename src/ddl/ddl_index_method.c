@@ -477,41 +477,19 @@ nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
 }
 
 /*
- * ProcessUtility_hook, when the operator classes are made.  CREATE INDEX names
- * operator classes of btree.  The one of ours that stands for such a class may
- * have another name or schema.  Returns the statement or a changed copy.
+ * ProcessUtility_hook, when the operator classes are made.  Returns the statement or a
+ * changed copy.
  */
 PlannedStmt *
 nvm_ddl_name_opclasses(PlannedStmt *pstmt)
 {
 	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
-	ListCell   *lc;
 
 	if (!IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, NVM_BTREE_NAME) != 0 ||
 		!OidIsValid(get_index_am_oid(NVM_BTREE_NAME, true)))
 		return pstmt;
 	pstmt = copyObject(pstmt);
-	stmt = (IndexStmt *) pstmt->utilityStmt;
-	foreach(lc, stmt->indexParams)
-	{
-		IndexElem  *elem = lfirst_node(IndexElem, lc);
-		Oid			model = InvalidOid;
-		Oid			image;
-
-		if (list_length(elem->opclass) == 2)
-			model = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid,
-									ObjectIdGetDatum(BTREE_AM_OID),
-									CStringGetDatum(strVal(lsecond(elem->opclass))),
-									ObjectIdGetDatum(get_namespace_oid(strVal(linitial(elem->opclass)), true)));
-		else if (list_length(elem->opclass) == 1)
-			model = OpclassnameGetOpcid(BTREE_AM_OID, strVal(linitial(elem->opclass)));
-		/* those of PostgreSQL itself have the same names */
-		if (!OidIsValid(model) || model < FirstNormalObjectId)
-			continue;
-		image = nvm_btree_opclass_image(model);
-		if (OidIsValid(image))
-			elem->opclass = nvm_btree_opclass_name(image);
-	}
+	nvm_btree_name_opclasses((IndexStmt *) pstmt->utilityStmt);
 	return pstmt;
 }
 

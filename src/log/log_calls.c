@@ -75,15 +75,6 @@ nvm_log_table_of_rows(uint32 dir, bool *has_key)
 	return table;
 }
 
-/*
- * Has the record rows of nvm_cmdlog tables by values?
- */
-bool
-nvm_log_has_value_rows(void)
-{
-	return nvm_log_by == NVM_LOG_BY_VALUES && has_table_rows;
-}
-
 void
 nvm_log_note_checksum(uint32 dir, uint32 block, uint16 offset, uint64 checksum)
 {
@@ -130,7 +121,7 @@ nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database)
 	uint64		checksum;
 	uint32		rows;
 
-	if (nvm_log_by != NVM_LOG_BY_CALLS && !nvm_log_has_value_rows())
+	if (nvm_log_by != NVM_LOG_BY_CALLS && !(nvm_log_by == NVM_LOG_BY_VALUES && has_table_rows))
 		return false;
 	add_up(&checksum, &rows);
 	*bytes = ops->section(checksum, rows, length, database);

@@ -501,7 +501,7 @@ nvm_log_end(void)
 	section_end();
 	calls = add_calls() ? NVM_LOG_CALLS : 0;
 	/* of rows of nvm_cmdlog tables it has to be known who has written them */
-	brief = calls == 0 && !capture.says_xid && !nvm_log_has_value_rows() ? NVM_LOG_BRIEF : 0;
+	brief = calls == 0 && !capture.says_xid ? NVM_LOG_BRIEF : 0;
 	if (capture.has_side)
 	{
 		side_end();

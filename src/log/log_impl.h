@@ -234,7 +234,6 @@ extern void nvm_log_calls_begin(void);
 extern bool nvm_log_calls_section(const char **bytes, uint32 *length, uint32 *database);
 extern void nvm_log_calls_logged(uint64 values, uint64 calls);
 extern void nvm_log_calls_end(void);
-extern bool nvm_log_has_value_rows(void);
 
 /* ---- log_pack.c ---- */
 

@@ -34,6 +34,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "vlog/nvm_vlog_stream.h"
 
 /* catalogs that say what a table is, the index by its Oid, and the column that has it */
 static const struct
@@ -48,29 +49,20 @@ static const struct
 	{TriggerRelationId, TriggerRelidNameIndexId, Anum_pg_trigger_tgrelid}
 };
 
-/*
- * See replay_impl.h.
- */
-uint64
-nvm_replay_full_xid(TransactionId xid, FullTransactionId next)
-{
-	return U64FromFullTransactionId(next) - (uint32) (XidFromFullTransactionId(next) - xid);
-}
-
 static bool
-is_newer(HeapTuple tuple, const NvmReplaySnapshot *base, FullTransactionId next)
+is_newer(HeapTuple tuple, const NvmLogSnapshot *base, FullTransactionId next)
 {
 	TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
 
 	return TransactionIdIsNormal(xmin) &&
-		!nvm_replay_shows(base, nvm_replay_full_xid(xmin, next));
+		!nvm_vlog_snapshot_shows(base, nvm_vlog_full_xid(xmin, next));
 }
 
 /*
  * Has the table been changed by somebody whom the base does not show?
  */
 static bool
-has_changed(Oid relid, const NvmReplaySnapshot *base)
+has_changed(Oid relid, const NvmLogSnapshot *base)
 {
 	FullTransactionId next = ReadNextFullTransactionId();
 	bool		changed = false;
@@ -96,7 +88,7 @@ has_changed(Oid relid, const NvmReplaySnapshot *base)
  * See replay_impl.h.
  */
 void
-nvm_replay_check_tables(const NvmReplayMap *map, const NvmReplaySnapshot *base, uint64 creations)
+nvm_replay_check_tables(const NvmReplayMap *map, const NvmLogSnapshot *base)
 {
 	for (int i = 0; i < map->ntables; i++)
 	{
@@ -108,7 +100,7 @@ nvm_replay_check_tables(const NvmReplayMap *map, const NvmReplaySnapshot *base, 
 		 */
 		bool		has_moment = (nvm_dir_entry(table->dir)->flags & NVM_DIR_COMMANDS) != 0;
 
-		if (has_moment && table->creation < creations && !has_changed(table->original, base))
+		if (has_moment && table->creation < base->creations && !has_changed(table->original, base))
 			continue;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

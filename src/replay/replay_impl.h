@@ -12,8 +12,8 @@
 
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "log/nvm_log.h"
+#include "media/media_log.h"
 #include "port/atomics.h"
 #include "postmaster/bgworker.h"
 #include "replay/nvm_replay.h"
@@ -50,17 +50,6 @@ extern void nvm_replay_order_next(NvmReplayOrder *order, uint64 number, const Nv
 								  NvmReplayWaits *waits);
 
 /* ---- replay_shared.c ---- */
-
-/* a snapshot, by full xids of transactions that are no subtransactions */
-typedef struct NvmReplaySnapshot
-{
-	uint64		xmin;
-	uint64		xmax;
-	uint32		nxip;
-	uint64	   *xip;
-} NvmReplaySnapshot;
-
-extern bool nvm_replay_shows(const NvmReplaySnapshot *snapshot, uint64 fxid);
 
 /*
  * The replay that runs, or has run last.  There is one at a time.  Processes of a run may
@@ -128,15 +117,11 @@ extern bool nvm_replay_start_worker(const char *name, const char *function, Oid 
 
 /* ---- replay_check.c ---- */
 
-/* of a transaction below `next`, and not older than 2^31 */
-extern uint64 nvm_replay_full_xid(TransactionId xid, FullTransactionId next);
-
 /*
  * ERROR if a table was changed since the base, whose snapshot this is; if one has other storage
  * than the map says, the rows of which were hashed.  In a transaction.
  */
-extern void nvm_replay_check_tables(const NvmReplayMap *map, const NvmReplaySnapshot *base,
-									uint64 creations);
+extern void nvm_replay_check_tables(const NvmReplayMap *map, const NvmLogSnapshot *base);
 extern void nvm_replay_check_storages(const NvmReplayMap *map);
 
 /* ---- replay_player.c ---- */
@@ -149,14 +134,9 @@ typedef struct NvmReplayPlan
 	NvmLogPosition begin;
 	NvmLogPosition end;
 	TimestampTz upto;			/* 0: all */
-	uint32		nbase;			/* running transactions of S1, and of S2 */
-	uint32		nlast;
-	uint64		base_xmin;
-	uint64		base_xmax;
-	uint64		last_xmin;
-	uint64		last_xmax;
-	Size		map;			/* where the tables are */
-	uint64		xip[FLEXIBLE_ARRAY_MEMBER];
+	Size		base;			/* where S1 is, S2, and the tables */
+	Size		last;
+	Size		map;
 } NvmReplayPlan;
 
 #endif							/* REPLAY_IMPL_H */

@@ -60,6 +60,7 @@ make_index(Relation original, Relation copy, Oid schema)
 	stmt->unique &= original->rd_index->indisvalid;
 	stmt->primary = stmt->isconstraint = stmt->deferrable = stmt->initdeferred = false;
 	stmt->excludeOpNames = NIL;
+	nvm_btree_name_opclasses(stmt);
 	index = NvmDefineIndex(RelationGetRelid(copy), stmt).objectId;
 	free_attrmap(map);
 	CommandCounterIncrement();

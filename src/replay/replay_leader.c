@@ -35,6 +35,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "verify/nvm_verify_log.h"
 #include "vlog/nvm_vlog_stream.h"
 
 /* milliseconds between looks at the players */
@@ -55,7 +56,7 @@ typedef struct Leader
 	NvmReplayRequest request;
 	NvmReplayMap *map;
 	NvmVlogBase *base;
-	NvmReplaySnapshot last;		/* S2 */
+	NvmLogSnapshot *last;		/* S2 */
 	NvmLogPosition end;
 	Digest	   *original;		/* of each table of the map */
 	dsm_segment *segment;
@@ -95,14 +96,10 @@ make_copy(Leader *leader)
 static void
 check_tables(Leader *leader)
 {
-	const NvmVlogBase *base = leader->base;
-	NvmReplaySnapshot snapshot = {
-		.xmin = base->xmin,.xmax = base->xmax,.nxip = base->nxip,.xip = base->xip
-	};
 	MemoryContext context = CurrentMemoryContext;
 
 	StartTransactionCommand();
-	nvm_replay_check_tables(leader->map, &snapshot, base->creations);
+	nvm_replay_check_tables(leader->map, leader->base->snapshot);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 }
@@ -192,23 +189,6 @@ digest_tables(Leader *leader, bool copies)
 }
 
 /*
- * The snapshot that is active, by full xids.
- */
-static void
-note_last(Leader *leader, MemoryContext context)
-{
-	Snapshot	snapshot = GetActiveSnapshot();
-	FullTransactionId next = ReadNextFullTransactionId();
-
-	leader->last.xmin = nvm_replay_full_xid(snapshot->xmin, next);
-	leader->last.xmax = nvm_replay_full_xid(snapshot->xmax, next);
-	leader->last.nxip = snapshot->xcnt;
-	leader->last.xip = MemoryContextAlloc(context, (snapshot->xcnt + 1) * sizeof(uint64));
-	for (uint32 i = 0; i < snapshot->xcnt; i++)
-		leader->last.xip[i] = nvm_replay_full_xid(snapshot->xip[i], next);
-}
-
-/*
  * S2, the digests of the originals as it shows them, and the end of the log that has all of
  * it.  Rows are read first: that decides, and so places, what they are of.
  */
@@ -221,7 +201,8 @@ read_originals(Leader *leader)
 	StartTransactionCommand();
 	XactIsoLevel = XACT_REPEATABLE_READ;
 	PushActiveSnapshot(GetTransactionSnapshot());
-	note_last(leader, context);
+	MemoryContextSwitchTo(context);
+	leader->last = nvm_vlog_form_snapshot(GetActiveSnapshot(), 0);
 	leader->original = digest_tables(leader, false);
 	nvm_replay_check_storages(leader->map);
 	leader->end = nvm_log_inserted();
@@ -237,31 +218,29 @@ read_originals(Leader *leader)
 static void
 make_plan(Leader *leader)
 {
-	const NvmVlogBase *base = leader->base;
-	Size		nxip = base->nxip + leader->last.nxip;
-	Size		map = MAXALIGN(offsetof(NvmReplayPlan, xip) + nxip * sizeof(uint64));
-	Size		length = leader->map->size;
-	NvmReplayPlan *plan;
+	const NvmLogSnapshot *s1 = leader->base->snapshot;
+	Size		base = MAXALIGN(sizeof(NvmReplayPlan));
+	Size		last = base + NVM_LOG_SNAPSHOT_LENGTH(s1->nxip);
+	Size		map = MAXALIGN(last + NVM_LOG_SNAPSHOT_LENGTH(leader->last->nxip));
+	char	   *memory;
 
-	leader->segment = dsm_create(map + length, 0);
+	leader->segment = dsm_create(map + leader->map->size, 0);
 	dsm_pin_mapping(leader->segment);
-	plan = dsm_segment_address(leader->segment);
-	plan->run = nvm_replay_run_number;
-	plan->database = MyDatabaseId;
-	plan->begin = base->begin;
-	plan->end = leader->end;
-	plan->upto = leader->request.upto;
-	plan->nbase = base->nxip;
-	plan->nlast = leader->last.nxip;
-	plan->base_xmin = base->xmin;
-	plan->base_xmax = base->xmax;
-	plan->last_xmin = leader->last.xmin;
-	plan->last_xmax = leader->last.xmax;
-	plan->map = map;
-	if (base->nxip > 0)
-		memcpy(plan->xip, base->xip, base->nxip * sizeof(uint64));
-	memcpy(plan->xip + base->nxip, leader->last.xip, leader->last.nxip * sizeof(uint64));
-	memcpy((char *) plan + map, leader->map, length);
+	memory = dsm_segment_address(leader->segment);
+	*(NvmReplayPlan *) memory = (NvmReplayPlan)
+	{
+		.run = nvm_replay_run_number,
+			.database = MyDatabaseId,
+			.begin = leader->base->begin,
+			.end = leader->end,
+			.upto = leader->request.upto,
+			.base = base,
+			.last = last,
+			.map = map
+	};
+	memcpy(memory + base, s1, last - base);
+	memcpy(memory + last, leader->last, NVM_LOG_SNAPSHOT_LENGTH(leader->last->nxip));
+	memcpy(memory + map, leader->map, leader->map->size);
 }
 
 static void

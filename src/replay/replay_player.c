@@ -36,8 +36,8 @@ typedef struct Player
 {
 	const NvmReplayPlan *plan;
 	const NvmReplayMap *map;
-	NvmReplaySnapshot base;		/* S1 */
-	NvmReplaySnapshot last;		/* S2 */
+	const NvmLogSnapshot *base; /* S1 */
+	const NvmLogSnapshot *last; /* S2 */
 	NvmReplayOrder *order;
 	NvmVlogStream *stream;
 	MemoryContext context;		/* of one record */
@@ -82,7 +82,8 @@ is_wanted(Player *player, const NvmVlogStreamRecord *record)
 		return false;
 	if (record->xid == 0)
 		return true;
-	if (nvm_replay_shows(&player->base, record->xid) || !nvm_replay_shows(&player->last, record->xid))
+	if (nvm_vlog_snapshot_shows(player->base, record->xid) ||
+		!nvm_vlog_snapshot_shows(player->last, record->xid))
 		return false;
 	return record->kind != NVM_LOG_ASK ||
 		TransactionIdDidCommit(XidFromFullTransactionId(FullTransactionIdFromU64(record->xid)));
@@ -275,23 +276,13 @@ play_all(Player *player)
 /* ---- the process ---- */
 
 static void
-set_snapshot(NvmReplaySnapshot *snapshot, uint64 xmin, uint64 xmax, uint32 nxip, const uint64 *xip)
-{
-	snapshot->xmin = xmin;
-	snapshot->xmax = xmax;
-	snapshot->nxip = nxip;
-	snapshot->xip = (uint64 *) xip;
-}
-
-static void
 prepare(Player *player, const NvmReplayPlan *plan)
 {
 	memset(player, 0, sizeof(*player));
 	player->plan = plan;
+	player->base = (const NvmLogSnapshot *) ((const char *) plan + plan->base);
+	player->last = (const NvmLogSnapshot *) ((const char *) plan + plan->last);
 	player->map = (const NvmReplayMap *) ((const char *) plan + plan->map);
-	set_snapshot(&player->base, plan->base_xmin, plan->base_xmax, plan->nbase, plan->xip);
-	set_snapshot(&player->last, plan->last_xmin, plan->last_xmax, plan->nlast,
-				 plan->xip + plan->nbase);
 	player->order = nvm_replay_order_begin();
 	player->context = AllocSetContextCreate(TopMemoryContext, "nvm replay record",
 											ALLOCSET_DEFAULT_SIZES);

@@ -63,24 +63,6 @@ nvm_replay_phase_name(NvmReplayPhase phase)
 	return phase_names[phase];
 }
 
-/*
- * Does the snapshot show what this transaction has done?  (It has committed.)
- */
-bool
-nvm_replay_shows(const NvmReplaySnapshot *snapshot, uint64 fxid)
-{
-	if (fxid < snapshot->xmin)
-		return true;
-	if (fxid >= snapshot->xmax)
-		return false;
-	for (uint32 i = 0; i < snapshot->nxip; i++)
-	{
-		if (snapshot->xip[i] == fxid)
-			return false;
-	}
-	return true;
-}
-
 /* ---- phases and failures ---- */
 
 /*

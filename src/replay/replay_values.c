@@ -467,7 +467,7 @@ write_by_key(Values *values, Table *table, const NvmLogRow *first)
 }
 
 /*
- * As the owner of each.
+ * Of tables that have rows to be remembered: as the owner of each.
  */
 static void
 each_table(Values *values, void (*act) (Values *values, Table *table))
@@ -478,6 +478,8 @@ each_table(Values *values, void (*act) (Values *values, Table *table))
 	hash_seq_init(&seq, values->tables);
 	while ((table = hash_seq_search(&seq)) != NULL)
 	{
+		if (table->rows == NULL)
+			continue;
 		nvm_replay_target_enter(table->target);
 		act(values, table);
 		nvm_replay_target_leave(table->target);

@@ -18,8 +18,11 @@
 
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "datatype/timestamp.h"
 #include "log/nvm_log.h"
+#include "media/media_log.h"
+#include "utils/snapshot.h"
 #include "verify/nvm_verify_log.h"
 
 /* ---- vlog_pin.c: files stay ---- */
@@ -35,6 +38,17 @@
  */
 extern PGDLLEXPORT void nvm_vlog_pin(void);
 extern PGDLLEXPORT void nvm_vlog_unpin(void);
+
+/* ---- vlog_snapshot.c: snapshots that outlive their process ---- */
+
+/* of a transaction below `next`, and not older than 2^31 */
+extern uint64 nvm_vlog_full_xid(TransactionId xid, FullTransactionId next);
+
+/* of one that the caller holds; palloc'd, NVM_LOG_SNAPSHOT_LENGTH(nxip) bytes */
+extern NvmLogSnapshot *nvm_vlog_form_snapshot(Snapshot snapshot, uint64 creations);
+
+/* does it show what the transaction with this full xid, which has committed, has done? */
+extern PGDLLEXPORT bool nvm_vlog_snapshot_shows(const NvmLogSnapshot *snapshot, uint64 fxid);
 
 /* ---- vlog_base.c: the rows of a checkpoint ---- */
 
@@ -52,16 +66,9 @@ typedef struct NvmVlogBase
 	uint64		bytes;
 
 	/*
-	 * S1: the snapshot by which storages with NVM_DIR_COMMANDS were walked.
-	 * Full xids of transactions, not of subtransactions; xip ascends.
+	 * S1: the snapshot by which storages with NVM_DIR_COMMANDS were walked
 	 */
-	bool		has_snapshot;	/* true */
-	uint64		xmin;
-	uint64		xmax;
-	uint32		nxip;
-	uint64	   *xip;
-	uint64		creations;		/* storages with this creation id, or a higher
-								 * one, were made later */
+	const NvmLogSnapshot *snapshot;
 
 	NvmVlogBaseFiles *files;
 } NvmVlogBase;
@@ -73,11 +80,6 @@ typedef struct NvmVlogBase
  */
 extern PGDLLEXPORT NvmVlogBase *nvm_vlog_base_open(void);
 extern PGDLLEXPORT void nvm_vlog_base_close(NvmVlogBase *base);
-
-/*
- * Did S1 show what the transaction with this full xid, which has committed, has done?
- */
-extern PGDLLEXPORT bool nvm_vlog_base_shows(const NvmVlogBase *base, uint64 fxid);
 
 /*
  * The rows of the storages that are wanted, in the order of the files: a storage may come

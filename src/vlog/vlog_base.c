@@ -49,7 +49,6 @@ no_snapshot(const NvmLogCheckpoint *checkpoint)
 static NvmVlogBase *
 form_base(NvmVlog *vlog, const NvmLogCheckpoint *checkpoint)
 {
-	const NvmLogSnapshot *snapshot = NVM_LOG_CHECKPOINT_SNAPSHOT(checkpoint);
 	NvmVlogBase *base = MemoryContextAllocZero(vlog->context, sizeof(NvmVlogBase));
 
 	base->number = checkpoint->number;
@@ -60,13 +59,8 @@ form_base(NvmVlog *vlog, const NvmLogCheckpoint *checkpoint)
 	base->finished = checkpoint->finished;
 	base->rows = checkpoint->rows;
 	base->bytes = checkpoint->bytes;
-	base->has_snapshot = true;
-	base->xmin = snapshot->xmin;
-	base->xmax = snapshot->xmax;
-	base->creations = snapshot->creations;
-	base->nxip = snapshot->nxip;
-	base->xip = MemoryContextAllocHuge(vlog->context, (base->nxip + 1) * sizeof(uint64));
-	memcpy(base->xip, NVM_LOG_SNAPSHOT_XIP(snapshot), base->nxip * sizeof(uint64));
+	base->snapshot = memcpy(MemoryContextAlloc(vlog->context, checkpoint->snapshot),
+							NVM_LOG_CHECKPOINT_SNAPSHOT(checkpoint), checkpoint->snapshot);
 	base->files = MemoryContextAllocZero(vlog->context, sizeof(NvmVlogBaseFiles));
 	base->files->vlog = vlog;
 	return base;
@@ -107,28 +101,6 @@ void
 nvm_vlog_base_close(NvmVlogBase *base)
 {
 	nvm_vlog_reader_end(base->files->vlog);
-}
-
-static int
-compare_fxids(const void *a, const void *b)
-{
-	uint64		x = *(const uint64 *) a;
-	uint64		y = *(const uint64 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/*
- * See nvm_vlog_stream.h.
- */
-bool
-nvm_vlog_base_shows(const NvmVlogBase *base, uint64 fxid)
-{
-	if (fxid < base->xmin)
-		return true;
-	if (fxid >= base->xmax)
-		return false;
-	return bsearch(&fxid, base->xip, base->nxip, sizeof(uint64), compare_fxids) == NULL;
 }
 
 /* ---- rows ---- */

@@ -33,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "verify/nvm_verify_log.h"
+#include "vlog/nvm_vlog_stream.h"
 #include "vlog/vlog_impl.h"
 #include "wbl/nvm_wbl.h"
 
@@ -368,37 +369,6 @@ walk_storage(const Listed *storage)
 
 /* ---- storages of one moment ---- */
 
-static int
-compare_fxids(const void *a, const void *b)
-{
-	uint64		x = *(const uint64 *) a;
-	uint64		y = *(const uint64 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/*
- * What the file of the checkpoint says of the snapshot.  Its xids are not above `next`, which
- * was read behind it.  Whether it knows all subtransactions does not matter: records have the
- * xid of the transaction, and as long as we hold the snapshot so does pg_subtrans.
- */
-static NvmLogSnapshot *
-form_snapshot(Snapshot snapshot, uint64 next, uint64 creations)
-{
-	NvmLogSnapshot *s = MemoryContextAllocZero(walk_context, NVM_LOG_SNAPSHOT_LENGTH(snapshot->xcnt));
-	uint64	   *xip = unconstify(uint64 *, NVM_LOG_SNAPSHOT_XIP(s));
-
-	Assert(!snapshot->takenDuringRecovery);
-	s->xmin = next - (uint32) ((TransactionId) next - snapshot->xmin);
-	s->xmax = next - (uint32) ((TransactionId) next - snapshot->xmax);
-	s->creations = creations;
-	s->nxip = snapshot->xcnt;
-	for (uint32 i = 0; i < s->nxip; i++)
-		xip[i] = next - (uint32) ((TransactionId) next - snapshot->xip[i]);
-	qsort(xip, s->nxip, sizeof(uint64), compare_fxids);
-	return s;
-}
-
 /*
  * Walk what is walked by one snapshot.  Listed again behind it, so that no storage is missing
  * of whose rows it shows any.
@@ -411,9 +381,8 @@ walk_by_snapshot(StorageList *list)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	moment = GetActiveSnapshot();
-	current->snapshot = form_snapshot(moment, U64FromFullTransactionId(ReadNextFullTransactionId()),
-									  creations);
 	MemoryContextSwitchTo(walk_context);
+	current->snapshot = nvm_vlog_form_snapshot(moment, creations);
 	list_storages(list);
 	for (uint32 i = 0; i < list->n; i++)
 	{

@@ -221,7 +221,7 @@ play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition 
 	while (nvm_vlog_stream_next(stream, &record))
 	{
 		if (record.kind == NVM_LOG_OUTCOME || record.xid == 0 ||
-			nvm_vlog_base_shows(base, record.xid))
+			nvm_vlog_snapshot_shows(base->snapshot, record.xid))
 			continue;
 		if (transactions)
 			StartTransactionCommand();

@@ -77,22 +77,22 @@ Datum
 nvm_stream_base(PG_FUNCTION_ARGS)
 {
 	NvmVlogBase *base = nvm_vlog_base_open();
-	Datum	   *xip = palloc((base->nxip + 1) * sizeof(Datum));
+	Datum	   *xip = palloc((base->snapshot->nxip + 1) * sizeof(Datum));
 	Datum		values[7];
 	bool		nulls[7] = {0};
 	TupleDesc	desc;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "no record is wanted");
-	for (uint32 i = 0; i < base->nxip; i++)
-		xip[i] = Int64GetDatum((int64) base->xip[i]);
+	for (uint32 i = 0; i < base->snapshot->nxip; i++)
+		xip[i] = Int64GetDatum((int64) NVM_LOG_SNAPSHOT_XIP(base->snapshot)[i]);
 	values[0] = Int64GetDatum((int64) base->number);
 	values[1] = Int64GetDatum((int64) base->begin);
 	values[2] = Int64GetDatum((int64) base->decided);
 	values[3] = Int64GetDatum((int64) base->end);
-	values[4] = Int64GetDatum((int64) base->xmin);
-	values[5] = Int64GetDatum((int64) base->xmax);
-	values[6] = form_array(xip, (int) base->nxip, INT8OID, 8);
+	values[4] = Int64GetDatum((int64) base->snapshot->xmin);
+	values[5] = Int64GetDatum((int64) base->snapshot->xmax);
+	values[6] = form_array(xip, (int) base->snapshot->nxip, INT8OID, 8);
 	nvm_vlog_base_close(base);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
@@ -101,7 +101,7 @@ Datum
 nvm_stream_shows(PG_FUNCTION_ARGS)
 {
 	NvmVlogBase *base = nvm_vlog_base_open();
-	bool		shows = nvm_vlog_base_shows(base, (uint64) PG_GETARG_INT64(0));
+	bool		shows = nvm_vlog_snapshot_shows(base->snapshot, (uint64) PG_GETARG_INT64(0));
 
 	nvm_vlog_base_close(base);
 	PG_RETURN_BOOL(shows);

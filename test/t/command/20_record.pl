@@ -32,17 +32,8 @@ my $ndirs    = 0;
 
 sub dump_record
 {
-	my ($record, $change) = @_;
-	my $log = NvmLog->new(uuid => $uuid);
-	my $at  = $log->block([$record]);
-	my $dir = "$base/" . $ndirs++;
-	my ($out, $err) = ('', '');
-
-	mkdir($dir) or die "$dir: $!";
-	if ($change) { $change->($log, $at); $log->seal($at); }
-	$log->write($dir);
-	IPC::Run::run([ 'timeout', '-k', '5', '60', 'nvm_logdump', $dir ], '>', \$out, '2>', \$err);
-	return ($?, $out, $err);
+	my ($record, $change, @options) = @_;
+	return NvmLog::dump_made("$base/" . $ndirs++, $uuid, $record, $change, @options);
 }
 
 my ($status, $out, $err) = dump_record(with_calls(501, 733, $rows, calls({ checksum => 0x123, timestamp => 1500000 }, $lanes, $settings, $call, $tape, $call)));
@@ -101,18 +92,10 @@ foreach my $case (
 
 # bytes by chance, with a right checksum: damage or not, nothing else
 my $whole = with_calls(501, 733, $rows, calls({}, $lanes, $settings, $call, $tape, $arrays));
-my %said;
 my $seed = $ENV{NVM_SEED} // int(rand(1 << 30));
 note("seed $seed");
 srand($seed);
-foreach my $i (1 .. 300)
-{
-	($status, $out, $err) = dump_record($whole, sub {
-		my ($log, $at) = @_;
-		$log->put($at + 40 + 68 + int(rand(length($whole) - 68)), chr(int(rand(256)))) for 1 .. 1 + int(rand(3));
-	});
-	$said{$status}++;
-}
+my %said = NvmLog::change_by_chance(\&dump_record, $whole, 68);
 is(join(' ', grep { $_ != 0 && $_ != 512 } keys %said), '', 'bytes by chance: sound or damaged') or diag(explain(\%said));
 ok($said{512}, 'some of them are damaged');
 

@@ -30,16 +30,7 @@ my $call  = $SETTINGS . number(10) . number(0) . $CALL . number(16402) . number(
 sub dump_record
 {
 	my ($record, $change, @options) = @_;
-	my $log = NvmLog->new(uuid => $uuid);
-	my $at  = $log->block([$record]);
-	my $dir = "$base/" . $ndirs++;
-	my ($out, $err) = ('', '');
-
-	mkdir($dir) or die "$dir: $!";
-	if ($change) { $change->($log, $at); $log->seal($at); }
-	$log->write($dir);
-	IPC::Run::run([ 'timeout', '-k', '5', '60', 'nvm_logdump', '--rows', @options, $dir ], '>', \$out, '2>', \$err);
-	return ($?, $out, $err);
+	return NvmLog::dump_made("$base/" . $ndirs++, $uuid, $record, $change, '--rows', @options);
 }
 
 sub values_of { my ($field, @parts) = @_; return calls({ rows => 0, %$field }, @parts); }
@@ -128,18 +119,10 @@ foreach my $version (3, 5)
 }
 # bytes by chance, with a right checksum: damage or not, nothing else
 my $whole = with_calls(501, 733, storage(3, 17, $old, $gone, old_row(5, 15, 700, 7)), storage(3, 17, piece(5, 15, 2, 0, 'a' x 10), row(5, 15, 733, $outside)), values_of({}, $lanes));
-my %said;
 my $seed = $ENV{NVM_SEED} // int(rand(1 << 30));
 note("seed $seed");
 srand($seed);
-foreach my $i (1 .. 300)
-{
-	($status, $out, $err) = dump_record($whole, sub {
-		my ($log, $at) = @_;
-		$log->put($at + 40 + 24 + int(rand(length($whole) - 24)), chr(int(rand(256)))) for 1 .. 1 + int(rand(3));
-	});
-	$said{$status}++;
-}
+my %said = NvmLog::change_by_chance(\&dump_record, $whole, 24);
 is(join(' ', grep { $_ != 0 && $_ != 512 } keys %said), '', 'bytes by chance: sound or damaged') or diag(explain(\%said));
 ok($said{512}, 'some of them are damaged');
 
