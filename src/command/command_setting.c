@@ -5,8 +5,9 @@
  *
  * Those are the role and what is listed in verify_calls.c: all that has a say in what the
  * admitted functions and statements do.  The record has the text of each that is not
- * as the list presumes; of some it presumes what never changes of the database.  It is made when a setting has changed since the last call of this
- * process; to find that out the values are compared where PostgreSQL has them.
+ * as the list presumes; of some it presumes what never changes of the database.  It is
+ * made when a setting has changed since the last call of this process; to find that out
+ * the values are compared where PostgreSQL has them.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -223,21 +223,20 @@ make_plan(Leader *leader)
 	Size		last = base + NVM_LOG_SNAPSHOT_LENGTH(s1->nxip);
 	Size		map = MAXALIGN(last + NVM_LOG_SNAPSHOT_LENGTH(leader->last->nxip));
 	char	   *memory;
+	NvmReplayPlan *plan;
 
 	leader->segment = dsm_create(map + leader->map->size, 0);
 	dsm_pin_mapping(leader->segment);
 	memory = dsm_segment_address(leader->segment);
-	*(NvmReplayPlan *) memory = (NvmReplayPlan)
-	{
-		.run = nvm_replay_run_number,
-			.database = MyDatabaseId,
-			.begin = leader->base->begin,
-			.end = leader->end,
-			.upto = leader->request.upto,
-			.base = base,
-			.last = last,
-			.map = map
-	};
+	plan = (NvmReplayPlan *) memory;
+	plan->run = nvm_replay_run_number;
+	plan->database = MyDatabaseId;
+	plan->begin = leader->base->begin;
+	plan->end = leader->end;
+	plan->upto = leader->request.upto;
+	plan->base = base;
+	plan->last = last;
+	plan->map = map;
 	memcpy(memory + base, s1, last - base);
 	memcpy(memory + last, leader->last, NVM_LOG_SNAPSHOT_LENGTH(leader->last->nxip));
 	memcpy(memory + map, leader->map, leader->map->size);

@@ -234,8 +234,9 @@ remember(Values *values, Table *table, const NvmLogRow *item, const NvmLogRow *f
 }
 
 /*
- * Go through the rows of the record, those of each table as its owner.  `each` is called with those that are there and are named by
- * their key; without it, all others are remembered.
+ * Go through the rows of the record, those of each table as its owner.  `each` is
+ * called with those that are there and are named by their key; without it, all
+ * others are remembered.
  */
 static void
 walk_rows(Values *values, const NvmLogWalk *body,

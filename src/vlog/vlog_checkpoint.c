@@ -144,7 +144,6 @@ nvm_vlog_checkpoint_info(NvmCheckpointInfo *usable, NvmCheckpointInfo *last)
 	SpinLockAcquire(&Shared->mutex);
 	*usable = Shared->usable;
 	*last = Shared->last;
-
 	SpinLockRelease(&Shared->mutex);
 }
 
@@ -176,10 +175,8 @@ request_is_served(uint64 request, bool *worker)
 	served = Shared->served >= request;
 	failed = Shared->failed >= request;
 	code = Shared->errcode;
-
 	memcpy(problem, Shared->problem, sizeof(problem));
 	*worker = Shared->worker != NULL;
-
 	SpinLockRelease(&Shared->mutex);
 	if (!served && failed)
 		ereport(ERROR,
@@ -207,7 +204,6 @@ nvm_vlog_checkpoint(void)
 	SpinLockAcquire(&Shared->mutex);
 	request = ++Shared->requested;
 	worker = Shared->worker;
-
 	SpinLockRelease(&Shared->mutex);
 	if (worker != NULL)
 		SetLatch(worker);
@@ -228,12 +224,11 @@ void
 nvm_vlog_tell_progress(const NvmVlogWalk *walk)
 {
 	SpinLockAcquire(&Shared->mutex);
-	Shared	  ->last.rows = walk->rows;
-	Shared	  ->last.bytes = walk->bytes;
-	Shared	  ->last.files = walk->nfiles;
-	Shared	  ->last.blocks = walk->blocks;
-	Shared	  ->last.blocks_total = Max(walk->blocks, walk->blocks_total);
-
+	Shared->last.rows = walk->rows;
+	Shared->last.bytes = walk->bytes;
+	Shared->last.files = walk->nfiles;
+	Shared->last.blocks = walk->blocks;
+	Shared->last.blocks_total = Max(walk->blocks, walk->blocks_total);
 	SpinLockRelease(&Shared->mutex);
 }
 
@@ -242,12 +237,11 @@ tell_begin(const NvmVlogWalk *walk)
 {
 	SpinLockAcquire(&Shared->mutex);
 	memset(&Shared->last, 0, sizeof(Shared->last));
-	Shared	  ->last.state = NVM_CHECKPOINT_RUNNING;
-	Shared	  ->last.number = walk->number;
-	Shared	  ->last.started = walk->started;
-	Shared	  ->last.begin = walk->begin.begin;
-	Shared	  ->last.decided = walk->begin.decided;
-
+	Shared->last.state = NVM_CHECKPOINT_RUNNING;
+	Shared->last.number = walk->number;
+	Shared->last.started = walk->started;
+	Shared->last.begin = walk->begin.begin;
+	Shared->last.decided = walk->begin.decided;
 	SpinLockRelease(&Shared->mutex);
 }
 
@@ -255,12 +249,11 @@ static void
 tell_usable(const NvmLogCheckpoint *checkpoint, uint64 volume)
 {
 	SpinLockAcquire(&Shared->mutex);
-	Shared	  ->last.state = NVM_CHECKPOINT_USABLE;
-	Shared	  ->last.finished = checkpoint->finished;
-	Shared	  ->last.end = checkpoint->end;
-	Shared	  ->usable = Shared->last;
-	Shared	  ->volume = volume;
-
+	Shared->last.state = NVM_CHECKPOINT_USABLE;
+	Shared->last.finished = checkpoint->finished;
+	Shared->last.end = checkpoint->end;
+	Shared->usable = Shared->last;
+	Shared->volume = volume;
 	SpinLockRelease(&Shared->mutex);
 }
 
@@ -271,8 +264,7 @@ static void
 tell_served(uint64 request)
 {
 	SpinLockAcquire(&Shared->mutex);
-	Shared	  ->served = request;
-
+	Shared->served = request;
 	SpinLockRelease(&Shared->mutex);
 	ConditionVariableBroadcast(&Shared->ended);
 }
@@ -281,11 +273,10 @@ static void
 tell_failed(const ErrorData *error, uint64 request)
 {
 	SpinLockAcquire(&Shared->mutex);
-	Shared	  ->last.state = NVM_CHECKPOINT_FAILED;
-	Shared	  ->last.finished = GetCurrentTimestamp();
-	Shared	  ->failed = request;
-	Shared	  ->errcode = error->sqlerrcode;
-
+	Shared->last.state = NVM_CHECKPOINT_FAILED;
+	Shared->last.finished = GetCurrentTimestamp();
+	Shared->failed = request;
+	Shared->errcode = error->sqlerrcode;
 	strlcpy(Shared->problem, error->message != NULL ? error->message : "unknown error",
 			sizeof(Shared->problem));
 	SpinLockRelease(&Shared->mutex);
@@ -335,16 +326,16 @@ nvm_vlog_note_usable(const NvmLogCheckpoint *checkpoint)
 	memset(&Shared->usable, 0, sizeof(Shared->usable));
 	if (checkpoint != NULL)
 	{
-		Shared	  ->usable.state = NVM_CHECKPOINT_USABLE;
-		Shared	  ->usable.number = checkpoint->number;
-		Shared	  ->usable.started = checkpoint->started;
-		Shared	  ->usable.finished = checkpoint->finished;
-		Shared	  ->usable.begin = checkpoint->begin;
-		Shared	  ->usable.decided = checkpoint->decided;
-		Shared	  ->usable.end = checkpoint->end;
-		Shared	  ->usable.rows = checkpoint->rows;
-		Shared	  ->usable.bytes = checkpoint->bytes;
-		Shared	  ->usable.files = checkpoint->nfiles;
+		Shared->usable.state = NVM_CHECKPOINT_USABLE;
+		Shared->usable.number = checkpoint->number;
+		Shared->usable.started = checkpoint->started;
+		Shared->usable.finished = checkpoint->finished;
+		Shared->usable.begin = checkpoint->begin;
+		Shared->usable.decided = checkpoint->decided;
+		Shared->usable.end = checkpoint->end;
+		Shared->usable.rows = checkpoint->rows;
+		Shared->usable.bytes = checkpoint->bytes;
+		Shared->usable.files = checkpoint->nfiles;
 	}
 	SpinLockRelease(&Shared->mutex);
 }
@@ -530,11 +521,9 @@ is_due(TimestampTz not_before, TimestampTz idle_since, uint64 *request)
 
 	SpinLockAcquire(&Shared->mutex);
 	*request = Shared->requested;
-
 	asked = *request > Max(Shared->served, Shared->failed);
 	from = Max(Shared->usable.decided, NVM_LOG_FIRST);
 	begin = Shared->usable.begin;
-
 	volume = Max(Shared->volume, from);
 	idle_since = Max(idle_since, Shared->usable.finished);
 	SpinLockRelease(&Shared->mutex);
@@ -568,10 +557,8 @@ become_worker(void)
 
 	SpinLockAcquire(&Shared->mutex);
 	alone = Shared->worker == NULL;
-
 	if (alone)
-		Shared	  ->worker = MyLatch;
-
+		Shared->worker = MyLatch;
 	SpinLockRelease(&Shared->mutex);
 	return alone;
 }
@@ -580,11 +567,9 @@ static void
 leave(int code, Datum arg)
 {
 	SpinLockAcquire(&Shared->mutex);
-	Shared	  ->worker = NULL;
-
+	Shared->worker = NULL;
 	if (Shared->last.state == NVM_CHECKPOINT_RUNNING)
-		Shared	  ->last.state = NVM_CHECKPOINT_FAILED;
-
+		Shared->last.state = NVM_CHECKPOINT_FAILED;
 	SpinLockRelease(&Shared->mutex);
 	ConditionVariableBroadcast(&Shared->ended);
 }

@@ -177,7 +177,7 @@ nvm_copy_checksums(PG_FUNCTION_ARGS)
 
 #define MAX_MAP		(256 * 1024)
 
-typedef struct Shared
+typedef struct Told
 {
 	Oid			database;
 	char		schema[NAMEDATALEN];
@@ -187,7 +187,7 @@ typedef struct Shared
 	uint64		records;
 	NvmReplayCount count;
 	char		map[MAX_MAP];
-} Shared;
+} Told;
 
 typedef struct Base
 {
@@ -212,7 +212,7 @@ load_row(void *arg, uint32 dir, uint64 creation, const NvmLogRow *first, const N
 }
 
 static void
-play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition end,
+play(Told *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition end,
 	 bool transactions)
 {
 	NvmVlogStream *stream = nvm_vlog_stream_open(base->begin, end);
@@ -238,7 +238,7 @@ play(Shared *shared, const NvmReplayMap *map, NvmVlogBase *base, NvmLogPosition 
 }
 
 static void
-replay(Shared *shared, MemoryContext context)
+replay(Told *shared, MemoryContext context)
 {
 	NvmReplayMap *map;
 	NvmReplayMap *made;
@@ -279,7 +279,7 @@ void
 nvm_copy_main(Datum main_arg)
 {
 	dsm_segment *segment;
-	Shared	   *shared;
+	Told	   *shared;
 	MemoryContext context;
 
 	BackgroundWorkerUnblockSignals();
@@ -338,15 +338,15 @@ run_worker(dsm_segment *segment)
 Datum
 nvm_copy_replay(PG_FUNCTION_ARGS)
 {
-	dsm_segment *segment = dsm_create(sizeof(Shared), 0);
-	Shared	   *shared = dsm_segment_address(segment);
+	dsm_segment *segment = dsm_create(sizeof(Told), 0);
+	Told	   *shared = dsm_segment_address(segment);
 	TupleDesc	desc;
 	Datum		values[7];
 	bool		nulls[7] = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "no record is wanted");
-	memset(shared, 0, sizeof(Shared));
+	memset(shared, 0, sizeof(Told));
 	shared->database = MyDatabaseId;
 	text_to_cstring_buffer(PG_GETARG_TEXT_PP(0), shared->schema, NAMEDATALEN);
 	run_worker(segment);
@@ -366,7 +366,7 @@ Datum
 nvm_copy_play(PG_FUNCTION_ARGS)
 {
 	NvmReplayMap *map = from_bytea(PG_GETARG_BYTEA_PP(0));
-	Shared	   *shared = palloc0(sizeof(Shared));
+	Told	   *shared = palloc0(sizeof(Told));
 	NvmVlogBase *base;
 	TupleDesc	desc;
 	Datum		values[4];
