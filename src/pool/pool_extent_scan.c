@@ -182,3 +182,18 @@ nvm_extent_scan(uint64 *nowned)
 	}
 	return true;
 }
+
+/*
+ * The pool is new: no incarnation has begun, so nobody has written where no extent is.
+ * What its file has there is zero, as it is in a chunk that was added (nvm_region_grow).
+ */
+void
+nvm_extent_note_new(void)
+{
+	const NvmRegion *region = &nvm_regions[NVM_REGION_POOL];
+	uint64		word = region->first_unit / 64;
+	uint64		nwords = region->nchunks * (NVM_UNITS_PER_CHUNK / 64);
+
+	for (uint64 i = word; i < word + nwords; i++)
+		nvm_zero_bits[i] = ~nvm_used_bits[i];
+}

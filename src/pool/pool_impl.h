@@ -221,6 +221,7 @@ extern void nvm_bits_clear(uint64 *bits, uint64 first, uint64 n);
 
 /* pool_extent_scan.c */
 extern bool nvm_extent_scan(uint64 *nowned);
+extern void nvm_extent_note_new(void);
 
 /* pool_redo.c */
 extern bool nvm_redo_scan(void);

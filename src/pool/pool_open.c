@@ -304,7 +304,11 @@ map_and_scan(const NvmPoolHeader *h)
 	nvm_regions[NVM_REGION_POOL].nchunks = h->nchunks;
 	if (!nvm_region_open(h) || !nvm_dram_setup())
 		return false;
-	return nvm_extent_scan(&nowned) && nvm_dir_scan(nowned) && nvm_redo_scan();
+	if (!nvm_extent_scan(&nowned))
+		return false;
+	if (h->incarnation == 0)
+		nvm_extent_note_new();
+	return nvm_dir_scan(nowned) && nvm_redo_scan();
 }
 
 /*
