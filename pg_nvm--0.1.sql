@@ -445,6 +445,16 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION nvm.unregister_command(regprocedure) IS
 'take back nvm.register_command()';
 
+CREATE FUNCTION nvm.promote_command(function regprocedure)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_promote_command'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.promote_command(regprocedure) IS
+'have calls of a registered function logged alone, without the rows that they write; a restart calls again';
+
+REVOKE ALL ON FUNCTION nvm.promote_command(regprocedure) FROM PUBLIC;
+
 -- In plans of expressions that PL/pgSQL evaluates by itself (src/command/README.md).
 CREATE FUNCTION nvm.note_function(anyelement, oid)
 RETURNS anyelement
@@ -504,7 +514,7 @@ CREATE VIEW nvm.commands AS SELECT * FROM nvm.commands_info();
 COMMENT ON VIEW nvm.commands IS
 'registered functions of the current database, and what their calls would be to a log of commands; counters since the server started';
 COMMENT ON COLUMN nvm.commands.state IS
-'shadow: calls are counted, and transactions logged by their values all the same; unsuitable: no call could be replayed';
+'shadow: calls are counted, and transactions logged by their values all the same; promoted: calls are logged alone; changed: it is not as it was promoted, and its calls are logged by values; unsuitable: no call could be replayed';
 COMMENT ON COLUMN nvm.commands.problem IS
 'why it is unsuitable';
 COMMENT ON COLUMN nvm.commands.replayable IS

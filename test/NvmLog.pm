@@ -36,13 +36,13 @@ use NvmFuzzImage;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(commit brief_commit ask outcome in_side storage brief_storage row packed_row piece old_row
-  with_calls calls number value);
+  with_calls with_calls_alone calls number value);
 
 my $page  = NvmFuzzImage::constant('NVM_LOG_PAGE');
 my $sector = NvmFuzzImage::constant('NVM_LOG_SECTOR');
 my $first = NvmFuzzImage::constant('NVM_LOG_FIRST');
 my ($COMMIT, $ASK, $OUTCOME) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(COMMIT ASK OUTCOME);
-my ($SIDE, $COMMITTED, $CALLS) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(SIDE COMMITTED CALLS);
+my ($SIDE, $COMMITTED, $CALLS, $ALONE) = map { NvmFuzzImage::constant("NVM_LOG_$_") } qw(SIDE COMMITTED CALLS ALONE);
 
 sub padded { my ($bytes, $to) = @_; return $bytes . "\0" x (-length($bytes) % $to); }
 
@@ -145,6 +145,9 @@ sub calls
 
 # a COMMIT record with that section behind its storages
 sub with_calls { my ($number, $xid, @sections) = @_; return record($COMMIT, $CALLS, $number, $xid, join('', @sections)); }
+
+# the same, of calls alone
+sub with_calls_alone { my ($number, $xid, @sections) = @_; return record($COMMIT, $CALLS | $ALONE, $number, $xid, join('', @sections)); }
 
 # What nvm_logdump says of a file in a new directory that has one block with the record: status,
 # output, errors.  change: is called with the file and the block's offset, which is sealed then.
@@ -279,7 +282,7 @@ sub write
 # side, if it has a side file, and rows: { dir, creation, tid, data }, data as in row(), empty if the
 # row is gone.  The data is read from the files, and held against what nvm_logdump says of it.  A row
 # that has an old one has {old}: { checksum, data }.  With
-# calls it has {calls}: { database, timestamp, bytes, checksum, rows, parts }, parts as printed; with
+# calls it has {calls}: { alone, database, timestamp, bytes, checksum, rows, parts }, parts as printed; with
 # the lanes of values {values}: { database, timestamp, bytes, lanes }, as printed.
 # from => P: only what has a place behind P.
 sub dump_of
@@ -316,9 +319,9 @@ sub dump_of
 			@rows = rows_of(substr($file, $at + $5 - $4 + $header, $4 - $header)) unless $1 =~ /OUTCOME/ || unpack('S<', substr($file, $at + $5 - $4 + 6, 2)) & $SIDE;
 		}
 		elsif ($line =~ /^    storage \d+, creation \d+: /) { next; }
-		elsif ($line =~ /^    calls of database (\S+), (\S+ \S+), (\d+) bytes, checksum (\w{16}) of (\d+) rows$/)
+		elsif ($line =~ /^    calls( alone)? of database (\S+), (\S+ \S+), (\d+) bytes, checksum (\w{16}) of (\d+) rows$/)
 		{
-			$record->{calls} = { database => $1, timestamp => $2, bytes => $3, checksum => $4, rows => $5, parts => [] };
+			$record->{calls} = { alone => defined $1 ? 1 : 0, database => $2, timestamp => $3, bytes => $4, checksum => $5, rows => $6, parts => [] };
 		}
 		elsif ($line =~ /^    values of database (\S+), (\S+ \S+), (\d+) bytes$/)
 		{

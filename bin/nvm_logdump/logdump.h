@@ -108,7 +108,7 @@ extern bool log_names_read(const char *path);
 extern const char *type_name(uint32 type);
 
 /* of a sound record: from before its first storage */
-extern void log_calls_print(const NvmLogWalk *from);
+extern void log_calls_print(const NvmLogWalk *from, bool alone);
 
 /* ---- logdump_value.c ---- */
 

@@ -174,7 +174,7 @@ put_part(StringInfo to, const NvmLogCalls *calls, NvmLogWalk *list, const NvmLog
  * values.
  */
 void
-log_calls_print(const NvmLogWalk *from)
+log_calls_print(const NvmLogWalk *from, bool alone)
 {
 	NvmLogSection section;
 	NvmLogLanes lanes;
@@ -190,7 +190,7 @@ log_calls_print(const NvmLogWalk *from)
 	initStringInfo(&line);
 	put_timestamp(&line, calls->timestamp, "+00");
 	nvm_log_lanes_of(&section, &lanes);
-	printf("    %s of database %s, %s, %u bytes", lanes.by_values ? "values" : "calls",
+	printf("    %s of database %s, %s, %u bytes", lanes.by_values ? "values" : alone ? "calls alone" : "calls",
 		   name_of("database", (uint32) section.creation), line.data, section.length);
 	if (!lanes.by_values)
 		printf(", checksum %016llx of %u rows", (unsigned long long) calls->checksum, calls->rows);

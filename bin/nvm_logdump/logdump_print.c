@@ -88,10 +88,10 @@ print_storage(const LogFile *file, const NvmLogSection *storage)
 }
 
 /*
- * What a record contains; with show it is printed, too.
+ * What a record contains, of calls alone or not; with show it is printed, too.
  */
 static void
-print_storages(const LogFile *file, const NvmLogWalk *from, bool show)
+print_storages(const LogFile *file, const NvmLogWalk *from, bool alone, bool show)
 {
 	NvmLogWalk	walk = *from;
 	NvmLogSection storage;
@@ -114,13 +114,13 @@ print_storages(const LogFile *file, const NvmLogWalk *from, bool show)
 	if (problem != NULL)
 		damaged(file, "storages at byte " UINT64_FORMAT ": %s", OFFSET_IN(file, from->at), problem);
 	else if (show)
-		log_calls_print(from);
+		log_calls_print(from, alone);
 }
 
 void
 log_storages_print(const LogFile *file, const NvmLogWalk *from)
 {
-	print_storages(file, from, true);
+	print_storages(file, from, false, true);
 }
 
 /* ---- side files ---- */
@@ -190,7 +190,11 @@ print_side_of(const LogFile *file, const NvmLogRecord *record, uint64 place, boo
 	else
 	{
 		nvm_log_walk_side(&walk, other.base, side);
-		print_storages(&other, &walk, show);
+		problem = (record->flags & NVM_LOG_ALONE) != 0 && nvm_log_storages_problem(&walk) == NULL ?
+			nvm_log_alone_problem(&walk) : NULL;
+		if (problem != NULL)
+			damaged(&other, "%s", problem);
+		print_storages(&other, &walk, (record->flags & NVM_LOG_ALONE) != 0, show);
 	}
 	log_file_unmap(&other);
 }
@@ -218,7 +222,7 @@ print_side_file(LogFile *file)
 		return;
 	side.length = file->size - NVM_LOG_PAGE;
 	nvm_log_walk_side(&walk, file->base, &side);
-	print_storages(file, &walk, true);
+	print_storages(file, &walk, false, true);
 	log_file_unmap(file);
 }
 
@@ -260,7 +264,7 @@ print_record(const LogFile *file, const NvmLogRecord *record, uint64 place)
 		return;
 	}
 	nvm_log_walk_record(&walk, record);
-	print_storages(file, &walk, show);
+	print_storages(file, &walk, (record->flags & NVM_LOG_ALONE) != 0, show);
 	if (nvm_log_storages_problem(&walk) == NULL && nvm_log_body_problem(record) != NULL)
 		damaged(file, "record at byte " UINT64_FORMAT ": %s", OFFSET_IN(file, record),
 				nvm_log_body_problem(record));

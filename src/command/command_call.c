@@ -344,7 +344,7 @@ call_outermost(const NvmCommand *command, CallLink *link, FunctionCallInfo fcinf
 
 	/* memory that command points to may be freed by what runs next */
 	if (!goes_on)
-		nvm_verdict_call_begins(own.function);
+		nvm_verdict_call_begins(own.function, command->promoted);
 	nvm_place_call_begins();
 	pushed = begin_outermost(command, link, fcinfo);
 	INSTR_TIME_SET_CURRENT(own.begin);
@@ -386,6 +386,9 @@ call_shim(PG_FUNCTION_ARGS)
 	if (unlikely(nvm_command_replaying))
 		return run_original(link, fcinfo);
 
+	if (frame == NULL && !IsParallelWorker())
+		nvm_mode_call_begins();
+
 	/* in a parallel worker nothing is written */
 	found = IsParallelWorker() || !nvm_lanes_exist() ? NULL : nvm_command_find(fcinfo->flinfo->fn_oid);
 	if (found == NULL)
@@ -397,7 +400,7 @@ call_shim(PG_FUNCTION_ARGS)
 		 * it runs as if it were not registered: a procedure may end
 		 * transactions
 		 */
-		nvm_verdict_call_begins(command.function);
+		nvm_verdict_call_begins(command.function, false);
 		nvm_command_disqualify(NVM_REASON_UNSUITABLE, ProcedureRelationId, command.function);
 		nvm_verdict_call_ended(command.function, 0);
 		return link->original(fcinfo);

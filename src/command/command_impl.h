@@ -18,6 +18,25 @@
 #include "utils/hsearch.h"
 #include "verify/nvm_verify_calls.h"
 
+/* ---- command_label.c ---- */
+
+/* is any function of the database promoted, as it is now? */
+extern bool nvm_command_any_promoted(void);
+
+/* ---- command_mode.c ---- */
+
+extern Size nvm_command_modes_size(int max_databases);
+extern void nvm_command_modes_startup(int max_databases, LWLock *lock);
+
+/* an outermost call begins */
+extern void nvm_mode_call_begins(void);
+
+/*
+ * The record of a transaction of calls begins, of promoted functions alone or not.  False:
+ * it is one of values.
+ */
+extern bool nvm_mode_of_record(bool all_promoted, bool *alone);
+
 /* ---- command_table.c ---- */
 
 extern void nvm_command_register_tables(void);
@@ -77,12 +96,15 @@ extern void nvm_call_forget(void);
 /* ---- command_verdict.c ---- */
 
 /* a call begins, has ended after usec microseconds */
-extern void nvm_verdict_call_begins(Oid function);
+extern void nvm_verdict_call_begins(Oid function, bool promoted);
 extern void nvm_verdict_call_ended(Oid function, uint64 usec);
 
 /* is the transaction one of values?  Or of calls, which have written rows? */
 extern bool nvm_verdict_by_values(void);
 extern bool nvm_verdict_is_by_calls(void);
+
+/* are all functions that it has called promoted? */
+extern bool nvm_verdict_all_promoted(void);
 
 /* has it written rows?  In a database that has registered functions, as it began to? */
 extern bool nvm_verdict_writes(void);

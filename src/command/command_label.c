@@ -7,7 +7,10 @@
  *
  * 	command lanes={NAME, ...}	or	command lanes=all
  *
- * NAME is one of its arguments, or $1, $2, ... counted over its input arguments.  All
+ * NAME is one of its arguments, or $1, $2, ... counted over its input arguments.  A function
+ * that is promoted has " promoted=" behind that, and its fingerprint: 16 hexadecimal digits,
+ * a hash of the function as it was promoted.  With another one it is not promoted any more,
+ * as after a restore of a dump.  All
  * labels are read when the first function is looked up, and again after a change of any
  * function.  What a label means is found out when its function is first called: that
  * may look up types, whose functions come by here.
@@ -36,6 +39,7 @@
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
 #include "commands/seclabel.h"
+#include "common/hashfn.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -51,6 +55,8 @@
 #include "utils/varlena.h"
 
 #define FUNCTION_PREFIX "command lanes="
+#define PROMOTED		" promoted="
+#define FINGERPRINT_LENGTH	16
 
 typedef struct Registration
 {
@@ -66,6 +72,36 @@ static bool labels_are_known = false;
 /* ---- the text of a label ---- */
 
 /*
+ * The fingerprint that ends a label, or NULL: its function is not promoted.
+ */
+static const char *
+label_fingerprint(const char *label)
+{
+	size_t		length = strlen(label);
+	size_t		tail = strlen(PROMOTED) + FINGERPRINT_LENGTH;
+	const char *digits = label + length - FINGERPRINT_LENGTH;
+
+	if (length < tail || strncmp(label + length - tail, PROMOTED, strlen(PROMOTED)) != 0 ||
+		strspn(digits, "0123456789abcdef") != FINGERPRINT_LENGTH)
+		return NULL;
+	return digits;
+}
+
+/*
+ * See nvm_command.h.
+ */
+char *
+nvm_command_label_lanes(const char *label)
+{
+	size_t		prefix = strlen(FUNCTION_PREFIX);
+	size_t		length = strlen(label);
+
+	if (label_fingerprint(label) != NULL)
+		length -= strlen(PROMOTED) + FINGERPRINT_LENGTH;
+	return length < prefix ? pnstrdup(label, length) : pnstrdup(label + prefix, length - prefix);
+}
+
+/*
  * The arguments that a label names: a list of strings, or NIL and *all.  False: it is
  * no label of a function.  The strings lie in *copy.
  */
@@ -79,7 +115,7 @@ parse_label(const char *label, bool *all, List **names, char **copy)
 	*copy = NULL;
 	if (strncmp(label, FUNCTION_PREFIX, strlen(FUNCTION_PREFIX)) != 0)
 		return false;
-	label += strlen(FUNCTION_PREFIX);
+	label = nvm_command_label_lanes(label);
 	if (strcmp(label, "all") == 0)
 	{
 		*all = true;
@@ -190,6 +226,70 @@ check_label(const ObjectAddress *object, const char *label)
 		LockRelationOid(object->objectId, AccessExclusiveLock);
 	if (is_function || is_column)
 		invalidate_object(object);
+}
+
+/* ---- fingerprints ---- */
+
+/* columns of pg_proc that say what a call of the function does */
+static const AttrNumber fingerprint_columns[] = {
+	Anum_pg_proc_prolang, Anum_pg_proc_provariadic, Anum_pg_proc_prokind, Anum_pg_proc_prosecdef,
+	Anum_pg_proc_proisstrict, Anum_pg_proc_proretset, Anum_pg_proc_provolatile,
+	Anum_pg_proc_proparallel, Anum_pg_proc_prorettype, Anum_pg_proc_proargtypes,
+	Anum_pg_proc_proallargtypes, Anum_pg_proc_proargmodes, Anum_pg_proc_proargnames,
+	Anum_pg_proc_prosrc, Anum_pg_proc_probin, Anum_pg_proc_prosqlbody, Anum_pg_proc_proconfig
+};
+
+/*
+ * A hash of the function as it is now, in this database.
+ */
+static uint64
+fingerprint(HeapTuple tuple)
+{
+	Relation	rel = table_open(ProcedureRelationId, AccessShareLock);
+	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
+	Oid			ids[3] = {MyDatabaseId, proc->oid, proc->prosecdef ? proc->proowner : InvalidOid};
+	uint64		hash = DatumGetUInt64(hash_any_extended((unsigned char *) ids, sizeof(ids), 0));
+	Oid			output;
+	bool		is_varlena;
+
+	for (int i = 0; i < (int) lengthof(fingerprint_columns); i++)
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, fingerprint_columns[i], RelationGetDescr(rel), &isnull);
+		char	   *text = NULL;
+
+		if (!isnull)
+		{
+			getTypeOutputInfo(TupleDescAttr(RelationGetDescr(rel), fingerprint_columns[i] - 1)->atttypid,
+							  &output, &is_varlena);
+			text = OidOutputFunctionCall(output, value);
+		}
+		hash = DatumGetUInt64(hash_any_extended((unsigned char *) (text ? text : ""),
+												text ? (int) strlen(text) : 0, hash + (text == NULL)));
+	}
+	table_close(rel, AccessShareLock);
+	return hash;
+}
+
+/*
+ * See nvm_command.h.
+ */
+char *
+nvm_command_form_label(const char *lanes, Oid function, bool promoted)
+{
+	HeapTuple	tuple;
+	char	   *label = psprintf("%s%s", FUNCTION_PREFIX, lanes);
+
+	if (!promoted)
+		return label;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function with OID %u does not exist", function)));
+	label = psprintf("%s" PROMOTED "%016llx", label, (unsigned long long) fingerprint(tuple));
+	ReleaseSysCache(tuple);
+	return label;
 }
 
 /* ---- the cache ---- */
@@ -399,6 +499,18 @@ resolve_arguments(NvmCommand *c, HeapTuple tuple, List *names)
 }
 
 /*
+ * Has the label the fingerprint that the function has now?
+ */
+static bool
+is_as_promoted(const char *label, HeapTuple tuple)
+{
+	char		digits[FINGERPRINT_LENGTH + 1];
+
+	snprintf(digits, sizeof(digits), "%016llx", (unsigned long long) fingerprint(tuple));
+	return strcmp(label_fingerprint(label), digits) == 0;
+}
+
+/*
  * Why no call of the function can be replayed, or NULL.
  */
 static const char *
@@ -448,6 +560,8 @@ nvm_command_find(Oid function)
 		return NULL;
 	label = pstrdup(r->label);
 	problem = resolve(&c, tuple, label);
+	c.was_promoted = label_fingerprint(label) != NULL;
+	c.promoted = problem == NULL && c.was_promoted && is_as_promoted(label, tuple);
 	ReleaseSysCache(tuple);
 	r = find_registration(function);
 	if (r == NULL)
@@ -457,6 +571,26 @@ nvm_command_find(Oid function)
 	r->command = c;
 	r->resolved = true;
 	return &r->command;
+}
+
+static void
+note_if_promoted(Oid function, void *arg)
+{
+	const NvmCommand *c = nvm_command_find(function);
+
+	*(bool *) arg |= c != NULL && c->promoted;
+}
+
+/*
+ * See command_impl.h.
+ */
+bool
+nvm_command_any_promoted(void)
+{
+	bool		any = false;
+
+	nvm_command_each(note_if_promoted, &any);
+	return any;
 }
 
 /*

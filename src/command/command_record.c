@@ -29,6 +29,7 @@
 #include "log/nvm_log.h"
 #include "media/media_log.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -424,12 +425,29 @@ nvm_record_storage(uint32 dir, Oid table, bool has_key)
 /* ---- the section ---- */
 
 /*
- * Is the transaction one of calls, at PRE_COMMIT?
+ * Does a checkpoint have the rows of the storages as of one moment?  A version that knew no
+ * such flag may have made one without.
+ */
+static bool
+have_moment(void)
+{
+	for (int i = 0; i < nstorages; i++)
+	{
+		if ((nvm_dir_entry(storages[i].dir)->flags & NVM_DIR_COMMANDS) == 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Is the transaction one of calls, at PRE_COMMIT?  What decides on the mode is read while its
+ * lanes are held.
  */
 static NvmLogBy
-written_by(void)
+written_by(bool *alone)
 {
-	if (has_calls && nvm_verdict_is_by_calls())
+	if (has_calls && nvm_verdict_is_by_calls() &&
+		nvm_mode_of_record(nvm_verdict_all_promoted() && have_moment(), alone))
 		return NVM_LOG_BY_CALLS;
 	return nvm_verdict_writes() ? NVM_LOG_BY_VALUES : NVM_LOG_BY_NOTHING;
 }

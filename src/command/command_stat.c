@@ -52,13 +52,14 @@ Size
 nvm_command_shmem_size(void)
 {
 	return add_size(hash_estimate_size(max_commands, sizeof(Entry)),
-					nvm_command_reasons_size(max_commands));
+					add_size(nvm_command_reasons_size(max_commands),
+							 nvm_command_modes_size(max_commands)));
 }
 
 int
 nvm_command_num_lwlocks(void)
 {
-	return 2;
+	return 3;
 }
 
 void
@@ -70,6 +71,7 @@ nvm_command_shmem_startup(void)
 	entries = ShmemInitHash("nvm commands", max_commands, max_commands, &ctl,
 							HASH_ELEM | HASH_BLOBS);
 	nvm_command_reasons_startup(max_commands, &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[1].lock);
+	nvm_command_modes_startup(max_commands, &GetNamedLWLockTranche(NVM_COMMAND_TRANCHE)[2].lock);
 }
 
 static void

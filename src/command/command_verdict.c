@@ -34,6 +34,7 @@ typedef struct Verdict
 	char		statement[NVM_COMMAND_QUERY_SIZE];
 	int			call_level;		/* subtransaction of the last call; 0: none
 								 * was made */
+	bool		not_promoted;	/* one that was called is not */
 	int			nfunctions;
 	NvmCommandCount functions[MAX_FUNCTIONS];
 } Verdict;
@@ -137,6 +138,12 @@ nvm_verdict_is_by_calls(void)
 	return verdict.writes && verdict.nfunctions > 0 && verdict.reason == NVM_REASON_NONE;
 }
 
+bool
+nvm_verdict_all_promoted(void)
+{
+	return !verdict.not_promoted;
+}
+
 void
 nvm_command_writes(uint32 dir, Oid table, bool has_key)
 {
@@ -179,12 +186,13 @@ count_of(Oid function)
 }
 
 void
-nvm_verdict_call_begins(Oid function)
+nvm_verdict_call_begins(Oid function, bool promoted)
 {
 	NvmCommandCount *count = count_of(function);
 
 	if (count != NULL)
 		count->calls++;
+	verdict.not_promoted |= !promoted;
 	verdict.call_level = GetCurrentTransactionNestLevel();
 }
 
@@ -227,6 +235,7 @@ forget(void)
 	verdict.writes = false;
 	verdict.reason = NVM_REASON_NONE;
 	verdict.call_level = 0;
+	verdict.not_promoted = false;
 	verdict.nfunctions = 0;
 	nvm_lanes_forget();
 	nvm_call_forget();

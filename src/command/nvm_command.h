@@ -42,6 +42,8 @@ typedef struct NvmCommand
 	Oid			lane_type[NVM_COMMAND_MAX_LANE_ARGS];	/* perhaps an array */
 	const char *problem;		/* NULL: none; else why no call of it
 								 * qualifies */
+	bool		was_promoted;	/* the label says so */
+	bool		promoted;		/* and it is as it was then */
 } NvmCommand;
 
 /*
@@ -58,6 +60,31 @@ extern const char *nvm_command_label(Oid function);
 
 /* those of all functions: calls back with each */
 extern void nvm_command_each(void (*callback) (Oid function, void *arg), void *arg);
+
+/*
+ * The label of a function that is registered with these lanes, and, if promoted, as it is
+ * now.  In the current context.
+ */
+extern char *nvm_command_form_label(const char *lanes, Oid function, bool promoted);
+
+/* the lanes that a label has, as nvm_command_form_label takes them */
+extern char *nvm_command_label_lanes(const char *label);
+
+/* ---- command_mode.c: are calls logged beside rows, by values, or alone? ---- */
+
+typedef enum NvmMode
+{
+	NVM_MODE_UNKNOWN,			/* since the start; as switching */
+	NVM_MODE_SHADOW,			/* no function is promoted */
+	NVM_MODE_SWITCHING,			/* all is logged by values */
+	NVM_MODE_ALONE
+} NvmMode;
+
+/* of the current database */
+extern NvmMode nvm_command_mode(void);
+
+/* a function is being promoted; may ERROR */
+extern void nvm_command_promote(void);
 
 /* ---- command_table.c: which tables are partitioned ---- */
 

@@ -36,6 +36,7 @@
 
 PG_FUNCTION_INFO_V1(nvm_register_command);
 PG_FUNCTION_INFO_V1(nvm_unregister_command);
+PG_FUNCTION_INFO_V1(nvm_promote_command);
 PG_FUNCTION_INFO_V1(nvm_partition_table);
 PG_FUNCTION_INFO_V1(nvm_unpartition_table);
 PG_FUNCTION_INFO_V1(nvm_reset_commands);
@@ -132,15 +133,6 @@ warn_of_language(Oid function)
 						   get_language_name(language, false))));
 }
 
-/*
- * The label of a list of arguments as an array has it, {a,b}, or 'all'.
- */
-static char *
-command_label(const char *lanes)
-{
-	return psprintf("command lanes=%s", lanes);
-}
-
 Datum
 nvm_register_command(PG_FUNCTION_ARGS)
 {
@@ -154,7 +146,7 @@ nvm_register_command(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("function with OID %u does not exist", function)));
 	require_command(function);
-	set_label(function_object(function), command_label(lanes));
+	set_label(function_object(function), nvm_command_form_label(lanes, function, false));
 
 	command = nvm_command_find(function);
 	if (command == NULL)
@@ -170,6 +162,15 @@ nvm_register_command(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+static void
+not_registered(Oid function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("function %s is not registered",
+					get_func_name(function) ? format_procedure(function) : psprintf("%u", function))));
+}
+
 Datum
 nvm_unregister_command(PG_FUNCTION_ARGS)
 {
@@ -177,11 +178,27 @@ nvm_unregister_command(PG_FUNCTION_ARGS)
 
 	nvm_table_require();
 	if (!nvm_command_is_registered(function))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("function %s is not registered",
-						get_func_name(function) ? format_procedure(function) : psprintf("%u", function))));
+		not_registered(function);
 	set_label(function_object(function), NULL);
+	PG_RETURN_VOID();
+}
+
+/*
+ * Calls of a registered function are to be logged alone.
+ */
+Datum
+nvm_promote_command(PG_FUNCTION_ARGS)
+{
+	Oid			function = PG_GETARG_OID(0);
+	const NvmCommand *command;
+
+	nvm_table_require();
+	command = nvm_command_find(function);
+	if (command == NULL)
+		not_registered(function);
+	nvm_command_promote();
+	set_label(function_object(function),
+			  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)), function, true));
 	PG_RETURN_VOID();
 }
 

@@ -76,8 +76,9 @@ put_command(Oid function, void *arg)
 		return;
 	(void) nvm_command_stat_get(function, &stat);
 	nvm_stat_datum(&row, ObjectIdGetDatum(function));
-	nvm_stat_text(&row, strchr(label, '=') ? strchr(label, '=') + 1 : label);
-	nvm_stat_text(&row, command->problem ? "unsuitable" : "shadow");
+	nvm_stat_text(&row, nvm_command_label_lanes(label));
+	nvm_stat_text(&row, command->problem ? "unsuitable" : command->promoted ? "promoted" :
+				  command->was_promoted ? "changed" : "shadow");
 	nvm_stat_text(&row, command->problem);
 	nvm_stat_count(&row, stat.calls);
 	nvm_stat_count(&row, stat.replayable);

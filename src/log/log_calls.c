@@ -26,6 +26,7 @@ static const NvmLogCallOps *ops = NULL;
 
 /* of the record that is being built */
 NvmLogBy	nvm_log_by = NVM_LOG_BY_NOTHING;
+bool		nvm_log_calls_alone = false;
 static bool has_table_rows = false; /* of nvm_cmdlog tables */
 
 /* there is no record, but a replay that wants the checksum of what it has written */
@@ -52,7 +53,9 @@ nvm_log_register_calls(const NvmLogCallOps *call_ops)
 void
 nvm_log_calls_begin(void)
 {
-	nvm_log_by = ops != NULL ? ops->begin() : NVM_LOG_BY_NOTHING;
+	nvm_log_calls_alone = false;
+	nvm_log_by = ops != NULL ? ops->begin(&nvm_log_calls_alone) : NVM_LOG_BY_NOTHING;
+	Assert(!nvm_log_calls_alone || nvm_log_by == NVM_LOG_BY_CALLS);
 	nvm_log_sums_alone = false;
 	has_table_rows = false;
 	noted = NULL;
@@ -63,6 +66,7 @@ void
 nvm_log_calls_end(void)
 {
 	nvm_log_by = NVM_LOG_BY_NOTHING;
+	nvm_log_calls_alone = false;
 	nvm_log_sums_alone = false;
 }
 

@@ -492,14 +492,14 @@ nvm_log_end(void)
 	uint16		calls;
 	uint16		brief;
 
-	if (buffer == NULL || (capture.used == 0 && !capture.has_side))
+	if (buffer == NULL || (capture.used == 0 && !capture.has_side && !nvm_log_calls_alone))
 	{
 		nvm_log_forget();
 		return false;
 	}
 	Assert(!capture.amid_row);
 	section_end();
-	calls = add_calls() ? NVM_LOG_CALLS : 0;
+	calls = add_calls() ? NVM_LOG_CALLS | (nvm_log_calls_alone ? NVM_LOG_ALONE : 0) : 0;
 	/* of rows of nvm_cmdlog tables it has to be known who has written them */
 	brief = calls == 0 && !capture.says_xid ? NVM_LOG_BRIEF : 0;
 	if (capture.has_side)
@@ -537,7 +537,7 @@ nvm_log_make_ask(void)
 	 * nobody but us places a record of a transaction that is in the proc
 	 * array
 	 */
-	make_header(NVM_LOG_COMMIT, record->flags & (NVM_LOG_SIDE | NVM_LOG_CALLS),
+	make_header(NVM_LOG_COMMIT, record->flags & (NVM_LOG_SIDE | NVM_LOG_CALLS | NVM_LOG_ALONE),
 				record->length - nvm_log_record_header(record));
 	nvm_log_reserve(buffer->length + NVM_LOG_RECORD_HEADER);
 	capture.reserved = buffer->length;

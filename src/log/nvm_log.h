@@ -345,7 +345,7 @@ typedef enum NvmLogBy
 
 /*
  * Who knows of calls (command/) says so in _PG_init.  begin: the record of a transaction
- * begins; whose storage is this, if it is a nvm_cmdlog table's that the transaction has
+ * begins; *alone, if it is by calls: it has no rows of theirs.  table: whose storage is this, if it is a nvm_cmdlog table's that the transaction has
  * written, or InvalidOid, and has it a key?  section: NvmLogCalls and parts, padded to a
  * multiple of 4; checksum and rows are those that were noted.  NULL: none is needed, which
  * can be by values alone.  logged: the section is there, and bytes of rows beside it.  The
@@ -353,7 +353,7 @@ typedef enum NvmLogBy
  */
 typedef struct NvmLogCallOps
 {
-	NvmLogBy	(*begin) (void);
+	NvmLogBy	(*begin) (bool *alone);
 	Oid			(*table) (uint32 dir, bool *has_key);
 	const char *(*section) (uint64 checksum, uint32 rows, uint32 *length, uint32 *database);
 	void		(*logged) (uint64 values, uint64 calls);
@@ -367,6 +367,8 @@ extern void nvm_log_register_calls(const NvmLogCallOps *ops);
  * row may be noted several times, and counts once.  May ERROR.
  */
 extern NvmLogBy nvm_log_by;
+extern bool nvm_log_calls_alone;	/* rows of storages with NVM_DIR_COMMANDS
+									 * are noted, and not logged */
 extern Oid	nvm_log_table_of_rows(uint32 dir, bool *has_key);
 extern void nvm_log_note_checksum(uint32 dir, uint32 block, uint16 offset, uint64 checksum);
 

@@ -31,9 +31,9 @@
 #include <stdint.h>
 
 #define NVM_LOG_MAGIC			UINT64_C(0x31474F4C4D564E50)	/* "PNVMLOG1" */
-#define NVM_LOG_VERSION			4	/* 1: nothing brief, nothing packed; 2: no
+#define NVM_LOG_VERSION			5	/* 1: nothing brief, nothing packed; 2: no
 									 * calls; 3: no old rows, no lanes of
-									 * values */
+									 * values; 4: no calls alone */
 #define NVM_LOG_PAGE			4096	/* a file's header */
 #define NVM_LOG_SECTOR			512 /* where blocks begin: what a disk writes
 									 * as a whole */
@@ -111,6 +111,10 @@ typedef struct NvmLogBlock
 #define NVM_LOG_CALLS			0x0008	/* of COMMIT and ASK, not brief: the
 										 * last section is one of calls, or
 										 * has the lanes of values */
+#define NVM_LOG_ALONE			0x0010	/* with NVM_LOG_CALLS: there are
+										 * calls, and nothing else says what
+										 * became of rows of storages with
+										 * NVM_DIR_COMMANDS */
 
 typedef struct NvmLogRecord
 {
@@ -230,8 +234,8 @@ typedef struct NvmLogRow
 #define NVM_LOG_OLD_HEADER		8	/* bytes of the checksum */
 
 /*
- * The calls that have made what the record says of rows of nvm_cmdlog tables: a section
- * that is no storage's.  Its `dir` is NVM_LOG_CALLS_DIR, its creation id the database.
+ * The calls that have made what the record says of rows of nvm_cmdlog tables, or, with
+ * NVM_LOG_ALONE, what it does not say: a section that is no storage's.  Its `dir` is NVM_LOG_CALLS_DIR, its creation id the database.
  * NvmLogCalls comes first, then `length` bytes of *parts*, then zeroes.
  *
  * A part is a byte that says its kind, and numbers and bytes as listed.  A number has 7

@@ -47,10 +47,22 @@
 StaticAssertDecl(offsetof(NvmTupleHeader, infomask2) == NVM_LOG_TUPLE_SKIPS,
 				 "rows of the log begin with infomask2");
 
+/*
+ * Are rows of the storage written to the log?  Of calls that are logged alone nothing is but
+ * the checksum of what they have made.
+ */
+static inline bool
+is_written(uint32 dir)
+{
+	if (unlikely(nvm_log_sums_alone))
+		return false;
+	return likely(!nvm_log_calls_alone) || (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0;
+}
+
 static inline void
 capture_storage_begin(uint32 dir)
 {
-	if (likely(!nvm_log_sums_alone))
+	if (is_written(dir))
 		nvm_log_storage(dir, nvm_dir_entry(dir)->creation_id);
 }
 
@@ -83,7 +95,7 @@ nvm_capture_version(NvmRelState *state, const NvmVersion *v)
 	Assert(v->len >= NVM_TUPLE_MIN);
 	capture_storage_begin(state->dir);
 	note_checksum(state, v, false);
-	if (unlikely(nvm_log_sums_alone))
+	if (!is_written(state->dir))
 		return;
 	if (v->flags & NVM_VF_LARGE)
 		nvm_large_capture(state, v);
@@ -181,7 +193,7 @@ capture_end(const OldRows *of, NvmVersion *v)
 		note_checksum(state, v, true);
 	if (OidIsValid(of->table))
 		capture_old(of, v);
-	if (likely(!nvm_log_sums_alone))
+	if (is_written(state->dir))
 		nvm_log_row(NVM_REF_BLOCK(root), NVM_REF_OFFSET(root), InvalidTransactionId, NULL, 0);
 }
 

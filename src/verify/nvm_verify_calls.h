@@ -47,6 +47,12 @@ extern bool nvm_log_find_calls(const NvmLogWalk *from, NvmLogSection *calls);
 /* what is wrong with it, or NULL */
 extern const char *nvm_log_calls_problem(const NvmLogSection *calls);
 
+/*
+ * What is wrong with a record that has NVM_LOG_ALONE, whose section has passed that, or NULL.
+ * `from` as above.
+ */
+extern const char *nvm_log_alone_problem(const NvmLogWalk *from);
+
 #define NVM_LOG_CALLS_OF(section)	((const NvmLogCalls *) (section)->rows)
 
 /*

@@ -430,6 +430,20 @@ nvm_log_lanes_of(const NvmLogSection *calls, NvmLogLanes *lanes)
 		lanes->lane[lanes->n++] = lane;
 }
 
+const char *
+nvm_log_alone_problem(const NvmLogWalk *from)
+{
+	NvmLogSection section;
+	NvmLogWalk	walk;
+	NvmLogPart	part;
+
+	if (!nvm_log_find_calls(from, &section))
+		return "a record of calls alone has none";
+	nvm_log_walk_parts(&walk, &section);
+	return nvm_log_next_part(&walk, &part) && part.kind == NVM_LOG_PART_LANES ? NULL :
+		"a record of calls alone is one of values";
+}
+
 bool
 nvm_log_find_calls(const NvmLogWalk *from, NvmLogSection *calls)
 {

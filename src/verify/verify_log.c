@@ -378,8 +378,10 @@ record_problem(const NvmLogRecord *record)
 	}
 	if (record->kind != NVM_LOG_COMMIT && record->kind != NVM_LOG_ASK)
 		return "unknown kind of a record";
-	if ((record->flags & ~(NVM_LOG_SIDE | NVM_LOG_BRIEF | NVM_LOG_CALLS)) != 0)
+	if ((record->flags & ~(NVM_LOG_SIDE | NVM_LOG_BRIEF | NVM_LOG_CALLS | NVM_LOG_ALONE)) != 0)
 		return "unknown flags of a record";
+	if ((record->flags & NVM_LOG_ALONE) != 0 && (record->flags & NVM_LOG_CALLS) == 0)
+		return "a record of calls alone has none";
 	if ((record->flags & NVM_LOG_BRIEF) != 0 &&
 		(record->kind != NVM_LOG_COMMIT || (record->flags & (NVM_LOG_SIDE | NVM_LOG_CALLS)) != 0))
 		return "a record that needs an xid has none";
@@ -698,6 +700,8 @@ nvm_log_body_problem(const NvmLogRecord *record)
 	if (problem == NULL && (record->flags & NVM_LOG_SIDE) == 0 &&
 		has_calls != ((record->flags & NVM_LOG_CALLS) != 0))
 		return has_calls ? "calls in a record that has none" : "a record without its calls";
+	if (problem == NULL && has_calls && (record->flags & NVM_LOG_ALONE) != 0)
+		return nvm_log_alone_problem(&walk);
 	return problem;
 }
 

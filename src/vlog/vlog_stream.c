@@ -15,6 +15,7 @@
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/nvm_vlog_stream.h"
 #include "vlog/vlog_impl.h"
@@ -199,7 +200,7 @@ side_problem(const NvmVlogStreamRecord *record)
 	while (nvm_log_next_section(&sections, &section))
 		has_calls = section.dir == NVM_LOG_CALLS_DIR;
 	if (has_calls == ((record->flags & NVM_LOG_CALLS) != 0))
-		return NULL;
+		return (record->flags & NVM_LOG_ALONE) != 0 ? nvm_log_alone_problem(&record->body) : NULL;
 	return has_calls ? "calls in a record that has none" : "a record without its calls";
 }
 

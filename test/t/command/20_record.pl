@@ -46,6 +46,8 @@ like($out, qr/^    storage 3, creation 17: 1 rows, 0 of them gone
         tape of 1574: '255'::bigint
       call 16402\(7, NULL::integer\)
 /m, 'and printed');
+($status, $out, $err) = dump_record(with_calls_alone(501, 733, calls({}, $lanes, $settings, $call)));
+is($err . ($out =~ /^  COMMIT 501, xid 733, \d+ bytes, place \d+\n    (calls alone) of database 5/m ? $1 : $out), 'calls alone', 'calls without rows');
 ($status, $out, $err) = dump_record(with_calls(501, 733, $rows, calls({}, $LANES . number(0), $settings, $call)));
 like($out, qr/^      all lanes$/m, 'no lane: all of them');
 ($status, $out, $err) = dump_record(with_calls(501, 733, $rows, calls({}, $lanes, $settings, $arrays)));
@@ -83,6 +85,9 @@ foreach my $case (
 foreach my $case (
 	['a record without the flag', 'calls in a record that has none', commit(501, 733, $rows, calls({}, $lanes, $settings, $call))],
 	['a record without the calls', 'a record without its calls', with_calls(501, 733, $rows)],
+	['values alone', 'a record of calls alone is one of values', with_calls_alone(501, 733, calls({ rows => 0 }, chr(5) . number(1) . number(0)))],
+	['alone without calls', 'a record without its calls', with_calls_alone(501, 733, $rows)],
+	['alone without the other flag', 'a record of calls alone has none', with_calls_alone(501, 733, calls({}, $lanes, $settings, $call)), sub { $_[0]->put($_[1] + 46, pack('S<', 16)) }],
 	['a brief record', 'a record that needs an xid has none', with_calls(501, 733, $rows, calls({}, $lanes, $settings, $call)), sub { $_[0]->put($_[1] + 46, pack('S<', 12)) }])
 {
 	my ($name, $problem, $record, $change) = @$case;

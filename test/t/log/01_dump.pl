@@ -173,7 +173,7 @@ foreach my $problem (sort keys %header)
 }
 case('header: a flipped bit', sub { my ($l) = @_; $l->flip(40); return; }, 2, qr/\A\z/, qr/header: wrong checksum of the header$/m);
 case('header: another version', sub { my ($l) = @_; $l->put(0, NvmLog->new(uuid => $uuid, version => 7)->header); return; },
-	1, qr/\A\z/, qr/has format version 7, this nvm_logdump knows versions up to 4$/m);
+	1, qr/\A\z/, qr/has format version 7, this nvm_logdump knows versions up to 5$/m);
 case('the name of another pool', sub { my ($l, $d) = @_; return [ $l->write($d, '0badc0df-00000001-00000001.log') ]; },
 	2, qr/\A\z/, qr/header: is named after another pool than its header says$/m);
 case('the name of another generation', sub { my ($l, $d) = @_; return [ $l->write($d, '0badc0de-00000002-00000001.log') ]; },
