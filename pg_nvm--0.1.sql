@@ -453,6 +453,14 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION nvm.promote_command(regprocedure) IS
 'have calls of a registered function logged alone, without the rows that they write; a restart calls again';
 
+CREATE FUNCTION nvm.demote_command(function regprocedure)
+RETURNS void
+AS 'MODULE_PATHNAME', 'nvm_demote_command'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.demote_command(regprocedure) IS
+'take back nvm.promote_command()';
+
 REVOKE ALL ON FUNCTION nvm.promote_command(regprocedure) FROM PUBLIC;
 
 -- In plans of expressions that PL/pgSQL evaluates by itself (src/command/README.md).
@@ -501,7 +509,8 @@ CREATE FUNCTION nvm.commands_info(
     OUT calls bigint, OUT replayable bigint, OUT by_values bigint, OUT unlogged bigint,
     OUT reasons jsonb, OUT last_reason text, OUT last_object text, OUT last_query text,
     OUT last_time timestamptz, OUT mean_ms double precision, OUT call_bytes bigint,
-    OUT value_bytes bigint, OUT rehearsed timestamptz, OUT replay_rate double precision)
+    OUT value_bytes bigint, OUT rehearsed timestamptz, OUT replay_rate double precision,
+    OUT alone bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'nvm_commands_info'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
@@ -519,6 +528,8 @@ COMMENT ON COLUMN nvm.commands.problem IS
 'why it is unsuitable';
 COMMENT ON COLUMN nvm.commands.replayable IS
 'committed transactions that called it, wrote rows of nvm_cmdlog tables, and could be replayed by their calls';
+COMMENT ON COLUMN nvm.commands.alone IS
+'of replayable, those whose calls were logged alone';
 COMMENT ON COLUMN nvm.commands.by_values IS
 'those that could not';
 COMMENT ON COLUMN nvm.commands.unlogged IS
@@ -529,6 +540,32 @@ COMMENT ON COLUMN nvm.commands.value_bytes IS
 'bytes of the rows beside them: what a log of commands would not have';
 COMMENT ON COLUMN nvm.commands.reasons IS
 'why transactions of by_values and unlogged could not be replayed, and how many: the first reason of each';
+
+CREATE FUNCTION nvm.command_mode_info(
+    database oid, OUT mode text, OUT armed boolean, OUT ddl int, OUT covered boolean)
+RETURNS record
+AS 'MODULE_PATHNAME', 'nvm_command_mode_info_of'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.command_mode_info(oid) IS
+'how calls of a database are logged; NULL: nothing is known of it since the server started';
+
+-- Its relation lock keeps promotions apart.
+CREATE VIEW nvm.command_modes AS
+    SELECT d.datname AS database, m.mode, m.armed, m.ddl, m.covered
+    FROM pg_catalog.pg_database d, nvm.command_mode_info(d.oid) m
+    WHERE m.mode IS NOT NULL;
+
+COMMENT ON VIEW nvm.command_modes IS
+'how calls are logged in databases with registered functions, as far as is known since the server started';
+COMMENT ON COLUMN nvm.command_modes.mode IS
+'shadow: no function is promoted; switching: by values, until a checkpoint; alone: calls of promoted functions alone; unknown: as switching';
+COMMENT ON COLUMN nvm.command_modes.armed IS
+'the next checkpoint leads to alone, if no DDL begins';
+COMMENT ON COLUMN nvm.command_modes.ddl IS
+'transactions with DDL or a promotion under way';
+COMMENT ON COLUMN nvm.command_modes.covered IS
+'the last checkpoint has all that was logged by calls alone';
 
 CREATE FUNCTION nvm.command_reasons_info(
     OUT function regprocedure, OUT reason text, OUT transactions bigint, OUT last_object text,
@@ -661,12 +698,13 @@ REVOKE ALL ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds FROM PUBLIC;
 REVOKE ALL ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.commands_info() FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.command_reasons_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.command_mode_info(oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.partition_info(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.rehearse(int, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.replay_command_log(timestamptz, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.replay_info() FROM PUBLIC;
 REVOKE ALL ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
-REVOKE ALL ON nvm.replay FROM PUBLIC;
+REVOKE ALL ON nvm.replay, nvm.command_modes FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -686,10 +724,11 @@ GRANT EXECUTE ON FUNCTION nvm.log_recovery_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.checkpoints_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.commands_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.command_reasons_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.command_mode_info(oid) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.partition_info(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.replay_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
 GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
 GRANT SELECT ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes TO pg_monitor;
-GRANT SELECT ON nvm.replay TO pg_monitor;
+GRANT SELECT ON nvm.replay, nvm.command_modes TO pg_monitor;

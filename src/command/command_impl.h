@@ -14,6 +14,7 @@
 #include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
+#include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
 #include "verify/nvm_verify_calls.h"
@@ -25,8 +26,41 @@ extern bool nvm_command_any_promoted(void);
 
 /* ---- command_mode.c ---- */
 
+/*
+ * Of a database.  README.md, "Modes", has what the fields mean.  nvm_modes_lock is held
+ * exclusively by who changes anything; mode and epoch are read without it.
+ */
+typedef struct NvmDatabaseMode
+{
+	Oid			database;		/* key */
+	Oid			root;			/* nvm.commands, whose lock is the root */
+	pg_atomic_uint32 mode;		/* NvmMode */
+	uint32		nddl;
+	pg_atomic_uint64 epoch;
+	uint64		begun;
+	bool		armed;
+	bool		quiet;
+	bool		was_quiet;		/* when the checkpoint began */
+	bool		covered;
+} NvmDatabaseMode;
+
+typedef struct NvmModesShared
+{
+	uint32		nshared;		/* transactions that change what all databases
+								 * have in common */
+	uint64		usable;			/* checkpoints since the start */
+} NvmModesShared;
+
+extern NvmModesShared *nvm_modes;
+extern HTAB *nvm_mode_entries;
+extern LWLock *nvm_modes_lock;
+
 extern Size nvm_command_modes_size(int max_databases);
 extern void nvm_command_modes_startup(int max_databases, LWLock *lock);
+extern void nvm_modes_register(void);
+
+/* of the session's database, made if `make`; NULL: there is none, or no room */
+extern NvmDatabaseMode *nvm_my_mode(bool make);
 
 /* an outermost call begins */
 extern void nvm_mode_call_begins(void);
@@ -37,14 +71,19 @@ extern void nvm_mode_call_begins(void);
  */
 extern bool nvm_mode_of_record(bool all_promoted, bool *alone);
 
+/* at the end of the transaction */
+extern void nvm_mode_forget(void);
+
+/* ---- command_mode_ddl.c ---- */
+
+extern void nvm_mode_pre_commit(void);
+extern void nvm_mode_pre_prepare(bool writes);
+extern void nvm_mode_ddl_register(void);
+
 /* ---- command_table.c ---- */
 
 extern void nvm_command_register_tables(void);
 extern void nvm_command_judge_writers(Relation table);
-
-/* ---- command_method.c ---- */
-
-extern bool nvm_command_index_is_ours(Oid index);
 
 /* ---- command_lane.c ---- */
 
@@ -73,6 +112,7 @@ extern void nvm_lanes_of_values(NvmCallLanes *lanes, bool *shared);
 
 /* are there lanes?  Not without the extension */
 extern bool nvm_lanes_exist(void);
+extern Oid	nvm_lanes_root(void);
 extern void nvm_lanes_register(void);
 
 /* are all of them held already, by the call that runs? */
@@ -127,7 +167,7 @@ extern void nvm_record_storage(uint32 dir, Oid table, bool has_key);
 extern void nvm_record_tape(Oid function, Oid type, Datum value, bool isnull);
 
 /* of the transaction that commits: bytes of its calls in the log, and of its rows */
-extern void nvm_record_bytes(uint64 *calls, uint64 *values);
+extern void nvm_record_bytes(uint64 *calls, uint64 *values, bool *alone);
 extern void nvm_record_forget(void);
 
 /* ---- command_tape.c ---- */
@@ -357,6 +397,7 @@ typedef struct NvmCommandCount
 	uint64		call_bytes;		/* of the transaction's calls in the log, and
 								 * of its rows; 0: it has no calls there */
 	uint64		value_bytes;
+	bool		alone;			/* there are only the calls */
 } NvmCommandCount;
 
 /* add what a transaction has found out; never fails */

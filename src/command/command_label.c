@@ -65,6 +65,8 @@ typedef struct Registration
 	char	   *label;
 } Registration;
 
+Oid			nvm_command_promotes = InvalidOid;
+
 static HTAB *registrations = NULL;	/* NULL: there are none */
 static MemoryContext label_context = NULL;
 static bool labels_are_known = false;
@@ -174,60 +176,6 @@ require_may_register(Oid function)
 				 errhint("GRANT EXECUTE ON FUNCTION nvm.register_command(regprocedure, text) to those who may.")));
 }
 
-/*
- * A label is about to be set, or removed (NULL).  PostgreSQL has checked that the user
- * owns the object.
- *
- * Whether a table is partitioned may not change under a transaction that uses it: a
- * call would read it as a whole while another session writes by lanes (README.md).
- */
-static void
-check_label(const ObjectAddress *object, const char *label)
-{
-	bool		is_function = object->classId == ProcedureRelationId;
-	bool		is_column = object->classId == RelationRelationId && object->objectSubId > 0;
-
-	if (label != NULL && is_function)
-	{
-		bool		all;
-		List	   *names;
-		char	   *copy;
-
-		if (!parse_label(label, &all, &names, &copy))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid security label \"%s\" of provider nvm for a function", label),
-					 errhint("It is \"%s{argument, ...}\", with at most %d arguments, or \"%sall\"; nvm.register_command() sets it.",
-							 FUNCTION_PREFIX, NVM_COMMAND_MAX_LANE_ARGS, FUNCTION_PREFIX)));
-		require_may_register(object->objectId);
-	}
-	else if (label != NULL && is_column)
-	{
-		if (strcmp(label, NVM_PARTITION_LABEL) != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid security label \"%s\" of provider nvm for a column", label),
-					 errhint("It is \"%s\"; nvm.partition_table() sets it.", NVM_PARTITION_LABEL)));
-		if (get_rel_relkind(object->objectId) != RELKIND_RELATION)
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" is not a table that has rows of its own",
-							get_rel_name(object->objectId)),
-					 errhint("Of a partitioned table label the column of each partition.")));
-	}
-	else if (label != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("security labels of provider nvm are for functions, procedures and columns of tables")));
-
-	if (is_function && label == NULL)
-		nvm_command_stat_forget(MyDatabaseId, object->objectId);
-	if (is_column)
-		LockRelationOid(object->objectId, AccessExclusiveLock);
-	if (is_function || is_column)
-		invalidate_object(object);
-}
-
 /* ---- fingerprints ---- */
 
 /* columns of pg_proc that say what a call of the function does */
@@ -272,6 +220,18 @@ fingerprint(HeapTuple tuple)
 }
 
 /*
+ * Has the label, of a function that is promoted, this fingerprint?
+ */
+static bool
+has_fingerprint(const char *label, uint64 hash)
+{
+	char		digits[FINGERPRINT_LENGTH + 1];
+
+	snprintf(digits, sizeof(digits), "%016llx", (unsigned long long) hash);
+	return strcmp(label_fingerprint(label), digits) == 0;
+}
+
+/*
  * See nvm_command.h.
  */
 char *
@@ -290,6 +250,86 @@ nvm_command_form_label(const char *lanes, Oid function, bool promoted)
 	label = psprintf("%s" PROMOTED "%016llx", label, (unsigned long long) fingerprint(tuple));
 	ReleaseSysCache(tuple);
 	return label;
+}
+
+/* ---- labels are set ---- */
+
+/*
+ * A label with the fingerprint that the function has would promote it, without anything that
+ * nvm.promote_command() does before.  One with another is what a dump has.
+ */
+static void
+require_may_promote(Oid function, const char *label)
+{
+	HeapTuple	tuple;
+	bool		promotes;
+
+	if (label_fingerprint(label) == NULL || nvm_command_promotes == function)
+		return;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	promotes = HeapTupleIsValid(tuple) && has_fingerprint(label, fingerprint(tuple));
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (promotes)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a function is not promoted by its label"),
+				 errhint("Use nvm.promote_command().")));
+}
+
+/*
+ * A label is about to be set, or removed (NULL).  PostgreSQL has checked that the user
+ * owns the object.
+ *
+ * Whether a table is partitioned may not change under a transaction that uses it: a
+ * call would read it as a whole while another session writes by lanes (README.md).
+ */
+static void
+check_label(const ObjectAddress *object, const char *label)
+{
+	bool		is_function = object->classId == ProcedureRelationId;
+	bool		is_column = object->classId == RelationRelationId && object->objectSubId > 0;
+
+	if (label != NULL && is_function)
+	{
+		bool		all;
+		List	   *names;
+		char	   *copy;
+
+		if (!parse_label(label, &all, &names, &copy))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid security label \"%s\" of provider nvm for a function", label),
+					 errhint("It is \"%s{argument, ...}\", with at most %d arguments, or \"%sall\"; nvm.register_command() sets it.",
+							 FUNCTION_PREFIX, NVM_COMMAND_MAX_LANE_ARGS, FUNCTION_PREFIX)));
+		require_may_register(object->objectId);
+		require_may_promote(object->objectId, label);
+	}
+	else if (label != NULL && is_column)
+	{
+		if (strcmp(label, NVM_PARTITION_LABEL) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid security label \"%s\" of provider nvm for a column", label),
+					 errhint("It is \"%s\"; nvm.partition_table() sets it.", NVM_PARTITION_LABEL)));
+		if (get_rel_relkind(object->objectId) != RELKIND_RELATION)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("\"%s\" is not a table that has rows of its own",
+							get_rel_name(object->objectId)),
+					 errhint("Of a partitioned table label the column of each partition.")));
+	}
+	else if (label != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("security labels of provider nvm are for functions, procedures and columns of tables")));
+
+	if (is_function && label == NULL)
+		nvm_command_stat_forget(MyDatabaseId, object->objectId);
+	if (is_column)
+		LockRelationOid(object->objectId, AccessExclusiveLock);
+	if (is_function || is_column)
+		invalidate_object(object);
 }
 
 /* ---- the cache ---- */
@@ -499,18 +539,6 @@ resolve_arguments(NvmCommand *c, HeapTuple tuple, List *names)
 }
 
 /*
- * Has the label the fingerprint that the function has now?
- */
-static bool
-is_as_promoted(const char *label, HeapTuple tuple)
-{
-	char		digits[FINGERPRINT_LENGTH + 1];
-
-	snprintf(digits, sizeof(digits), "%016llx", (unsigned long long) fingerprint(tuple));
-	return strcmp(label_fingerprint(label), digits) == 0;
-}
-
-/*
  * Why no call of the function can be replayed, or NULL.
  */
 static const char *
@@ -561,7 +589,8 @@ nvm_command_find(Oid function)
 	label = pstrdup(r->label);
 	problem = resolve(&c, tuple, label);
 	c.was_promoted = label_fingerprint(label) != NULL;
-	c.promoted = problem == NULL && c.was_promoted && is_as_promoted(label, tuple);
+	c.fingerprint = fingerprint(tuple);
+	c.promoted = problem == NULL && c.was_promoted && has_fingerprint(label, c.fingerprint);
 	ReleaseSysCache(tuple);
 	r = find_registration(function);
 	if (r == NULL)

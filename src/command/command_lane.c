@@ -140,6 +140,15 @@ nvm_lanes_exist(void)
 	return OidIsValid(shared_relid) && OidIsValid(root_relid);
 }
 
+/*
+ * The view whose lock is the root, if there are lanes.
+ */
+Oid
+nvm_lanes_root(void)
+{
+	return nvm_lanes_exist() ? root_relid : InvalidOid;
+}
+
 static void
 require_lanes(void)
 {

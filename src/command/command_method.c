@@ -30,7 +30,7 @@ nvm_command_register_method(const struct TableAmRoutine *routine,
 }
 
 /*
- * Is it an index of nvm_btree?
+ * See nvm_command.h.
  */
 bool
 nvm_command_index_is_ours(Oid index)

@@ -3,8 +3,8 @@
  * command_mode.c
  *	  The mode of a database: are calls logged beside rows, by values, or alone?
  *
- * README.md, "Modes", has the protocol.  A mode lies in shared memory, and begins as unknown
- * with each start.
+ * README.md, "Modes", has the protocol.  Here is what sessions read, and what the checkpointer
+ * does; DDL and promotions are in command_mode_ddl.c.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -12,109 +12,268 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
+#include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
+#include "pmem/nvm_pmem.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
+#include "utils/inval.h"
 
-typedef struct DatabaseMode
-{
-	Oid			database;		/* key */
-	pg_atomic_uint32 mode;		/* NvmMode */
-} DatabaseMode;
+NvmModesShared *nvm_modes = NULL;
+HTAB	   *nvm_mode_entries = NULL;
+LWLock	   *nvm_modes_lock = NULL;
 
-static HTAB *modes = NULL;
-static LWLock *modes_lock = NULL;
+/* of the session's database; NULL: not looked for, or there is none */
+static NvmDatabaseMode *mine = NULL;
 
-/* of the session's database; NULL: not looked for, or it has none */
-static DatabaseMode *mine = NULL;
+/* the epoch when the transaction's first call began; 0: it has called none */
+static uint64 noted_epoch = 0;
 
 /* ---- shared memory ---- */
 
 Size
 nvm_command_modes_size(int max_databases)
 {
-	return hash_estimate_size(max_databases, sizeof(DatabaseMode));
+	return add_size(MAXALIGN(sizeof(NvmModesShared)),
+					hash_estimate_size(max_databases, sizeof(NvmDatabaseMode)));
 }
 
 void
 nvm_command_modes_startup(int max_databases, LWLock *lock)
 {
-	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(DatabaseMode)};
+	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(NvmDatabaseMode)};
+	bool		found;
 
-	modes_lock = lock;
-	modes = ShmemInitHash("nvm command modes", max_databases, max_databases, &ctl,
-						  HASH_ELEM | HASH_BLOBS);
+	nvm_modes_lock = lock;
+	nvm_modes = ShmemInitStruct("nvm command modes shared", sizeof(NvmModesShared), &found);
+	if (!found)
+		memset(nvm_modes, 0, sizeof(*nvm_modes));
+	nvm_mode_entries = ShmemInitHash("nvm command modes", max_databases, max_databases, &ctl,
+									 HASH_ELEM | HASH_BLOBS);
+}
+
+static void
+reset_mode(NvmDatabaseMode *m)
+{
+	pg_atomic_init_u32(&m->mode, NVM_MODE_UNKNOWN);
+	pg_atomic_init_u64(&m->epoch, 1);
+	m->nddl = 0;
+	m->armed = false;
+	/* nobody has read "alone" since the start */
+	m->quiet = true;
+	m->covered = nvm_modes->usable > 0;
+	m->begun = 0;
+	m->was_quiet = false;
+	m->root = InvalidOid;
 }
 
 /*
- * That of the session's database; made if `make`.  NULL: there is none, or no room.
+ * See command_impl.h.
  */
-static DatabaseMode *
-my_mode(bool make)
+NvmDatabaseMode *
+nvm_my_mode(bool make)
 {
 	bool		found;
 
 	if (likely(mine != NULL) || !OidIsValid(MyDatabaseId))
 		return mine;
-	LWLockAcquire(modes_lock, make ? LW_EXCLUSIVE : LW_SHARED);
-	mine = hash_search(modes, &MyDatabaseId, make ? HASH_ENTER_NULL : HASH_FIND, &found);
+	LWLockAcquire(nvm_modes_lock, make ? LW_EXCLUSIVE : LW_SHARED);
+	mine = hash_search(nvm_mode_entries, &MyDatabaseId, make ? HASH_ENTER_NULL : HASH_FIND, &found);
 	if (mine != NULL && make && !found)
-		pg_atomic_init_u32(&mine->mode, NVM_MODE_UNKNOWN);
-	LWLockRelease(modes_lock);
+		reset_mode(mine);
+	LWLockRelease(nvm_modes_lock);
 	return mine;
+}
+
+/*
+ * The database is dropped.
+ */
+void
+nvm_command_mode_forget(Oid database)
+{
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	(void) hash_search(nvm_mode_entries, &database, HASH_REMOVE, NULL);
+	LWLockRelease(nvm_modes_lock);
 }
 
 /* ---- what sessions ask ---- */
 
+/*
+ * See nvm_command.h.
+ */
 NvmMode
 nvm_command_mode(void)
 {
-	DatabaseMode	   *m = my_mode(false);
+	NvmDatabaseMode *m = nvm_my_mode(false);
 
 	return m == NULL ? NVM_MODE_UNKNOWN : (NvmMode) pg_atomic_read_u32(&m->mode);
 }
 
 /*
- * A call of a registered function begins in a database of which nothing is known yet.
+ * See nvm_command.h.
+ */
+bool
+nvm_command_mode_info(Oid database, NvmModeInfo *info)
+{
+	NvmDatabaseMode *m;
+
+	LWLockAcquire(nvm_modes_lock, LW_SHARED);
+	m = hash_search(nvm_mode_entries, &database, HASH_FIND, NULL);
+	if (m != NULL)
+	{
+		info->mode = (NvmMode) pg_atomic_read_u32(&m->mode);
+		info->armed = m->armed;
+		info->nddl = m->nddl + nvm_modes->nshared;
+		info->covered = m->covered;
+	}
+	LWLockRelease(nvm_modes_lock);
+	return m != NULL;
+}
+
+const char *
+nvm_command_mode_name(NvmMode mode)
+{
+	static const char *const names[] = {"unknown", "shadow", "switching", "alone"};
+
+	return names[mode];
+}
+
+/*
+ * See command_impl.h.
+ */
+NvmMode
+nvm_command_find_mode(void)
+{
+	NvmDatabaseMode *m;
+	NvmMode		mode = nvm_command_mode();
+	bool		promoted;
+	bool		ask = false;
+
+	if (likely(mode != NVM_MODE_UNKNOWN) || !nvm_command_any() || !nvm_lanes_exist())
+		return mode;
+	promoted = nvm_command_any_promoted();
+	m = nvm_my_mode(true);
+	if (m == NULL)
+		return mode;
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	m->root = nvm_lanes_root();
+	if (pg_atomic_read_u32(&m->mode) == NVM_MODE_UNKNOWN)
+	{
+		pg_atomic_write_u32(&m->mode, promoted ? NVM_MODE_SWITCHING : NVM_MODE_SHADOW);
+		ask = m->armed = promoted;
+	}
+	LWLockRelease(nvm_modes_lock);
+	if (ask)
+		nvm_log_ask_checkpoint(false);
+	return nvm_command_mode();
+}
+
+/*
+ * An outermost call begins, if it is that of a registered function.  The first one of a
+ * transaction notes the epoch, and then sees all that has changed up to there.
  */
 void
 nvm_mode_call_begins(void)
 {
-	uint32		unknown = NVM_MODE_UNKNOWN;
+	NvmMode		mode = nvm_command_find_mode();
 
-	if (likely(nvm_command_mode() != NVM_MODE_UNKNOWN))
+	if (noted_epoch != 0 || mine == NULL)
 		return;
-	if (my_mode(true) != NULL)
-		pg_atomic_compare_exchange_u32(&mine->mode, &unknown,
-									   nvm_command_any_promoted() ? NVM_MODE_ALONE : NVM_MODE_SHADOW);
+	noted_epoch = pg_atomic_read_u64(&mine->epoch);
+	pg_memory_barrier();
+	if (mode != NVM_MODE_SHADOW)
+		AcceptInvalidationMessages();
 }
 
 /*
- * The record of a transaction of calls begins.  False: it is one of values.
+ * See command_impl.h.  The transaction has the root.
  */
 bool
 nvm_mode_of_record(bool all_promoted, bool *alone)
 {
-	NvmMode		mode = nvm_command_mode();
+	NvmMode		mode;
 
-	*alone = mode == NVM_MODE_ALONE && all_promoted;
+	pg_memory_barrier();
+	mode = nvm_command_mode();
+	*alone = mode == NVM_MODE_ALONE && all_promoted &&
+		noted_epoch == pg_atomic_read_u64(&mine->epoch);
 	return mode == NVM_MODE_SHADOW || *alone;
 }
 
+void
+nvm_mode_forget(void)
+{
+	noted_epoch = 0;
+}
+
+/* ---- the checkpointer ---- */
+
 /*
- * A function of the database is being promoted.
+ * See NvmCheckpointWatch.
+ */
+static void
+checkpoint_begins(void)
+{
+	HASH_SEQ_STATUS seq;
+	NvmDatabaseMode *m;
+
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	hash_seq_init(&seq, nvm_mode_entries);
+	while ((m = hash_seq_search(&seq)) != NULL)
+	{
+		bool		switching = pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
+
+		m->was_quiet = m->quiet;
+		m->begun = switching && m->armed && m->nddl == 0 && nvm_modes->nshared == 0 ?
+			pg_atomic_read_u64(&m->epoch) : 0;
+	}
+	LWLockRelease(nvm_modes_lock);
+}
+
+/*
+ * Functions and labels that calls need may lie in WAL that nobody has waited for.
+ */
+static void
+checkpoint_usable(void)
+{
+	HASH_SEQ_STATUS seq;
+	NvmDatabaseMode *m;
+
+	NVM_FAILPOINT("mode-usable");
+	XLogFlush(NvmWalEnd());
+	NVM_FAILPOINT("mode-flushed");
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	nvm_modes->usable++;
+	hash_seq_init(&seq, nvm_mode_entries);
+	while ((m = hash_seq_search(&seq)) != NULL)
+	{
+		/* nobody else goes over to "alone": so it was not in between either */
+		m->covered |= m->was_quiet && pg_atomic_read_u32(&m->mode) != NVM_MODE_ALONE;
+		if (m->begun == 0 || m->begun != pg_atomic_read_u64(&m->epoch) ||
+			pg_atomic_read_u32(&m->mode) != NVM_MODE_SWITCHING)
+			continue;
+		m->quiet = m->covered = false;
+		pg_atomic_write_u32(&m->mode, NVM_MODE_ALONE);
+	}
+	LWLockRelease(nvm_modes_lock);
+}
+
+/*
+ * In _PG_init.
  */
 void
-nvm_command_promote(void)
+nvm_modes_register(void)
 {
-	if (my_mode(true) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many databases have registered functions"),
-				 errhint("Increase nvm.max_commands and restart the server.")));
-	pg_atomic_write_u32(&mine->mode, NVM_MODE_ALONE);
+	static const NvmCheckpointWatch watch = {
+		.begins = checkpoint_begins,
+		.usable = checkpoint_usable
+	};
+
+	nvm_log_register_checkpoint_watch(&watch);
+	nvm_mode_ddl_register();
 }

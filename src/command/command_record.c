@@ -64,6 +64,7 @@ static HTAB *more_storages = NULL;	/* of the transaction's memory */
 static StringInfoData section;
 static uint64 section_bytes = 0;
 static uint64 row_bytes = 0;
+static bool logged_alone = false;
 
 /* ---- numbers and values ---- */
 
@@ -539,14 +540,16 @@ note_lengths(uint64 rows, uint64 calls)
 		return;
 	row_bytes = rows;
 	section_bytes = calls;
+	logged_alone = nvm_log_calls_alone;
 }
 
 /*
  * How many bytes the calls have in the transaction's record, and rows; 0: none.
  */
 void
-nvm_record_bytes(uint64 *calls, uint64 *values)
+nvm_record_bytes(uint64 *calls, uint64 *values, bool *alone)
 {
+	*alone = logged_alone;
 	*calls = section_bytes;
 	*values = row_bytes;
 }
@@ -562,6 +565,7 @@ nvm_record_forget(void)
 	last_storage = NULL;
 	more_storages = NULL;
 	section_bytes = row_bytes = 0;
+	logged_alone = false;
 	if (unlikely(parts.maxlen > PARTS_KEEP))
 	{
 		pfree(parts.data);

@@ -41,6 +41,7 @@
 typedef struct Made
 {
 	Oid			function;
+	uint64		fingerprint;	/* 0: it is not registered */
 	int64		calls;
 	int64		usec;
 } Made;
@@ -341,7 +342,12 @@ count_call(Oid function, instr_time begin)
 	if (i == MAX_MADE)
 		return;
 	if (i == replay->nmade)
+	{
+		const NvmCommand *command = nvm_command_find(function);
+
+		replay->made[replay->nmade].fingerprint = command != NULL ? command->fingerprint : 0;
 		replay->made[replay->nmade++].function = function;
+	}
 	replay->made[i].calls++;
 	replay->made[i].usec += INSTR_TIME_GET_MICROSEC(end);
 }
@@ -354,7 +360,7 @@ tell_calls(void)
 {
 	for (int i = 0; i < replay->nmade; i++)
 		nvm_command_stat_replayed(nvm_command_replay_number, replay->made[i].function,
-								  replay->made[i].calls, replay->made[i].usec);
+								  replay->made[i].fingerprint, replay->made[i].calls, replay->made[i].usec);
 }
 
 static void

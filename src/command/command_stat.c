@@ -156,7 +156,10 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
 	if (!writes)
 		stat->unlogged++;
 	else if (reason == NVM_REASON_NONE)
+	{
 		stat->replayable++;
+		stat->alone += count->call_bytes > 0 && count->alone;
+	}
 	else
 		stat->by_values++;
 	if (reason != NVM_REASON_NONE)
@@ -175,7 +178,7 @@ nvm_command_stat_add(const NvmCommandCount *count, bool writes, NvmReason reason
  * See nvm_command.h.
  */
 void
-nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec)
+nvm_command_stat_replayed(uint64 replay, Oid function, uint64 fingerprint, int64 calls, int64 usec)
 {
 	Entry	   *entry = counters_begin(function);
 	NvmCommandStat *stat;
@@ -184,7 +187,12 @@ nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec)
 		return;
 	stat = &entry->stat;
 	if (stat->replay != replay)
+	{
 		stat->replayed = stat->replay_usec = 0;
+		stat->replayed_as = fingerprint;
+	}
+	if (stat->replayed_as != fingerprint)
+		stat->replayed_as = 0;
 	stat->replay = replay;
 	stat->replayed += calls;
 	stat->replay_usec += usec;
@@ -206,7 +214,10 @@ nvm_command_stat_rehearsed(uint64 replay)
 	while ((entry = hash_seq_search(&seq)) != NULL)
 	{
 		if (entry->key.database == MyDatabaseId && entry->stat.replay == replay)
+		{
 			entry->stat.rehearsed = now;
+			entry->stat.rehearsed_as = entry->stat.replayed_as;
+		}
 	}
 	LWLockRelease(entries_lock);
 }

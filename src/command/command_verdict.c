@@ -221,7 +221,8 @@ report(void)
 	strlcpy(last.query, verdict.query, sizeof(last.query));
 	for (int i = 0; i < verdict.nfunctions; i++)
 	{
-		nvm_record_bytes(&verdict.functions[i].call_bytes, &verdict.functions[i].value_bytes);
+		nvm_record_bytes(&verdict.functions[i].call_bytes, &verdict.functions[i].value_bytes,
+						 &verdict.functions[i].alone);
 		nvm_command_stat_add(&verdict.functions[i], verdict.writes, verdict.reason,
 							 verdict.classid, verdict.object, verdict.query);
 		if (verdict.reason != NVM_REASON_NONE)
@@ -240,6 +241,7 @@ forget(void)
 	nvm_lanes_forget();
 	nvm_call_forget();
 	nvm_record_forget();
+	nvm_mode_forget();
 }
 
 static void
@@ -247,7 +249,11 @@ verdict_xact(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			nvm_mode_pre_commit();
+			break;
 		case XACT_EVENT_PRE_PREPARE:
+			nvm_mode_pre_prepare(verdict.writes);
 			nvm_command_disqualify(NVM_REASON_PREPARED, InvalidOid, InvalidOid);
 			break;
 		case XACT_EVENT_COMMIT:
@@ -300,4 +306,5 @@ nvm_command_register_verdict(void)
 	nvm_functions_register();
 	nvm_running_register();
 	nvm_record_register();
+	nvm_modes_register();
 }

@@ -44,6 +44,7 @@ typedef struct NvmCommand
 								 * qualifies */
 	bool		was_promoted;	/* the label says so */
 	bool		promoted;		/* and it is as it was then */
+	uint64		fingerprint;	/* as it is now */
 } NvmCommand;
 
 /*
@@ -67,6 +68,9 @@ extern void nvm_command_each(void (*callback) (Oid function, void *arg), void *a
  */
 extern char *nvm_command_form_label(const char *lanes, Oid function, bool promoted);
 
+/* the function that is being promoted: its label may say so */
+extern Oid	nvm_command_promotes;
+
 /* the lanes that a label has, as nvm_command_form_label takes them */
 extern char *nvm_command_label_lanes(const char *label);
 
@@ -83,8 +87,41 @@ typedef enum NvmMode
 /* of the current database */
 extern NvmMode nvm_command_mode(void);
 
-/* a function is being promoted; may ERROR */
-extern void nvm_command_promote(void);
+/*
+ * The same, found out by labels if it is not known.  Unknown: the database has no registered
+ * function, or there is no room.  In a transaction; may ERROR.
+ */
+extern NvmMode nvm_command_find_mode(void);
+
+extern const char *nvm_command_mode_name(NvmMode mode);
+
+/* for the view; false: nothing is known of the database */
+typedef struct NvmModeInfo
+{
+	NvmMode		mode;
+	bool		armed;
+	uint32		nddl;			/* transactions with DDL, of roles too */
+	bool		covered;		/* a restart would call nothing again */
+} NvmModeInfo;
+
+extern bool nvm_command_mode_info(Oid database, NvmModeInfo *info);
+extern void nvm_command_mode_forget(Oid database);
+
+/* ---- command_mode_ddl.c ---- */
+
+/*
+ * A statement of DDL begins, perhaps one in another, and has ended, also by an ERROR.  shared: it
+ * changes roles.  The first one of a transaction may wait: for calls, and for a checkpoint.  May
+ * ERROR.
+ */
+extern void nvm_command_ddl_begins(bool shared);
+extern void nvm_command_ddl_statement_ends(void);
+
+/*
+ * A function of the database is being promoted: the first step, and those that wait.  May
+ * ERROR.  The caller sees to it that nobody else does so.
+ */
+extern void nvm_command_promote_begins(void);
 
 /* ---- command_table.c: which tables are partitioned ---- */
 
@@ -120,6 +157,9 @@ extern void nvm_command_register_method(const struct TableAmRoutine *routine,
  * or UNLOGGED one is to a call what any other table is.
  */
 extern bool nvm_command_is_table(Relation rel);
+
+/* is it an index of nvm_btree? */
+extern bool nvm_command_index_is_ours(Oid index);
 
 /* ---- command_lane.c ---- */
 
@@ -263,15 +303,20 @@ typedef struct NvmCommandStat
 	uint64		replay;			/* which it was */
 	int64		replayed;		/* calls */
 	int64		replay_usec;	/* in them */
+	uint64		replayed_as;	/* the function's fingerprint in it; 0: it was
+								 * not one and the same */
 	TimestampTz rehearsed;		/* when the last rehearsal with such calls has
 								 * passed; 0: none has */
+	uint64		rehearsed_as;
+	int64		alone;			/* of replayable: calls were logged alone */
 } NvmCommandStat;
 
 /* false: there is nothing of it */
 extern bool nvm_command_stat_get(Oid function, NvmCommandStat *stat);
 
 /* calls that a replay has made again; it is told apart from others by a number */
-extern void nvm_command_stat_replayed(uint64 replay, Oid function, int64 calls, int64 usec);
+extern void nvm_command_stat_replayed(uint64 replay, Oid function, uint64 fingerprint,
+									  int64 calls, int64 usec);
 
 /* all that it has called in this database was rehearsed, and has passed */
 extern void nvm_command_stat_rehearsed(uint64 replay);

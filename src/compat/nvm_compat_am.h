@@ -90,12 +90,14 @@ nvm_reindex_index(Oid index, char persistence)
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #define NvmOwnsRelation(relid)	object_ownercheck(RelationRelationId, (relid), GetUserId())
+#define NvmOwnsFunction(function)	object_ownercheck(ProcedureRelationId, (function), GetUserId())
 #define NvmMayExecute(function) \
 	(object_aclcheck(ProcedureRelationId, (function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #define NvmPublicMayExecute(function) \
 	(object_aclcheck(ProcedureRelationId, (function), ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define NvmOwnsRelation(relid)	pg_class_ownercheck((relid), GetUserId())
+#define NvmOwnsFunction(function)	pg_proc_ownercheck((function), GetUserId())
 #define NvmMayExecute(function) \
 	(pg_proc_aclcheck((function), GetUserId(), ACL_EXECUTE) == ACLCHECK_OK)
 #define NvmPublicMayExecute(function) \

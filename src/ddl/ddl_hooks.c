@@ -265,6 +265,7 @@ ddl_execute(DdlCommand *command)
 		{
 			nvm_ddl_drop_database(command->dropped);
 			nvm_command_stat_forget(command->dropped, InvalidOid);
+			nvm_command_mode_forget(command->dropped);
 		}
 		return;
 	}
@@ -401,6 +402,30 @@ commit_in_time(Node *stmt)
 }
 
 /*
+ * All but what is said of DDL to calls that are logged alone.
+ */
+static void
+ddl_process(PlannedStmt *pstmt, DdlCommand *command)
+{
+	Node	   *stmt = pstmt->utilityStmt;
+
+	nvm_ddl_pose_settled();
+	commit_in_time(stmt);
+	pstmt = nvm_ddl_vacuum_available(pstmt, command->context == PROCESS_UTILITY_TOPLEVEL);
+	if (pstmt == NULL)
+		return;
+	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), command->queryString);
+	nvm_ddl_prepare_index_method(pstmt);
+	command->pstmt = nvm_ddl_name_opclasses(pstmt);
+	nvm_ddl_mode_check_concurrent(command->pstmt->utilityStmt);
+	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
+		ddl_execute_watched(command);
+	else
+		ddl_execute(command);
+	nvm_index_settle_relpages();
+}
+
+/*
  * ProcessUtility_hook
  */
 static void
@@ -410,25 +435,29 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *stmt = pstmt->utilityStmt;
+	NodeTag		tag = nodeTag(stmt);
 	DdlCommand	command = {
 		.queryString = queryString,.readOnlyTree = readOnlyTree,.context = context,
 		.params = params,.queryEnv = queryEnv,.dest = dest,.qc = qc
 	};
 
 	nvm_command_utility(stmt, queryString);
-	nvm_ddl_pose_settled();
-	commit_in_time(stmt);
-	pstmt = nvm_ddl_vacuum_available(pstmt, context == PROCESS_UTILITY_TOPLEVEL);
-	if (pstmt == NULL)
+	if (likely(!nvm_ddl_is_ddl(stmt)))
+	{
+		ddl_process(pstmt, &command);
 		return;
-	pstmt = nvm_ddl_choose_index_method(nvm_ddl_clone_index(pstmt), queryString);
-	nvm_ddl_prepare_index_method(pstmt);
-	command.pstmt = nvm_ddl_name_opclasses(pstmt);
-	if (IsA(stmt, AlterTableStmt) || IsA(stmt, AlterTableMoveAllStmt) || IsA(stmt, DropStmt))
-		ddl_execute_watched(&command);
-	else
-		ddl_execute(&command);
-	nvm_index_settle_relpages();
+	}
+	PG_TRY();
+	{
+		nvm_ddl_mode_begins(stmt);
+		ddl_process(pstmt, &command);
+		nvm_ddl_mode_check(tag);
+	}
+	PG_FINALLY();
+	{
+		nvm_command_ddl_statement_ends();
+	}
+	PG_END_TRY();
 }
 
 /*

@@ -116,4 +116,21 @@ extern void nvm_ddl_lay_aside(AlterTableStmt *stmt, NvmIndexWatch *w);
 extern void nvm_ddl_put_back(NvmIndexWatch *w);
 extern void nvm_ddl_recreated_index(NvmIndexWatch *w, Oid indexid);
 
+/* ---- ddl_mode.c: DDL and calls that are logged alone ---- */
+
+/*
+ * Is the statement DDL to them?  Then it begins, and may wait; and when it has run it is held
+ * against what such calls need.  Both may ERROR.  nvm_command_ddl_statement_ends follows in any
+ * case.
+ */
+extern bool nvm_ddl_is_ddl(Node *stmt);
+extern void nvm_ddl_mode_begins(Node *stmt);
+extern void nvm_ddl_mode_check(NodeTag tag);
+
+/* CREATE INDEX CONCURRENTLY, before it runs; its method is chosen.  May ERROR */
+extern void nvm_ddl_mode_check_concurrent(Node *stmt);
+
+/* ERROR if a table of the database does not fit calls that are logged alone */
+extern void nvm_ddl_require_fit(void);
+
 #endif							/* NVM_DDL_H */

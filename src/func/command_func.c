@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * command_func.c
- *	  nvm.register_command() and nvm.partition_table(), and what takes them back.
+ *	  nvm.register_command(), promote_command() and partition_table(), and what takes them back.
  *
  * They set security labels, by SECURITY LABEL, which checks who may.  What they check
  * besides is what a restore cannot: when a dump sets a label, indexes may still be
@@ -17,17 +17,22 @@
 #include "access/relation.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "command/nvm_command.h"
 #include "commands/proclang.h"
 #include "compat/nvm_compat_am.h"
+#include "ddl/nvm_ddl.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/regproc.h"
@@ -37,6 +42,7 @@
 PG_FUNCTION_INFO_V1(nvm_register_command);
 PG_FUNCTION_INFO_V1(nvm_unregister_command);
 PG_FUNCTION_INFO_V1(nvm_promote_command);
+PG_FUNCTION_INFO_V1(nvm_demote_command);
 PG_FUNCTION_INFO_V1(nvm_partition_table);
 PG_FUNCTION_INFO_V1(nvm_unpartition_table);
 PG_FUNCTION_INFO_V1(nvm_reset_commands);
@@ -183,8 +189,69 @@ nvm_unregister_command(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* ---- promotion ---- */
+
 /*
- * Calls of a registered function are to be logged alone.
+ * Is the function fit to be promoted, as it is now?
+ */
+static void
+require_promotable(Oid function)
+{
+	const NvmCommand *command = nvm_command_find(function);
+	NvmCommandStat stat;
+
+	if (command == NULL)
+		not_registered(function);
+	if (command->problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function %s cannot be promoted", format_procedure(function)),
+				 errdetail("Because %s.", command->problem)));
+	if (!nvm_command_stat_get(function, &stat) || stat.rehearsed == 0 ||
+		stat.rehearsed_as != command->fingerprint)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function %s cannot be promoted", format_procedure(function)),
+				 errdetail("No rehearsal with calls of the function as it is now has passed since the server started."),
+				 errhint("Call nvm.checkpoint(), let the application work, and call nvm.rehearse().")));
+}
+
+/*
+ * One promotion at a time, to the end of its transaction.
+ */
+static void
+lock_promotions(void)
+{
+	Oid			modes = get_relname_relid("command_modes", get_namespace_oid("nvm", false));
+
+	if (!OidIsValid(modes) || !ConditionalLockRelationOid(modes, ShareUpdateExclusiveLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("another session promotes a function of this database"),
+				 errhint("Try again when its transaction has ended.")));
+}
+
+static void
+require_none_prepared(void)
+{
+	uint64		n;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	if (SPI_execute("SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()",
+					false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read pg_prepared_xacts");
+	n = SPI_processed;
+	SPI_finish();
+	if (n > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a function cannot be promoted while the database has prepared transactions"),
+				 errhint("End those in pg_prepared_xacts, and try again.")));
+}
+
+/*
+ * Calls of a registered function are to be logged alone.  command/README.md, "Modes".
  */
 Datum
 nvm_promote_command(PG_FUNCTION_ARGS)
@@ -196,9 +263,55 @@ nvm_promote_command(PG_FUNCTION_ARGS)
 	command = nvm_command_find(function);
 	if (command == NULL)
 		not_registered(function);
-	nvm_command_promote();
+	if (!NvmOwnsFunction(function))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FUNCTION, get_func_name(function));
+	if (command->promoted)
+	{
+		ereport(NOTICE,
+				(errmsg("function %s is promoted already", format_procedure(function))));
+		PG_RETURN_VOID();
+	}
+	require_promotable(function);
+	lock_promotions();
+	nvm_command_promote_begins();
+
+	/* those who were waited for may have changed what was looked at */
+	AcceptInvalidationMessages();
+	require_promotable(function);
+	require_none_prepared();
+	nvm_ddl_require_fit();
+	nvm_command_promotes = function;
+	PG_TRY();
+	{
+		set_label(function_object(function),
+				  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)),
+										 function, true));
+	}
+	PG_FINALLY();
+	{
+		nvm_command_promotes = InvalidOid;
+	}
+	PG_END_TRY();
+	PG_RETURN_VOID();
+}
+
+Datum
+nvm_demote_command(PG_FUNCTION_ARGS)
+{
+	Oid			function = PG_GETARG_OID(0);
+	const NvmCommand *command;
+
+	nvm_table_require();
+	command = nvm_command_find(function);
+	if (command == NULL)
+		not_registered(function);
+	if (!command->was_promoted)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function %s is not promoted", format_procedure(function))));
 	set_label(function_object(function),
-			  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)), function, true));
+			  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)),
+									 function, false));
 	PG_RETURN_VOID();
 }
 

@@ -22,7 +22,7 @@
 #include "fmgr.h"
 #include "nodes/execnodes.h"
 
-#define NVM_STAT_COLUMNS	18	/* at most */
+#define NVM_STAT_COLUMNS	20	/* at most */
 
 typedef struct NvmStatRow
 {

@@ -15,6 +15,7 @@
 #include "fmgr.h"
 #include "func/nvm_stat_row.h"
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -24,6 +25,7 @@
 #include "xact/nvm_storage.h"
 
 PG_FUNCTION_INFO_V1(nvm_commands_info);
+PG_FUNCTION_INFO_V1(nvm_command_mode_info_of);
 PG_FUNCTION_INFO_V1(nvm_command_reasons_info);
 PG_FUNCTION_INFO_V1(nvm_partition_info);
 
@@ -101,6 +103,7 @@ put_command(Oid function, void *arg)
 	nvm_stat_time(&row, stat.rehearsed);
 	nvm_stat_datum_if(&row, stat.replay_usec > 0,
 					  Float8GetDatum(stat.replay_usec == 0 ? 0 : stat.replayed / (stat.replay_usec / 1e6)));
+	nvm_stat_count(&row, stat.alone);
 	nvm_stat_put((ReturnSetInfo *) arg, &row);
 }
 
@@ -111,6 +114,27 @@ nvm_commands_info(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	nvm_command_each(put_command, fcinfo->resultinfo);
 	return (Datum) 0;
+}
+
+/*
+ * The mode of a database; NULL: nothing is known of it.
+ */
+Datum
+nvm_command_mode_info_of(PG_FUNCTION_ARGS)
+{
+	NvmModeInfo info;
+	NvmStatRow	row = {0};
+
+	nvm_table_require();
+	if (PG_GETARG_OID(0) == MyDatabaseId)
+		(void) nvm_command_find_mode();
+	if (!nvm_command_mode_info(PG_GETARG_OID(0), &info))
+		PG_RETURN_NULL();
+	nvm_stat_text(&row, nvm_command_mode_name(info.mode));
+	nvm_stat_datum(&row, BoolGetDatum(info.armed));
+	nvm_stat_datum(&row, Int32GetDatum(info.nddl));
+	nvm_stat_datum(&row, BoolGetDatum(info.covered));
+	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
 }
 
 /*

@@ -17,6 +17,41 @@
 #include "log/log_impl.h"
 #include "pmem/nvm_pmem.h"
 
+static const NvmCheckpointWatch *watch = NULL;
+static void (*ask_checkpointer) (bool wait) = NULL;
+
+void
+nvm_log_register_checkpoint_watch(const NvmCheckpointWatch *checkpoint_watch)
+{
+	watch = checkpoint_watch;
+}
+
+void
+nvm_log_tell_checkpoint_begins(void)
+{
+	if (watch != NULL)
+		watch->begins();
+}
+
+void
+nvm_log_tell_checkpoint_usable(void)
+{
+	if (watch != NULL)
+		watch->usable();
+}
+
+void
+nvm_log_register_checkpointer(void (*ask) (bool wait))
+{
+	ask_checkpointer = ask;
+}
+
+void
+nvm_log_ask_checkpoint(bool wait)
+{
+	ask_checkpointer(wait);
+}
+
 /*
  * Of all transactions whose ASK record has no OUTCOME, the first one's place counts.
  * Both locks are held: so what is looked at is of one moment.

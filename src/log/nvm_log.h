@@ -395,6 +395,28 @@ typedef struct NvmLogBegin
 /* a checkpoint begins; cannot fail */
 extern void nvm_log_checkpoint_begin(NvmLogBegin *begin);
 
+/*
+ * Who wants to know of checkpoints (command/) says so in _PG_init.  begins: before
+ * nvm_log_checkpoint_begin; cannot fail.  usable: it counts from now on; nobody who has asked for
+ * it goes on before that returns.
+ */
+typedef struct NvmCheckpointWatch
+{
+	void		(*begins) (void);
+	void		(*usable) (void);
+} NvmCheckpointWatch;
+
+extern void nvm_log_register_checkpoint_watch(const NvmCheckpointWatch *watch);
+extern void nvm_log_tell_checkpoint_begins(void);
+extern void nvm_log_tell_checkpoint_usable(void);
+
+/*
+ * Who makes checkpoints (vlog/) says so in _PG_init.  ask: for one that begins from now on;
+ * wait: until it is usable, ERROR if it fails; else cannot fail.
+ */
+extern void nvm_log_register_checkpointer(void (*ask) (bool wait));
+extern void nvm_log_ask_checkpoint(bool wait);
+
 /* inserted, and the bytes of side files of this run: a measure of what is written */
 extern uint64 nvm_log_volume(void);
 

@@ -186,6 +186,33 @@ request_is_served(uint64 request, bool *worker)
 	return served;
 }
 
+static uint64
+make_request(void)
+{
+	uint64		request;
+	Latch	   *worker;
+
+	SpinLockAcquire(&Shared->mutex);
+	request = ++Shared->requested;
+	worker = Shared->worker;
+	SpinLockRelease(&Shared->mutex);
+	if (worker != NULL)
+		SetLatch(worker);
+	return request;
+}
+
+/*
+ * See nvm_log_register_checkpointer.
+ */
+void
+nvm_vlog_ask_checkpoint(bool wait)
+{
+	if (wait)
+		nvm_vlog_checkpoint();
+	else
+		(void) make_request();
+}
+
 /*
  * See nvm_vlog.h.
  */
@@ -194,19 +221,13 @@ nvm_vlog_checkpoint(void)
 {
 	TimestampTz since = GetCurrentTimestamp();
 	uint64		request;
-	Latch	   *worker;
 	bool		there;
 
 	/* without a log there are no tables either */
 	if (!nvm_log_has_begun())
 		return;
 	nvm_log_require_whole();
-	SpinLockAcquire(&Shared->mutex);
-	request = ++Shared->requested;
-	worker = Shared->worker;
-	SpinLockRelease(&Shared->mutex);
-	if (worker != NULL)
-		SetLatch(worker);
+	request = make_request();
 	while (!request_is_served(request, &there))
 	{
 		if (there)
@@ -422,6 +443,7 @@ make_checkpoint(uint64 request)
 	walk.number = Max(Max(Shared->usable.number, Shared->last.number), nvm_vlog_highest_checkpoint()) + 1;
 	walk.started = GetCurrentTimestamp();
 	volume = nvm_log_volume();
+	nvm_log_tell_checkpoint_begins();
 	nvm_log_checkpoint_begin(&walk.begin);
 	nvm_vlog_find_begin(&walk.begin);
 	tell_begin(&walk);
@@ -436,6 +458,7 @@ make_checkpoint(uint64 request)
 	nvm_vlog_switch_checkpoint(checkpoint, walk.directories);
 	tell_usable(checkpoint, volume);
 	became_usable = rows_are_known = true;
+	nvm_log_tell_checkpoint_usable();
 
 	memset(&retired, 0, sizeof(retired));
 	nvm_vlog_retire_rows(checkpoint->number, &retired);

@@ -591,6 +591,7 @@ extern void nvm_vlog_retire_sides(const NvmVlog *vlog);
 extern bool nvm_vlog_has_checkpointer(void);
 
 /* the checkpoint that counts, as its file was read: for the view */
+extern void nvm_vlog_ask_checkpoint(bool wait);
 extern void nvm_vlog_note_usable(const NvmLogCheckpoint *checkpoint);
 
 extern int	nvm_checkpoint_rate;

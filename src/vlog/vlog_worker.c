@@ -123,6 +123,7 @@ void
 nvm_vlog_register(void)
 {
 	nvm_log_register_recovery(start_recovery, nvm_vlog_keep);
+	nvm_log_register_checkpointer(nvm_vlog_ask_checkpoint);
 }
 
 /*

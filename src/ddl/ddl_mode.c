@@ -1,0 +1,328 @@
+/*-------------------------------------------------------------------------
+ *
+ * ddl_mode.c
+ *	  Which statements are DDL to calls that are logged alone, and what does not fit these.
+ *
+ * command/README.md, "Modes".
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "btree/nvm_btree.h"
+#include "command/nvm_command.h"
+#include "commands/defrem.h"
+#include "ddl/nvm_ddl.h"
+#include "nodes/parsenodes.h"
+#include "pool/nvm_pool.h"
+#include "storage/nvm_storage_relation.h"
+#include "tcop/utility.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* ---- temporary objects ---- */
+
+static bool
+is_temporary(const RangeVar *name)
+{
+	Oid			relid;
+
+	if (name == NULL)
+		return false;
+	if (name->relpersistence == RELPERSISTENCE_TEMP)
+		return true;
+	relid = RangeVarGetRelid(name, NoLock, true);
+	return OidIsValid(relid) && isTempOrTempToastNamespace(get_rel_namespace(relid));
+}
+
+static bool
+drops_temporary(const DropStmt *stmt)
+{
+	ListCell   *lc;
+
+	if (stmt->removeType != OBJECT_TABLE && stmt->removeType != OBJECT_INDEX &&
+		stmt->removeType != OBJECT_VIEW && stmt->removeType != OBJECT_SEQUENCE)
+		return false;
+	foreach(lc, stmt->objects)
+	{
+		if (!is_temporary(makeRangeVarFromNameList((List *) lfirst(lc))))
+			return false;
+	}
+	return true;
+}
+
+static bool
+truncates_temporary(const TruncateStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->relations)
+	{
+		if (!is_temporary((const RangeVar *) lfirst(lc)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Does the statement concern temporary relations alone?
+ */
+static bool
+concerns_temporary(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_CreateStmt:
+			return is_temporary(((CreateStmt *) stmt)->relation);
+		case T_CreateTableAsStmt:
+			return is_temporary(((CreateTableAsStmt *) stmt)->into->rel);
+		case T_ViewStmt:
+			return is_temporary(((ViewStmt *) stmt)->view);
+		case T_CreateSeqStmt:
+			return is_temporary(((CreateSeqStmt *) stmt)->sequence);
+		case T_AlterSeqStmt:
+			return is_temporary(((AlterSeqStmt *) stmt)->sequence);
+		case T_IndexStmt:
+			return is_temporary(((IndexStmt *) stmt)->relation);
+		case T_AlterTableStmt:
+			return is_temporary(((AlterTableStmt *) stmt)->relation);
+		case T_RenameStmt:
+			return is_temporary(((RenameStmt *) stmt)->relation);
+		case T_RuleStmt:
+			return is_temporary(((RuleStmt *) stmt)->relation);
+		case T_CreateTrigStmt:
+			return is_temporary(((CreateTrigStmt *) stmt)->relation);
+		case T_ClusterStmt:
+			return is_temporary(((ClusterStmt *) stmt)->relation);
+		case T_DropStmt:
+			return drops_temporary((DropStmt *) stmt);
+		case T_TruncateStmt:
+			return truncates_temporary((TruncateStmt *) stmt);
+		default:
+			return false;
+	}
+}
+
+/* ---- which statement is DDL ---- */
+
+static bool
+has_option(List *options, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+	{
+		DefElem    *option = lfirst_node(DefElem, lc);
+
+		if (strcmp(option->defname, name) == 0)
+			return defGetBoolean(option);
+	}
+	return false;
+}
+
+/*
+ * Does ALTER ROLE change what a call may see of the role?  Not if it is about logging in.
+ */
+static bool
+changes_role(const AlterRoleStmt *stmt)
+{
+	static const char *const of_login[] = {"password", "canlogin", "connectionlimit", "validUntil"};
+	ListCell   *lc;
+
+	foreach(lc, stmt->options)
+	{
+		const char *name = lfirst_node(DefElem, lc)->defname;
+		bool		is_of_login = false;
+
+		for (int i = 0; i < (int) lengthof(of_login); i++)
+			is_of_login |= strcmp(name, of_login[i]) == 0;
+		if (!is_of_login)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * DDL that the kind of statement does not tell.
+ */
+static bool
+is_ddl(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_TruncateStmt:
+			return true;
+		case T_VacuumStmt:
+			return ((VacuumStmt *) stmt)->is_vacuumcmd && has_option(((VacuumStmt *) stmt)->options, "full");
+		case T_ReindexStmt:
+			return has_option(((ReindexStmt *) stmt)->params, "concurrently");
+		case T_CommentStmt:
+		case T_AlterSystemStmt:
+		case T_CreateRoleStmt:
+		case T_AlterRoleSetStmt:
+		case T_CreatedbStmt:
+		case T_DropdbStmt:
+		case T_AlterDatabaseStmt:
+		case T_AlterDatabaseSetStmt:
+		case T_CreateTableSpaceStmt:
+		case T_DropTableSpaceStmt:
+		case T_AlterTableSpaceOptionsStmt:
+			return false;
+		case T_SecLabelStmt:
+			return ((SecLabelStmt *) stmt)->provider == NULL ||
+				strcmp(((SecLabelStmt *) stmt)->provider, NVM_LABEL_PROVIDER) == 0;
+		case T_AlterRoleStmt:
+			return changes_role((AlterRoleStmt *) stmt);
+		default:
+			return GetCommandLogLevel(stmt) == LOGSTMT_DDL;
+	}
+}
+
+/*
+ * Is it about what all databases have in common?
+ */
+static bool
+is_shared(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_AlterRoleStmt:
+		case T_DropRoleStmt:
+		case T_GrantRoleStmt:
+			return true;
+		case T_RenameStmt:
+			return ((RenameStmt *) stmt)->renameType == OBJECT_ROLE ||
+				((RenameStmt *) stmt)->renameType == OBJECT_DATABASE;
+		default:
+			return false;
+	}
+}
+
+/*
+ * See nvm_ddl.h.
+ */
+bool
+nvm_ddl_is_ddl(Node *stmt)
+{
+	return is_ddl(stmt) && !concerns_temporary(stmt);
+}
+
+void
+nvm_ddl_mode_begins(Node *stmt)
+{
+	nvm_command_ddl_begins(is_shared(stmt));
+}
+
+/* ---- what does not fit a replay ---- */
+
+/*
+ * Why a replay could not bring back a table, or NULL.
+ */
+static const char *
+misfit_of(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	uint32		dir = nvm_storage_of(RelationGetRelid(rel));
+	const char *misfit = NULL;
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		if (misfit == NULL && !nvm_command_index_is_ours(lfirst_oid(lc)))
+			misfit = psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
+							  get_rel_name(lfirst_oid(lc)));
+	}
+	list_free(indexes);
+	if (misfit == NULL && dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0)
+		misfit = "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)";
+	return misfit;
+}
+
+/*
+ * See nvm_ddl.h.
+ */
+void
+nvm_ddl_require_fit(void)
+{
+	Relation	classes = table_open(RelationRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(classes, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
+		const char *misfit;
+		Relation	rel;
+
+		if (class->relpersistence != RELPERSISTENCE_PERMANENT || class->relam == HEAP_TABLE_AM_OID ||
+			(class->relkind != RELKIND_RELATION && class->relkind != RELKIND_MATVIEW))
+			continue;
+		rel = try_table_open(class->oid, AccessShareLock);
+		if (rel == NULL)
+			continue;
+		misfit = nvm_command_is_table(rel) ? misfit_of(rel) : NULL;
+		if (misfit != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("table \"%s\" does not fit calls that are logged alone",
+							RelationGetRelationName(rel)),
+					 errdetail("Because %s.", misfit)));
+		table_close(rel, NoLock);
+	}
+	systable_endscan(scan);
+	table_close(classes, AccessShareLock);
+}
+
+static bool
+is_promoted(void)
+{
+	NvmMode		mode = nvm_command_mode();
+
+	return mode != NVM_MODE_SHADOW && mode != NVM_MODE_UNKNOWN;
+}
+
+/*
+ * See nvm_ddl.h.
+ */
+void
+nvm_ddl_mode_check(NodeTag tag)
+{
+	if ((tag != T_IndexStmt && tag != T_AlterTableStmt && tag != T_CreateStmt &&
+		 tag != T_CreateTableAsStmt) || !is_promoted())
+		return;
+	CommandCounterIncrement();
+	nvm_ddl_require_fit();
+}
+
+/*
+ * See nvm_ddl.h.  One that is made concurrently is there, though not valid, before anybody could
+ * look at it.
+ */
+void
+nvm_ddl_mode_check_concurrent(Node *stmt)
+{
+	IndexStmt  *index = (IndexStmt *) stmt;
+	Relation	rel;
+	bool		fits;
+
+	if (!IsA(stmt, IndexStmt) || !index->concurrent || !is_promoted() ||
+		strcmp(index->accessMethod, NVM_BTREE_NAME) == 0)
+		return;
+	rel = table_openrv(index->relation, AccessShareLock);
+	fits = !nvm_command_is_table(rel);
+	table_close(rel, AccessShareLock);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" cannot have an index of method %s", index->relation->relname,
+						index->accessMethod),
+				 errdetail("Calls are logged alone in this database. A replay puts rows elsewhere, and entries of such an index say where they are.")));
+}
