@@ -461,7 +461,7 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION nvm.demote_command(regprocedure) IS
 'take back nvm.promote_command()';
 
-REVOKE ALL ON FUNCTION nvm.promote_command(regprocedure) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.promote_command(regprocedure), nvm.demote_command(regprocedure) FROM PUBLIC;
 
 -- In plans of expressions that PL/pgSQL evaluates by itself (src/command/README.md).
 CREATE FUNCTION nvm.note_function(anyelement, oid)

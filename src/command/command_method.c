@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "command/command_impl.h"
 #include "command/nvm_command.h"
 #include "utils/rel.h"
 

@@ -273,6 +273,8 @@ nvm_promote_command(PG_FUNCTION_ARGS)
 	}
 	require_promotable(function);
 	lock_promotions();
+	/* it would be waited for: so before, too */
+	require_none_prepared();
 	nvm_command_promote_begins();
 
 	/* those who were waited for may have changed what was looked at */

@@ -28,7 +28,8 @@ SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT has_function('nvm', 'partition_table', ARRAY['regclass', 'name']);
 SELECT has_function('nvm', f, ARRAY['regclass']) FROM unnest(ARRAY['unpartition_table', 'partition_info']) f;
 SELECT has_function('nvm', 'register_command', ARRAY['regprocedure', 'text']);
-SELECT has_function('nvm', 'unregister_command', ARRAY['regprocedure']);
+SELECT has_function('nvm', f, ARRAY['regprocedure']) FROM unnest(ARRAY['unregister_command', 'promote_command', 'demote_command']) f;
+SELECT has_function('nvm', 'command_mode_info', ARRAY['oid']);
 SELECT has_function('nvm', 'rehearse', ARRAY['integer', 'boolean']);
 SELECT has_function('nvm', 'replay_command_log', ARRAY['timestamp with time zone', 'name', 'integer']);
 SELECT function_lang_is('nvm'::name, p.proname::name, 'c'::name, p.proname || ' is in C')
@@ -52,7 +53,8 @@ SELECT is_empty(
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
 	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints',
-	'commands', 'command_reasons', 'partitioned_tables', 'lanes', 'replay']);
+	'commands', 'command_reasons', 'command_modes', 'partitioned_tables', 'lanes', 'replay']);
+SELECT columns_are('nvm', 'command_modes', ARRAY['database', 'mode', 'armed', 'ddl', 'covered']);
 SELECT columns_are('nvm', 'replay', ARRAY['phase', 'database', 'passed', 'started', 'ended', 'workers', 'base_rows',
 	'log_bytes', 'log_bytes_total', 'transactions', 'calls', 'value_rows', 'many_lanes', 'alone', 'replay_seconds', 'problem']);
 SELECT is_empty(
