@@ -625,6 +625,39 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION nvm.replay_info() IS 'the row of view nvm.replay';
 
+CREATE FUNCTION nvm.replayed_databases_info(
+    OUT database oid, OUT state text, OUT transactions bigint, OUT not_replayed bigint,
+    OUT log_position bigint, OUT call text, OUT problem text, OUT detail text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_replayed_databases'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.replayed_databases_info() IS 'the rows of view nvm.replayed_databases';
+
+CREATE VIEW nvm.replayed_databases AS SELECT * FROM nvm.replayed_databases_info();
+
+COMMENT ON VIEW nvm.replayed_databases IS
+'databases whose calls the last start replays, since the log has them alone: how far each is, and why a replay has stopped';
+COMMENT ON COLUMN nvm.replayed_databases.state IS
+'waiting; replaying; stopped: a call came to something else, and the tables stay closed until somebody calls nvm.resume_replay() or nvm.end_replay() there; resumed, given up: somebody has; done: the tables are open';
+COMMENT ON COLUMN nvm.replayed_databases.not_replayed IS
+'transactions that were not replayed when it stopped, NULL: nobody could count them; behind nvm.end_replay() they are given up';
+
+CREATE FUNCTION nvm.resume_replay()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'nvm_resume_replay'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.resume_replay() IS
+'has the calls of this database replayed once more from the last checkpoint, after a start whose replay has stopped, and waits: how many transactions were replayed';
+
+CREATE FUNCTION nvm.end_replay(OUT replayed bigint, OUT given_up bigint)
+AS 'MODULE_PATHNAME', 'nvm_end_replay'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.end_replay() IS
+'ends a replay of this database that has stopped after a start: what was replayed stays, what was not is given up; waits for the checkpoint that makes that last, and returns how many transactions are which';
+
 CREATE VIEW nvm.replay AS SELECT * FROM nvm.replay_info();
 
 COMMENT ON VIEW nvm.replay IS
@@ -703,8 +736,11 @@ REVOKE ALL ON FUNCTION nvm.partition_info(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.rehearse(int, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.replay_command_log(timestamptz, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION nvm.replay_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.replayed_databases_info() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.resume_replay() FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.end_replay() FROM PUBLIC;
 REVOKE ALL ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes FROM PUBLIC;
-REVOKE ALL ON nvm.replay, nvm.command_modes FROM PUBLIC;
+REVOKE ALL ON nvm.replay, nvm.replayed_databases, nvm.command_modes FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA nvm TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.check_pool() TO pg_monitor;
@@ -727,8 +763,9 @@ GRANT EXECUTE ON FUNCTION nvm.command_reasons_info() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.command_mode_info(oid) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.partition_info(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION nvm.replay_info() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION nvm.replayed_databases_info() TO pg_monitor;
 GRANT SELECT ON nvm.pool, nvm.recovery, nvm.gaps, nvm.relations, nvm.activity TO pg_monitor;
 GRANT SELECT ON nvm.transactions, nvm.stat_wbl, nvm.index_rebuilds TO pg_monitor;
 GRANT SELECT ON nvm.memory, nvm.log, nvm.log_directories, nvm.log_recovery, nvm.checkpoints TO pg_monitor;
 GRANT SELECT ON nvm.commands, nvm.command_reasons, nvm.partitioned_tables, nvm.lanes TO pg_monitor;
-GRANT SELECT ON nvm.replay, nvm.command_modes TO pg_monitor;
+GRANT SELECT ON nvm.replay, nvm.replayed_databases, nvm.command_modes TO pg_monitor;

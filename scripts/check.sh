@@ -14,8 +14,9 @@
 #			core: PostgreSQL's own suites (core_suites.sh), powerfail: the proof by
 #			loss of power (test/powerfail/run), soak: one cluster that lives
 #			through everything for an hour (test/soak/run), soak_vlog: one of
-#			tables in memory, for half an hour, fuzz: pools damaged
-#			by chance (test/fuzz/run; these three have their options there);
+#			tables in memory, for half an hour, soak_cmdlog: that with calls,
+#			fuzz: pools damaged by chance (test/fuzz/run; these four have their
+#			options there);
 #			by default only with --long.
 #			sqlsmith: random statements (check_sqlsmith.sh)
 #
@@ -36,9 +37,9 @@ for arg; do
 		--tests=*) chosen="$chosen ${arg#*=}" ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail soak soak_vlog fuzz sqlsmith " in
+			case " $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail soak soak_vlog fuzz sqlsmith" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -74,7 +75,7 @@ if [ -n "$chosen" ]; then
 fi
 if [ -z "$tiers" ]; then
 	tiers=$all_tiers
-	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak soak_vlog"
+	[ "$long" = 0 ] || tiers="$tiers core powerfail fuzz soak soak_vlog soak_cmdlog"
 fi
 
 # ---------------------------------------------------------------- outer part
@@ -167,7 +168,7 @@ memory_kb() {			# what is available, at most what the cgroup has
 
 outer() {
 	case " $tiers " in
-		*" soak "* | *" soak_vlog "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
+		*" soak "* | *" soak_vlog "* | *" soak_cmdlog "*) "$top/scripts/ensure_packages.sh" check soak || exit 1 ;;
 		*) "$top/scripts/ensure_packages.sh" check || exit 1 ;;
 	esac
 
@@ -587,6 +588,10 @@ tier_soak_vlog() {
 	soak nvm_vlog 30
 }
 
+tier_soak_cmdlog() {
+	soak nvm_cmdlog 30
+}
+
 # how many images and for how long, test/fuzz/run says
 tier_fuzz() {
 	local minutes=${NVM_FUZZ_MINUTES:-20} status
@@ -642,7 +647,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" cmdlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" cmdlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" soak_cmdlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

@@ -165,6 +165,7 @@ _PG_init(void)
 	nvm_btree_register_settle();
 	nvm_index_register_relpages();
 	nvm_vlog_register();
+	nvm_replay_register_player();
 
 	/* PostgreSQL's hooks: those of one part, then those of several */
 	nvm_command_register_labels();

@@ -104,6 +104,8 @@ our %elsewhere = (
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
 	(map { $_ => 'log/19_clean_run' } qw(vacuum-clean-found vacuum-clean-offered pool-clean-run)),
+	(map { $_ => 'command/29_recover_calls' } qw(rebuild-replay rebuild-played rebuild-played-open rebuild-given-up
+		rebuild-given-up-kept recover-indexes recover-record recover-settle recover-played)),
 	'resolve-log'       => 'log/05_prepared',
 	'ckpt-remove-orphan' => 'log/07_checkpoint',
 	(map { ("keep-$_" => 'log/18_unlogged') } qw(data-write data-sync walked sync rename renamed pass-on passed-on remove)),
@@ -135,6 +137,8 @@ our %elsewhere = (
 	'gap-undecided'     => 'gap/04_aborted_takeover',
 	'rowlock-elsewhere' => 'commit/12_asked_while_it_ends',
 	'gap-end-seen'      => 'prepared/05_rolled_back_reindex',
+	(map { $_ => 'command/28_modes' } qw(mode-ddl-begun mode-ddl-quiet mode-ddl-covered mode-promote-begun mode-promote-waited
+		mode-usable mode-flushed)),
 	'resolve-locks-written'    => 'prepared/07_emptied_table',
 	'resolve-locks-first-copy' => 'prepared/07_emptied_table',
 	'resolve-locks-replaced'   => 'prepared/07_emptied_table',);

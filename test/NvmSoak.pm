@@ -10,7 +10,8 @@ NvmSoak - one cluster that lives through everything, for a long time
 
   use NvmSoak;
 
-  my $soak = NvmSoak->new(out => DIRECTORY);    # method => 'nvm_vlog': see NvmSoakLog.pm
+  my $soak = NvmSoak->new(out => DIRECTORY);    # method => 'nvm_vlog': see NvmSoakLog.pm;
+                                                  # 'nvm_cmdlog': NvmSoakCommands.pm as well
   $soak->start(simulate => 1);
   $soak->crash_round('all killed');
   $soak->episode('drop');
@@ -37,6 +38,7 @@ use IPC::Open2;
 use Time::HiRes qw(time usleep);
 
 use NvmCrash;
+use NvmSoakCommands;
 use NvmSoakLog;
 use NvmSoakMeasure;
 use NvmTest;
@@ -83,7 +85,8 @@ sub new
 	}, $class;
 	my %names = NvmCrash::failpoint_names();
 
-	$self->{log} = NvmSoakLog->new($self) if $self->{method} eq 'nvm_vlog';
+	$self->{log} = NvmSoakLog->new($self) if $self->{method} ne 'nvm';
+	$self->{commands} = NvmSoakCommands->new($self) if $self->{method} eq 'nvm_cmdlog';
 	$self->{start_names} = [ sort grep { /$start_names/ || ($self->{log} && /$start_log_names/) } keys %names ];
 	$self->{names} = [ sort grep { !/$never_names/ && !/$start_names/ } keys %names ];
 	$node->init;
@@ -92,7 +95,7 @@ log_line_prefix = '%m [%p] %b %e %q%a '
 restart_after_crash = on
 max_connections = 40
 max_prepared_transactions = 40
-max_worker_processes = 12
+max_worker_processes = 16
 shared_buffers = 32MB
 max_wal_size = 96MB
 checkpoint_timeout = 30s
@@ -166,6 +169,7 @@ sub choose
 sub start_clients
 {
 	my ($self, %params) = @_;
+	%params = ($self->{commands} ? (clients => 2, ddl => 1) : (clients => 5, ddl => 2), %params);
 	my ($python) = grep { system("$_ -c 'import psycopg2' 2>/dev/null") == 0 } qw(python3 /usr/bin/python3);
 	my $logs = "$self->{out}/clients";
 
@@ -174,7 +178,7 @@ sub start_clients
 	local $ENV{PYTHONDONTWRITEBYTECODE} = 1;
 	$self->{clients_pid} = open2($self->{from}, $self->{to}, $python, "$here/clients.py",
 		'--conninfo', $self->node->connstr('postgres'), '--logs', $logs,
-		'--seed', $NvmCrash::seed, '--method', $self->{method}, '--clients', $params{clients} // 5, '--ddl', $params{ddl} // 2);
+		'--seed', $NvmCrash::seed, '--method', $self->{method}, map { ("--$_", $params{$_}) } grep { defined $params{$_} } qw(clients ddl callers));
 	return;
 }
 
@@ -240,10 +244,13 @@ sub start
 	$self->{what} = 'the first start';
 	$self->set_mode(%params);
 	$self->start_server;
-	my $schema = slurp_file("$here/schema.sql") =~ s/(default_table_access_method = )nvm;/$1$self->{method};/r;
+	# most tables of the other clients
+	my $method = $self->{log} ? 'nvm_vlog' : 'nvm';
+	my $schema = slurp_file("$here/schema.sql") =~ s/(default_table_access_method = )nvm;/$1$method;/r;
 	$node->safe_psql('postgres', $verify_index . $schema . 'INSERT INTO client SELECT generate_series(1, 40);');
 	# so that transactions write both
 	$node->safe_psql('postgres', "ALTER TABLE $_ SET ACCESS METHOD nvm") foreach $self->{log} ? qw(parent part_2) : ();
+	$self->{commands}->load if $self->{commands};
 	$node->safe_psql('postgres', 'CREATE DATABASE soak_template');
 	$node->safe_psql('soak_template', <<'SQL');
 CREATE EXTENSION pg_nvm;
@@ -252,6 +259,7 @@ INSERT INTO t SELECT i, repeat('t', i) FROM generate_series(1, 500) i;
 SQL
 	$node->safe_psql('soak_template', "ALTER TABLE t SET ACCESS METHOD $self->{method}");
 	$self->start_clients(%params);
+	$self->tell('begin') if $self->{commands};
 	$self->{began} = time();
 	$self->{measure}->begin;
 	return;
@@ -617,6 +625,8 @@ sub verify
 	$self->tell('wait');
 	$self->tell('verify');
 	my @wrong = split /\n/, $self->node->safe_psql('postgres', 'SELECT verify_traces()');
+	push @wrong, $self->{commands}->verify if $self->{commands};
+	$self->{commands}->note_replay if $self->{commands};
 	$self->problem(@wrong, $self->_what_checks_say) if @wrong;
 	$self->_look_at_log;
 	$self->count('verifications');
@@ -629,7 +639,7 @@ sub verify
 	}
 	elsif ($turn < 3)
 	{
-		my $tables = q{SELECT c.oid::regclass FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind IN ('r', 'm') ORDER BY relname};
+		my $tables = q{SELECT c.oid::regclass FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relkind IN ('r', 'm') ORDER BY relname};
 		my $table = $self->choose(split /\n/, $self->node->safe_psql('postgres', $tables));
 		$self->problem(map { "$table: $_" } split /\n/,
 			$self->node->safe_psql('postgres', $turn == 1
@@ -649,9 +659,9 @@ sub _what_checks_say
 	my ($ret, $out, $err) = $self->node->psql('postgres', <<'SQL');
 SELECT 'check: ' || f FROM nvm.check_pool() f;
 SELECT 'check: ' || c.oid::regclass || ': ' || f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, nvm.check(c.oid, heapallindexed => true) f
-	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't';
+	WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't';
 SELECT 'by index: ' || f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, look_by_index(c.oid) f
-	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind = 'r' AND c.relpersistence <> 't';
+	WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relkind = 'r' AND c.relpersistence <> 't';
 SELECT 'table ' || c.oid::regclass || ': ' || amname || ', file ' || relfilenode FROM pg_class c JOIN pg_am a ON a.oid = c.relam
 	WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace ORDER BY 1;
 SQL
@@ -701,6 +711,7 @@ sub settle
 	$self->tell('settle');
 	$self->{what} = 'settled';
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS filler');
+	$self->{commands}->promote if $self->{commands};
 	until ($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM nvm.gaps) + (SELECT count(*) FROM nvm.index_rebuilds WHERE state NOT IN ('done', 'ready', 'unused'))}) eq '0')
 	{
 		if (time() > $end)
@@ -714,11 +725,12 @@ sub settle
 	$node->safe_psql('postgres', "VACUUM;\nSELECT pg_current_xact_id();\nSELECT pg_sleep(0.3);\nVACUUM;\nCHECKPOINT;");
 	$self->problem($self->{log}->give_up) if $self->{log};
 	$self->problem($node->check_findings);
+	$self->problem($self->{commands}->verify) if $self->{commands};
 	$self->problem(split /\n/, $node->safe_psql('postgres', <<'SQL'));
 SELECT verify_owners();
 SELECT verify_traces();
 SELECT f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, look_by_index(c.oid) f
-	WHERE a.amname IN ('nvm', 'nvm_vlog') AND c.relkind = 'r' AND c.relpersistence = 'p';
+	WHERE a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relkind = 'r' AND c.relpersistence = 'p';
 SQL
 	$self->count('full checks');
 	$self->{measure}->settled;

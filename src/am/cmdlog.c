@@ -265,6 +265,7 @@ cmdlog_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *sl
 			CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags,
 			TM_FailureData *tmfd)
 {
+	nvm_command_locks();
 	if (mode >= LockTupleNoKeyExclusive && wait_policy == LockWaitBlock &&
 		!nvm_command_replaying && nvm_command_is_table(rel))
 	{

@@ -41,6 +41,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplesort.h"
+#include "xact/nvm_storage.h"
 #include "xact/nvm_xact.h"
 
 /* how long functions of an index may wait for a lock, in milliseconds */
@@ -218,6 +219,12 @@ nvm_index_rebuild(Relation index)
 	uint32		dir = state->dir;
 	instr_time	start;
 	instr_time	duration;
+
+	/*
+	 * who brings the rows of the table back may need its indexes before it
+	 * opens
+	 */
+	nvm_storage_require_open(heap);
 
 	/* the sort would look at catalogs for this */
 	PrepareTempTablespaces();

@@ -15,6 +15,7 @@
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "pool/nvm_pool.h"
 #include "storage/predicate.h"
 #include "utils/fmgroids.h"
@@ -175,6 +176,24 @@ open_meta(Relation index, uint32 dir, NvmRelState *state)
 }
 
 /*
+ * While the table of an index is closed, so is the index: whoever brings the rows back may
+ * build it, and empty it again.
+ */
+static void
+require_table(Relation index)
+{
+	Relation	table;
+
+	if (likely(nvm_log_is_whole()))
+		return;
+	table = RelationIdGetRelation(index->rd_index->indrelid);
+	if (table == NULL)
+		return;
+	nvm_storage_require_open(table);
+	RelationClose(table);
+}
+
+/*
  * Find the storage of the index and remember it in rd_amcache.
  */
 NvmIndexCache *
@@ -188,6 +207,7 @@ nvm_index_cache_slow(Relation index)
 	nvm_table_require();
 	dir = find_storage(index);
 	nvm_storage_require_rows(dir, RelationGetRelationName(index));
+	require_table(index);
 	state = nvm_rel_open(dir);
 	meta = open_meta(index, dir, state);
 

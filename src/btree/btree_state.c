@@ -37,6 +37,8 @@ index_lost_by_start(NvmRelState *rel, bool relaxed)
 
 	if (relaxed)
 		pg_atomic_write_u32(&index->relaxed, 1);
+	/* who was at it, and left, has built another one */
+	pg_atomic_write_u32(&index->failed, NVM_INDEXFAILED_NOT);
 	pg_atomic_write_u32(&index->state, NVM_INDEXSTATE_ABSENT);
 }
 

@@ -39,6 +39,8 @@ typedef struct NvmDatabaseMode
 	pg_atomic_uint64 epoch;
 	uint64		begun;
 	bool		armed;
+	bool		arming;
+	bool		told;			/* a start has found calls alone of it */
 	bool		quiet;
 	bool		was_quiet;		/* when the checkpoint began */
 	bool		covered;
@@ -49,6 +51,8 @@ typedef struct NvmModesShared
 	uint32		nshared;		/* transactions that change what all databases
 								 * have in common */
 	uint64		usable;			/* checkpoints since the start */
+	bool		log_is_known;	/* others than those with `told` had no calls
+								 * alone when the server started */
 } NvmModesShared;
 
 extern NvmModesShared *nvm_modes;
@@ -61,6 +65,12 @@ extern void nvm_modes_register(void);
 
 /* of the session's database, made if `make`; NULL: there is none, or no room */
 extern NvmDatabaseMode *nvm_my_mode(bool make);
+
+/*
+ * If nobody is amid DDL, switching may be armed, or be shadow again.  The lock is held
+ * exclusively.
+ */
+extern void nvm_mode_settle(NvmDatabaseMode *m);
 
 /* an outermost call begins */
 extern void nvm_mode_call_begins(void);
@@ -113,6 +123,12 @@ extern void nvm_lanes_of_values(NvmCallLanes *lanes, bool *shared);
 /* are there lanes?  Not without the extension */
 extern bool nvm_lanes_exist(void);
 extern Oid	nvm_lanes_root(void);
+
+/*
+ * The transaction is one of values, and going to wait for calls of others: if it has made any
+ * itself, they do not wait for it.
+ */
+extern void nvm_lanes_give_way(void);
 extern void nvm_lanes_register(void);
 
 /* are all of them held already, by the call that runs? */

@@ -445,6 +445,16 @@ become_value_writer(void)
 	release(LANE_SHARED, RowExclusiveLock);
 }
 
+/*
+ * See command_impl.h.
+ */
+void
+nvm_lanes_give_way(void)
+{
+	if (nheld > 0 && nvm_verdict_by_values())
+		become_value_writer();
+}
+
 static int
 num_value_lanes(void)
 {

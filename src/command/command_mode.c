@@ -57,16 +57,19 @@ nvm_command_modes_startup(int max_databases, LWLock *lock)
 									 HASH_ELEM | HASH_BLOBS);
 }
 
+/*
+ * Of a database that has none yet.  The lock is held.
+ */
 static void
 reset_mode(NvmDatabaseMode *m)
 {
 	pg_atomic_init_u32(&m->mode, NVM_MODE_UNKNOWN);
 	pg_atomic_init_u64(&m->epoch, 1);
 	m->nddl = 0;
-	m->armed = false;
+	m->armed = m->arming = m->told = false;
 	/* nobody has read "alone" since the start */
 	m->quiet = true;
-	m->covered = nvm_modes->usable > 0;
+	m->covered = nvm_modes->usable > 0 || nvm_modes->log_is_known;
 	m->begun = 0;
 	m->was_quiet = false;
 	m->root = InvalidOid;
@@ -121,10 +124,12 @@ bool
 nvm_command_mode_info(Oid database, NvmModeInfo *info)
 {
 	NvmDatabaseMode *m;
+	bool		found;
 
 	LWLockAcquire(nvm_modes_lock, LW_SHARED);
 	m = hash_search(nvm_mode_entries, &database, HASH_FIND, NULL);
-	if (m != NULL)
+	found = m != NULL && pg_atomic_read_u32(&m->mode) != NVM_MODE_UNKNOWN;
+	if (found)
 	{
 		info->mode = (NvmMode) pg_atomic_read_u32(&m->mode);
 		info->armed = m->armed;
@@ -132,7 +137,7 @@ nvm_command_mode_info(Oid database, NvmModeInfo *info)
 		info->covered = m->covered;
 	}
 	LWLockRelease(nvm_modes_lock);
-	return m != NULL;
+	return found;
 }
 
 const char *
@@ -144,7 +149,8 @@ nvm_command_mode_name(NvmMode mode)
 }
 
 /*
- * See command_impl.h.
+ * See nvm_command.h.  With no function promoted any more there may still be calls alone that a
+ * restart would need.
  */
 NvmMode
 nvm_command_find_mode(void)
@@ -153,6 +159,7 @@ nvm_command_find_mode(void)
 	NvmMode		mode = nvm_command_mode();
 	bool		promoted;
 	bool		ask = false;
+	Oid			root;
 
 	if (likely(mode != NVM_MODE_UNKNOWN) || !nvm_command_any() || !nvm_lanes_exist())
 		return mode;
@@ -160,12 +167,14 @@ nvm_command_find_mode(void)
 	m = nvm_my_mode(true);
 	if (m == NULL)
 		return mode;
+	root = nvm_lanes_root();
 	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
-	m->root = nvm_lanes_root();
+	m->root = root;
 	if (pg_atomic_read_u32(&m->mode) == NVM_MODE_UNKNOWN)
 	{
-		pg_atomic_write_u32(&m->mode, promoted ? NVM_MODE_SWITCHING : NVM_MODE_SHADOW);
-		ask = m->armed = promoted;
+		ask = promoted || !m->covered;
+		m->armed = promoted;
+		pg_atomic_write_u32(&m->mode, ask ? NVM_MODE_SWITCHING : NVM_MODE_SHADOW);
 	}
 	LWLockRelease(nvm_modes_lock);
 	if (ask)
@@ -211,6 +220,20 @@ nvm_mode_forget(void)
 	noted_epoch = 0;
 }
 
+/*
+ * See command_impl.h.
+ */
+void
+nvm_mode_settle(NvmDatabaseMode *m)
+{
+	if (m->nddl > 0 || pg_atomic_read_u32(&m->mode) != NVM_MODE_SWITCHING)
+		return;
+	m->armed |= m->arming;
+	m->arming = false;
+	if (!m->armed && m->covered)
+		pg_atomic_write_u32(&m->mode, NVM_MODE_SHADOW);
+}
+
 /* ---- the checkpointer ---- */
 
 /*
@@ -254,12 +277,49 @@ checkpoint_usable(void)
 	{
 		/* nobody else goes over to "alone": so it was not in between either */
 		m->covered |= m->was_quiet && pg_atomic_read_u32(&m->mode) != NVM_MODE_ALONE;
+		nvm_mode_settle(m);
 		if (m->begun == 0 || m->begun != pg_atomic_read_u64(&m->epoch) ||
 			pg_atomic_read_u32(&m->mode) != NVM_MODE_SWITCHING)
 			continue;
 		m->quiet = m->covered = false;
 		pg_atomic_write_u32(&m->mode, NVM_MODE_ALONE);
 	}
+	LWLockRelease(nvm_modes_lock);
+}
+
+/*
+ * See NvmCheckpointWatch.
+ */
+static void
+log_is_known(const uint32 *databases, int n)
+{
+	HASH_SEQ_STATUS seq;
+	NvmDatabaseMode *m;
+	bool		found;
+
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	hash_seq_init(&seq, nvm_mode_entries);
+	while ((m = hash_seq_search(&seq)) != NULL)
+	{
+		m->told = false;
+		m->covered |= m->quiet;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		Oid			database = databases[i];
+
+		m = hash_search(nvm_mode_entries, &database, HASH_ENTER_NULL, &found);
+		if (m == NULL)
+			break;
+		if (!found)
+			reset_mode(m);
+		m->told = true;
+		m->covered = false;
+	}
+	nvm_modes->log_is_known = m != NULL || n == 0;
+	hash_seq_init(&seq, nvm_mode_entries);
+	while ((m = hash_seq_search(&seq)) != NULL)
+		nvm_mode_settle(m);
 	LWLockRelease(nvm_modes_lock);
 }
 
@@ -271,7 +331,8 @@ nvm_modes_register(void)
 {
 	static const NvmCheckpointWatch watch = {
 		.begins = checkpoint_begins,
-		.usable = checkpoint_usable
+		.usable = checkpoint_usable,
+		.log_is_known = log_is_known
 	};
 
 	nvm_log_register_checkpoint_watch(&watch);

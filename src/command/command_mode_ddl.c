@@ -41,6 +41,12 @@ static int	statements = 0;		/* of DDL, one in another, that run */
 /* the transaction has done DDL, counted or not */
 static bool has_ddl = false;
 
+/* it has locked tables, or rows of nvm_cmdlog tables */
+static bool has_locks = false;
+
+/* what it has counted in */
+static NvmDatabaseMode *mine = NULL;
+
 /* at PRE_COMMIT: no function of the database is promoted; the epoch before that was read */
 static bool none_promoted = false;
 static uint64 commit_epoch = 0;
@@ -54,23 +60,19 @@ raise_epoch(NvmDatabaseMode *m)
 /* ---- the end ---- */
 
 /*
- * The database's part.  Returns whether a checkpoint leads back to "alone".  The lock is held.
+ * The database's part.  Returns whether a checkpoint leads on.  The lock is held.
  */
 static bool
 uncount_database(NvmDatabaseMode *m, bool committed)
 {
 	m->nddl--;
 	raise_epoch(m);
-	if (committed && promoting && !none_promoted)
-		m->armed = true;
-	if (m->nddl == 0 && pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING &&
-		(!m->armed || (committed && none_promoted && m->covered &&
-					   commit_epoch + 1 == pg_atomic_read_u64(&m->epoch))))
-	{
+	m->arming |= committed && promoting && !none_promoted;
+	if (committed && none_promoted && m->nddl == 0 &&
+		commit_epoch + 1 == pg_atomic_read_u64(&m->epoch))
 		m->armed = false;
-		pg_atomic_write_u32(&m->mode, NVM_MODE_SHADOW);
-	}
-	return m->armed && pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
+	nvm_mode_settle(m);
+	return m->nddl == 0 && pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
 }
 
 /*
@@ -88,7 +90,7 @@ uncount_shared(void)
 	while ((m = hash_seq_search(&seq)) != NULL)
 	{
 		raise_epoch(m);
-		ask |= m->armed && pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
+		ask |= pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
 	}
 	return ask;
 }
@@ -99,15 +101,14 @@ uncount_shared(void)
 static void
 uncount(bool committed)
 {
-	NvmDatabaseMode *m = nvm_my_mode(false);
 	bool		ask = false;
 
-	has_ddl = false;
-	if (!counted && !counted_shared)
+	has_ddl = has_locks = false;
+	if (likely(!counted && !counted_shared))
 		return;
 	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
 	if (counted)
-		ask |= uncount_database(m, committed);
+		ask |= uncount_database(mine, committed);
 	if (counted_shared)
 		ask |= uncount_shared();
 	LWLockRelease(nvm_modes_lock);
@@ -139,9 +140,10 @@ uncount_when_locks_are_gone(ResourceReleasePhase phase, bool isCommit, bool isTo
 void
 nvm_mode_pre_commit(void)
 {
-	if (likely(!counted))
+	if (likely(!counted) || pg_atomic_read_u32(&mine->mode) == NVM_MODE_SHADOW ||
+		pg_atomic_read_u32(&mine->mode) == NVM_MODE_UNKNOWN)
 		return;
-	commit_epoch = pg_atomic_read_u64(&nvm_my_mode(false)->epoch);
+	commit_epoch = pg_atomic_read_u64(&mine->epoch);
 	pg_memory_barrier();
 	AcceptInvalidationMessages();
 	none_promoted = !nvm_lanes_exist() || !nvm_command_any_promoted();
@@ -223,45 +225,84 @@ cover(const ToCover *list, int n)
 	NVM_FAILPOINT("mode-ddl-covered");
 }
 
-static void
-begin_database(void)
+/*
+ * Is there anything to be covered?  While a recovery has not read the log nothing is known of
+ * it.  The lock is not held.
+ */
+static bool
+is_uncovered(NvmDatabaseMode *m)
 {
-	NvmMode		mode = nvm_command_find_mode();
-	NvmDatabaseMode *m = nvm_my_mode(false);
-	ToCover		own;
-	bool		covered = true;
+	bool		covered;
 
-	if (counted || m == NULL || mode == NVM_MODE_UNKNOWN)
-		return;
-	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&m->mode) != NVM_MODE_SHADOW)
-	{
-		m->nddl++;
-		be_counted(&counted);
-		leave_alone(m);
-		own.database = MyDatabaseId;
-		own.root = m->root;
-		covered = m->covered;
-	}
+	LWLockAcquire(nvm_modes_lock, LW_SHARED);
+	covered = m->covered;
 	LWLockRelease(nvm_modes_lock);
-	if (!covered)
-		cover(&own, 1);
+	if (covered || nvm_log_is_whole())
+		return !covered;
+	nvm_log_require_opening();
+	LWLockAcquire(nvm_modes_lock, LW_SHARED);
+	covered = m->covered;
+	LWLockRelease(nvm_modes_lock);
+	return !covered;
 }
 
 /*
- * For nvm_dir_walk: is it a storage of a database of which nothing is known?  The lock is held.
+ * Also of one whose mode does not ask for it: a statement may go on when a function is
+ * promoted.  An earlier statement may have counted, and waited in vain.
+ */
+static void
+begin_database(bool mends)
+{
+	NvmMode		mode = nvm_command_find_mode();
+	ToCover		own = {.database = MyDatabaseId,.root = nvm_lanes_root()};
+
+	mine = nvm_my_mode(true);
+	if (mine == NULL)
+		return;
+	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
+	mode = (NvmMode) pg_atomic_read_u32(&mine->mode);
+	mine->root = own.root;
+	if (!counted)
+	{
+		mine->nddl++;
+		be_counted(&counted);
+		leave_alone(mine);
+	}
+	LWLockRelease(nvm_modes_lock);
+	if (mode == NVM_MODE_SHADOW || mode == NVM_MODE_UNKNOWN || mends || !is_uncovered(mine))
+		return;
+	nvm_lanes_give_way();
+	cover(&own, 1);
+}
+
+/*
+ * For nvm_dir_walk: is it a storage of a database of which nothing is known?
  */
 static void
 find_unknown(uint32 id, NvmDirEntry *entry, void *arg)
 {
+	NvmModeInfo info;
+
 	if ((entry->flags & NVM_DIR_COMMANDS) != 0 && entry->begin != NVM_STAMP_NONE &&
-		hash_search(nvm_mode_entries, &entry->database, HASH_FIND, NULL) == NULL)
+		!nvm_command_mode_info(entry->database, &info))
 		*(bool *) arg = true;
 }
 
 /*
- * Roles, which calls of any database may look at.  One of which nothing is known, since the
- * start, may have had calls alone before that.
+ * Is it, since the start, not known of any database whether it had calls alone before that?
+ */
+static bool
+is_any_unknown(void)
+{
+	bool		unknown = false;
+
+	if (nvm_modes->usable == 0 && !nvm_modes->log_is_known)
+		nvm_dir_walk(find_unknown, &unknown);
+	return unknown;
+}
+
+/*
+ * Roles, which calls of any database may look at.
  */
 static void
 begin_shared(void)
@@ -270,48 +311,93 @@ begin_shared(void)
 	NvmDatabaseMode *m;
 	ToCover    *list;
 	int			n = 0;
-	bool		unknown = false;
 
-	if (counted_shared)
-		return;
-	list = palloc(sizeof(ToCover) * (hash_get_num_entries(nvm_mode_entries) + 64));
 	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
-	nvm_modes->nshared++;
-	be_counted(&counted_shared);
+	list = palloc(sizeof(ToCover) * (hash_get_num_entries(nvm_mode_entries) + 1));
 	hash_seq_init(&seq, nvm_mode_entries);
 	while ((m = hash_seq_search(&seq)) != NULL)
 	{
-		if (pg_atomic_read_u32(&m->mode) == NVM_MODE_SHADOW)
-			continue;
-		leave_alone(m);
-		if (m->covered)
+		NvmMode		mode = (NvmMode) pg_atomic_read_u32(&m->mode);
+
+		if (!counted_shared)
+			leave_alone(m);
+		if (m->covered || mode == NVM_MODE_SHADOW || (mode == NVM_MODE_UNKNOWN && !m->told))
 			continue;
 		list[n].database = m->database;
 		list[n++].root = m->root;
 	}
-	if (nvm_modes->usable == 0)
-		nvm_dir_walk(find_unknown, &unknown);
+	if (!counted_shared)
+	{
+		nvm_modes->nshared++;
+		be_counted(&counted_shared);
+	}
 	LWLockRelease(nvm_modes_lock);
-	if (n > 0 || unknown)
+	if (n > 0 || is_any_unknown())
+	{
+		nvm_lanes_give_way();
 		cover(list, n);
+	}
 	pfree(list);
+}
+
+/*
+ * Without a log nobody can make a checkpoint, and calls alone may be in the one that a later
+ * start has again.
+ */
+static void
+refuse_without_log(void)
+{
+	if (nvm_lanes_exist() && nvm_command_any_promoted())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("definitions cannot be changed in a database with promoted functions while there is no log of tables in memory"),
+				 errdetail("The log may have calls that a start replays, which would then meet other definitions."),
+				 errhint("Start the server with nvm.memory_limit and the pool as they were. Or take promotions back by nvm.demote_command(): then such calls may fail to be replayed.")));
 }
 
 /*
  * See nvm_command.h.
  */
 void
-nvm_command_ddl_begins(bool shared)
+nvm_command_ddl_begins(NvmDdlScope scope)
 {
 	statements++;
 	has_ddl = true;
-	if (!nvm_log_is_on || nvm_command_replaying || !IsTransactionState())
+	if (nvm_command_replaying || !IsTransactionState())
 		return;
-	if (shared)
+	if (!nvm_log_is_on)
+	{
+		if (scope != NVM_DDL_OF_LABELS)
+			refuse_without_log();
+		return;
+	}
+	if (scope == NVM_DDL_OF_ROLES)
 		begin_shared();
-	begin_database();
+	begin_database((scope == NVM_DDL_OF_FUNCTIONS &&
+					nvm_log_replay_state(MyDatabaseId, NULL) == NVM_LOG_REPLAY_STOPPED) ||
+				   (scope == NVM_DDL_OF_LABELS && !nvm_log_is_whole()));
 }
 
+/*
+ * See nvm_command.h.
+ */
+void
+nvm_command_ddl_comes(void)
+{
+	has_ddl = true;
+	if (!nvm_command_replaying && nvm_log_is_on && IsTransactionState())
+		begin_database(false);
+}
+
+void
+nvm_command_locks(void)
+{
+	has_locks = true;
+}
+
+/*
+ * See nvm_command.h.
+ */
 void
 nvm_command_ddl_statement_ends(void)
 {
@@ -348,7 +434,7 @@ nvm_command_promote_begins(void)
 	bool		covered;
 
 	(void) nvm_command_find_mode();
-	m = nvm_my_mode(true);
+	m = mine = nvm_my_mode(true);
 	if (m == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -371,31 +457,56 @@ nvm_command_promote_begins(void)
 	if (!armed)
 		wait_for_others();
 	else if (!covered)
+	{
+		nvm_lanes_give_way();
 		cover(&own, 1);
+	}
 	NVM_FAILPOINT("mode-promote-waited");
 }
 
 /* ---- PREPARE TRANSACTION ---- */
 
 /*
- * A prepared transaction ends who knows when, and nobody could count it.
+ * Is any database amid, or before, calls alone?
+ */
+static bool
+any_is_promoted(void)
+{
+	HASH_SEQ_STATUS seq;
+	NvmDatabaseMode *m;
+	bool		any = false;
+
+	LWLockAcquire(nvm_modes_lock, LW_SHARED);
+	hash_seq_init(&seq, nvm_mode_entries);
+	while ((m = hash_seq_search(&seq)) != NULL)
+		any |= (m->told && !m->covered) || pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING ||
+			pg_atomic_read_u32(&m->mode) == NVM_MODE_ALONE;
+	LWLockRelease(nvm_modes_lock);
+	return any || is_any_unknown();
+}
+
+/*
+ * A prepared transaction ends who knows when, and nobody could count it.  Its locks of rows are
+ * of TIDs, which a replay hands out anew; those of tables keep a replay from them.
  */
 void
 nvm_mode_pre_prepare(bool writes)
 {
 	NvmMode		mode;
 
-	if (!writes && !has_ddl)
+	if (!writes && !has_ddl && !has_locks)
 		return;
 	mode = nvm_command_find_mode();
-	if (mode == NVM_MODE_SHADOW || mode == NVM_MODE_UNKNOWN)
+	if ((mode == NVM_MODE_SHADOW || mode == NVM_MODE_UNKNOWN) && !(counted_shared && any_is_promoted()))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 writes ?
 			 errmsg("cannot PREPARE a transaction that has written tables of nvm_cmdlog where a function is promoted") :
-			 errmsg("cannot PREPARE a transaction that has changed definitions where a function is promoted"),
-			 errdetail("Calls are logged alone in this database, and a restart would not know when such a transaction has ended."),
+			 has_ddl ?
+			 errmsg("cannot PREPARE a transaction that has changed definitions where a function is promoted") :
+			 errmsg("cannot PREPARE a transaction that has locked tables or rows where a function is promoted"),
+			 errdetail("Calls are logged alone, and a restart would not know when such a transaction has ended."),
 			 errhint("Use COMMIT, or take promotions back by nvm.demote_command().")));
 }
 

@@ -443,13 +443,23 @@ have_moment(void)
 /*
  * Is the transaction one of calls, at PRE_COMMIT?  What decides on the mode is read while its
  * lanes are held.
+ *
+ * Of functions that are not promoted, beside others that are: a rehearsal calls them again, and
+ * a recovery goes by the rows.
  */
 static NvmLogBy
-written_by(bool *alone)
+written_by(bool *alone, bool *old)
 {
-	if (has_calls && nvm_verdict_is_by_calls() &&
-		nvm_mode_of_record(nvm_verdict_all_promoted() && have_moment(), alone))
-		return NVM_LOG_BY_CALLS;
+	if (has_calls && nvm_verdict_is_by_calls())
+	{
+		bool		promoted = nvm_verdict_all_promoted();
+
+		if (nvm_mode_of_record(promoted && have_moment(), alone))
+			return NVM_LOG_BY_CALLS;
+		*old = !promoted;
+		if (!promoted)
+			return NVM_LOG_BY_CALLS;
+	}
 	return nvm_verdict_writes() ? NVM_LOG_BY_VALUES : NVM_LOG_BY_NOTHING;
 }
 

@@ -109,13 +109,29 @@ extern void nvm_command_mode_forget(Oid database);
 
 /* ---- command_mode_ddl.c ---- */
 
+/* what DDL changes, as far as it matters to calls */
+typedef enum NvmDdlScope
+{
+	NVM_DDL_OF_DATABASE,
+	NVM_DDL_OF_FUNCTIONS,		/* a function is made or replaced: it may mend
+								 * a replay that has stopped */
+	NVM_DDL_OF_LABELS,			/* ours, which keep a function registered: a
+								 * replay does not look at them */
+	NVM_DDL_OF_ROLES			/* which all databases have in common */
+} NvmDdlScope;
+
 /*
- * A statement of DDL begins, perhaps one in another, and has ended, also by an ERROR.  shared: it
- * changes roles.  The first one of a transaction may wait: for calls, and for a checkpoint.  May
- * ERROR.
+ * A statement of DDL begins, perhaps one in another, and has ended, also by an ERROR.  The first
+ * one of a transaction may wait: for calls, and for a checkpoint.  May ERROR.
  */
-extern void nvm_command_ddl_begins(bool shared);
+extern void nvm_command_ddl_begins(NvmDdlScope scope);
 extern void nvm_command_ddl_statement_ends(void);
+
+/* the same for what is no statement: a storage of nvm_cmdlog comes or goes, a lock is next */
+extern void nvm_command_ddl_comes(void);
+
+/* the transaction locks tables, or rows of nvm_cmdlog tables, perhaps without writing them */
+extern void nvm_command_locks(void);
 
 /*
  * A function of the database is being promoted: the first step, and those that wait.  May
@@ -157,6 +173,9 @@ extern void nvm_command_register_method(const struct TableAmRoutine *routine,
  * or UNLOGGED one is to a call what any other table is.
  */
 extern bool nvm_command_is_table(Relation rel);
+
+/* is it the access method of such tables, permanent or not? */
+extern bool nvm_command_is_method(Oid am);
 
 /* is it an index of nvm_btree? */
 extern bool nvm_command_index_is_ours(Oid index);

@@ -217,6 +217,16 @@ typedef bool NvmUpdateIndexes;
 #define NVM_UPDATE_INDEXES(needed)	(needed)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define NVM_NEEDS_INDEXES(update)	((update) != TU_None)
+#define NvmExecInsertIndexTuples(info, slot, estate, update) \
+	ExecInsertIndexTuples(info, slot, estate, update, false, NULL, NIL, false)
+#else
+#define NVM_NEEDS_INDEXES(update)	(update)
+#define NvmExecInsertIndexTuples(info, slot, estate, update) \
+	ExecInsertIndexTuples(info, slot, estate, update, false, NULL, NIL)
+#endif
+
 /* renamed callback */
 #if PG_VERSION_NUM >= 160000
 #define NVM_SET_NEW_FILELOCATOR	.relation_set_new_filelocator

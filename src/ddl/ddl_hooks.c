@@ -29,6 +29,7 @@
 #include "ddl/nvm_ddl.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "storage/nvm_storage_relation.h"
 #include "tcop/tcopprot.h"
 #include "tcop/utility.h"
@@ -148,7 +149,11 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 			nvm_ddl_drop_index(objectId, dir,
 							   arg ? ((ObjectAccessDrop *) arg)->dropflags : 0);
 		else if (dir != 0)
+		{
+			if ((nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) != 0)
+				nvm_command_ddl_comes();
 			nvm_storage_end(dir);
+		}
 		return;
 	}
 	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)

@@ -12,23 +12,38 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
 #include "btree/nvm_btree.h"
 #include "command/nvm_command.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
+#include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pool/nvm_pool.h"
 #include "storage/nvm_storage_relation.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 /* ---- temporary objects ---- */
+
+/*
+ * One that is being made: what else has its name does not matter.
+ */
+static bool
+becomes_temporary(const RangeVar *name)
+{
+	return name != NULL &&
+		(name->relpersistence == RELPERSISTENCE_TEMP ||
+		 (name->schemaname != NULL && strcmp(name->schemaname, "pg_temp") == 0));
+}
 
 static bool
 is_temporary(const RangeVar *name)
@@ -81,13 +96,13 @@ concerns_temporary(Node *stmt)
 	switch (nodeTag(stmt))
 	{
 		case T_CreateStmt:
-			return is_temporary(((CreateStmt *) stmt)->relation);
+			return becomes_temporary(((CreateStmt *) stmt)->relation);
 		case T_CreateTableAsStmt:
-			return is_temporary(((CreateTableAsStmt *) stmt)->into->rel);
+			return becomes_temporary(((CreateTableAsStmt *) stmt)->into->rel);
 		case T_ViewStmt:
-			return is_temporary(((ViewStmt *) stmt)->view);
+			return becomes_temporary(((ViewStmt *) stmt)->view);
 		case T_CreateSeqStmt:
-			return is_temporary(((CreateSeqStmt *) stmt)->sequence);
+			return becomes_temporary(((CreateSeqStmt *) stmt)->sequence);
 		case T_AlterSeqStmt:
 			return is_temporary(((AlterSeqStmt *) stmt)->sequence);
 		case T_IndexStmt:
@@ -186,23 +201,31 @@ is_ddl(Node *stmt)
 	}
 }
 
-/*
- * Is it about what all databases have in common?
- */
-static bool
-is_shared(Node *stmt)
+static NvmDdlScope
+scope_of(Node *stmt)
 {
 	switch (nodeTag(stmt))
 	{
 		case T_AlterRoleStmt:
 		case T_DropRoleStmt:
 		case T_GrantRoleStmt:
-			return true;
+			return NVM_DDL_OF_ROLES;
 		case T_RenameStmt:
 			return ((RenameStmt *) stmt)->renameType == OBJECT_ROLE ||
-				((RenameStmt *) stmt)->renameType == OBJECT_DATABASE;
+				((RenameStmt *) stmt)->renameType == OBJECT_DATABASE ? NVM_DDL_OF_ROLES : NVM_DDL_OF_DATABASE;
+		case T_CreateFunctionStmt:
+		case T_AlterFunctionStmt:
+			return NVM_DDL_OF_FUNCTIONS;
+		case T_GrantStmt:
+			return ((GrantStmt *) stmt)->objtype == OBJECT_FUNCTION ||
+				((GrantStmt *) stmt)->objtype == OBJECT_PROCEDURE ||
+				((GrantStmt *) stmt)->objtype == OBJECT_ROUTINE ? NVM_DDL_OF_FUNCTIONS : NVM_DDL_OF_DATABASE;
+		case T_SecLabelStmt:
+			/* a function that is registered no more does matter */
+			return ((SecLabelStmt *) stmt)->objtype == OBJECT_COLUMN || ((SecLabelStmt *) stmt)->label == NULL ?
+				NVM_DDL_OF_DATABASE : NVM_DDL_OF_LABELS;
 		default:
-			return false;
+			return NVM_DDL_OF_DATABASE;
 	}
 }
 
@@ -212,38 +235,67 @@ is_shared(Node *stmt)
 bool
 nvm_ddl_is_ddl(Node *stmt)
 {
+	if (IsA(stmt, LockStmt) || IsA(stmt, ReindexStmt))
+		nvm_command_locks();
 	return is_ddl(stmt) && !concerns_temporary(stmt);
 }
 
 void
 nvm_ddl_mode_begins(Node *stmt)
 {
-	nvm_command_ddl_begins(is_shared(stmt));
+	nvm_command_ddl_begins(scope_of(stmt));
 }
 
 /* ---- what does not fit a replay ---- */
 
 /*
- * Why a replay could not bring back a table, or NULL.
+ * Is it a permanent table of nvm_cmdlog?  Looked up without a lock: others may have locked it,
+ * and wait for us.
  */
-static const char *
-misfit_of(Relation rel)
+static bool
+is_command_table(Oid relid)
 {
-	List	   *indexes = RelationGetIndexList(rel);
-	uint32		dir = nvm_storage_of(RelationGetRelid(rel));
-	const char *misfit = NULL;
-	ListCell   *lc;
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	bool		is_one;
 
-	foreach(lc, indexes)
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	is_one = ((Form_pg_class) GETSTRUCT(tuple))->relpersistence == RELPERSISTENCE_PERMANENT &&
+		nvm_command_is_method(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	return is_one;
+}
+
+static void
+does_not_fit(Oid relid, const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" does not fit calls that are logged alone", get_rel_name(relid)),
+			 errdetail("Because %s.", why)));
+}
+
+/*
+ * Entries of indexes of other methods are TIDs, of which a replay hands out others.
+ */
+static void
+require_indexes_fit(void)
+{
+	Relation	rel = table_open(IndexRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		if (misfit == NULL && !nvm_command_index_is_ours(lfirst_oid(lc)))
-			misfit = psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
-							  get_rel_name(lfirst_oid(lc)));
+		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
+
+		if (is_command_table(index->indrelid) && !nvm_command_index_is_ours(index->indexrelid))
+			does_not_fit(index->indrelid,
+						 psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
+								  get_rel_name(index->indexrelid)));
 	}
-	list_free(indexes);
-	if (misfit == NULL && dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0)
-		misfit = "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)";
-	return misfit;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
 }
 
 /*
@@ -258,27 +310,15 @@ nvm_ddl_require_fit(void)
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
-		const char *misfit;
-		Relation	rel;
+		Oid			relid = ((Form_pg_class) GETSTRUCT(tuple))->oid;
+		uint32		dir = is_command_table(relid) ? nvm_storage_of(relid) : 0;
 
-		if (class->relpersistence != RELPERSISTENCE_PERMANENT || class->relam == HEAP_TABLE_AM_OID ||
-			(class->relkind != RELKIND_RELATION && class->relkind != RELKIND_MATVIEW))
-			continue;
-		rel = try_table_open(class->oid, AccessShareLock);
-		if (rel == NULL)
-			continue;
-		misfit = nvm_command_is_table(rel) ? misfit_of(rel) : NULL;
-		if (misfit != NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("table \"%s\" does not fit calls that are logged alone",
-							RelationGetRelationName(rel)),
-					 errdetail("Because %s.", misfit)));
-		table_close(rel, NoLock);
+		if (dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0)
+			does_not_fit(relid, "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)");
 	}
 	systable_endscan(scan);
 	table_close(classes, AccessShareLock);
+	require_indexes_fit();
 }
 
 static bool
@@ -299,7 +339,7 @@ nvm_ddl_mode_check(NodeTag tag)
 		 tag != T_CreateTableAsStmt) || !is_promoted())
 		return;
 	CommandCounterIncrement();
-	nvm_ddl_require_fit();
+	require_indexes_fit();
 }
 
 /*

@@ -238,7 +238,8 @@ require_none_prepared(void)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	if (SPI_execute("SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()",
+	if (SPI_execute("SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() "
+					"UNION ALL SELECT 1 FROM pg_catalog.pg_locks WHERE pid IS NULL AND database = 0 AND mode <> 'AccessShareLock'",
 					false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read pg_prepared_xacts");
 	n = SPI_processed;
@@ -246,7 +247,7 @@ require_none_prepared(void)
 	if (n > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("a function cannot be promoted while the database has prepared transactions"),
+				 errmsg("a function cannot be promoted while the database has prepared transactions, or one has changed roles"),
 				 errhint("End those in pg_prepared_xacts, and try again.")));
 }
 
@@ -377,6 +378,8 @@ nvm_partition_table(PG_FUNCTION_ARGS)
 
 	nvm_table_require();
 	require_owner(relid);
+	/* before the lock, which calls may wait for */
+	nvm_command_ddl_comes();
 	rel = open_owned_table(relid);
 	column = get_attnum(relid, name);
 	if (column <= 0)
@@ -415,6 +418,8 @@ nvm_unpartition_table(PG_FUNCTION_ARGS)
 
 	nvm_table_require();
 	require_owner(relid);
+	/* before the lock, which calls may wait for */
+	nvm_command_ddl_comes();
 	rel = open_owned_table(relid);
 	column = nvm_command_labelled_column(relid);
 	if (column == InvalidAttrNumber)

@@ -13,6 +13,8 @@
 #include "catalog/namespace.h"
 #include "fmgr.h"
 #include "func/nvm_stat_row.h"
+#include "funcapi.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "replay/nvm_replay.h"
 #include "utils/builtins.h"
@@ -22,6 +24,9 @@
 PG_FUNCTION_INFO_V1(nvm_rehearse);
 PG_FUNCTION_INFO_V1(nvm_replay_command_log);
 PG_FUNCTION_INFO_V1(nvm_replay_info_sql);
+PG_FUNCTION_INFO_V1(nvm_resume_replay);
+PG_FUNCTION_INFO_V1(nvm_end_replay);
+PG_FUNCTION_INFO_V1(nvm_replayed_databases);
 
 static void
 require_superuser(void)
@@ -167,4 +172,70 @@ nvm_replay_info_sql(PG_FUNCTION_ARGS)
 														ended != 0 ? ended : (uint64) GetCurrentTimestamp())));
 	nvm_stat_text(&row, info.failed ? info.failure.message : NULL);
 	return nvm_stat_result(fcinfo, &row);
+}
+
+/* ---- what a recovery replays ---- */
+
+/*
+ * nvm.resume_replay(): how many transactions were replayed.
+ */
+Datum
+nvm_resume_replay(PG_FUNCTION_ARGS)
+{
+	NvmLogReplayed what;
+
+	require_superuser();
+	nvm_table_require();
+	nvm_replay_resume(&what);
+	PG_RETURN_INT64((int64) what.played);
+}
+
+/*
+ * nvm.end_replay()
+ */
+Datum
+nvm_end_replay(PG_FUNCTION_ARGS)
+{
+	NvmStatRow	row = {0};
+	NvmLogReplayed what;
+
+	require_superuser();
+	nvm_table_require();
+	nvm_replay_give_up(&what);
+	nvm_stat_count(&row, what.played);
+	nvm_stat_datum_if(&row, what.left != NVM_LOG_LEFT_UNKNOWN, Int64GetDatum((int64) what.left));
+	return nvm_stat_result(fcinfo, &row);
+}
+
+/*
+ * View nvm.replayed_databases.
+ */
+Datum
+nvm_replayed_databases(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	NvmLogReplayed d[NVM_LOG_REPLAYED];
+	int			n;
+
+	nvm_table_require();
+	n = nvm_log_replay_list(d);
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < n; i++)
+	{
+		NvmStatRow	row = {0};
+		bool		has_stopped = d[i].message[0] != '\0';
+
+		nvm_stat_datum(&row, ObjectIdGetDatum(d[i].database));
+		nvm_stat_text(&row, nvm_log_replay_name(d[i].state));
+		nvm_stat_count(&row, d[i].played);
+		nvm_stat_datum_if(&row, has_stopped && d[i].left != NVM_LOG_LEFT_UNKNOWN,
+						  Int64GetDatum((int64) d[i].left));
+		nvm_stat_datum_if(&row, has_stopped && d[i].position != 0,
+						  Int64GetDatum((int64) d[i].position));
+		nvm_stat_text(&row, d[i].call[0] != '\0' ? d[i].call : NULL);
+		nvm_stat_text(&row, has_stopped ? d[i].message : NULL);
+		nvm_stat_text(&row, d[i].detail[0] != '\0' ? d[i].detail : NULL);
+		nvm_stat_put(result, &row);
+	}
+	return (Datum) 0;
 }

@@ -27,6 +27,7 @@ static const NvmLogCallOps *ops = NULL;
 /* of the record that is being built */
 NvmLogBy	nvm_log_by = NVM_LOG_BY_NOTHING;
 bool		nvm_log_calls_alone = false;
+bool		nvm_log_old_rows = false;
 static bool has_table_rows = false; /* of nvm_cmdlog tables */
 
 /* there is no record, but a replay that wants the checksum of what it has written */
@@ -54,8 +55,10 @@ void
 nvm_log_calls_begin(void)
 {
 	nvm_log_calls_alone = false;
-	nvm_log_by = ops != NULL ? ops->begin(&nvm_log_calls_alone) : NVM_LOG_BY_NOTHING;
-	Assert(!nvm_log_calls_alone || nvm_log_by == NVM_LOG_BY_CALLS);
+	nvm_log_old_rows = false;
+	nvm_log_by = ops != NULL ? ops->begin(&nvm_log_calls_alone, &nvm_log_old_rows) : NVM_LOG_BY_NOTHING;
+	nvm_log_old_rows |= nvm_log_by == NVM_LOG_BY_VALUES;
+	Assert(!nvm_log_calls_alone || (nvm_log_by == NVM_LOG_BY_CALLS && !nvm_log_old_rows));
 	nvm_log_sums_alone = false;
 	has_table_rows = false;
 	noted = NULL;
@@ -66,7 +69,7 @@ void
 nvm_log_calls_end(void)
 {
 	nvm_log_by = NVM_LOG_BY_NOTHING;
-	nvm_log_calls_alone = false;
+	nvm_log_calls_alone = nvm_log_old_rows = false;
 	nvm_log_sums_alone = false;
 }
 

@@ -41,6 +41,13 @@ nvm_log_tell_checkpoint_usable(void)
 }
 
 void
+nvm_log_tell_alone(const uint32 *databases, int n)
+{
+	if (watch != NULL)
+		watch->log_is_known(databases, n);
+}
+
+void
 nvm_log_register_checkpointer(void (*ask) (bool wait))
 {
 	ask_checkpointer = ask;

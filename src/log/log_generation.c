@@ -459,6 +459,7 @@ nvm_log_begin_first(void)
 				 errdetail_internal("%s.", problem.msg),
 				 errhint("%s", problem.hint)));
 	pg_write_barrier();
+	nvm_log_tell_alone(NULL, 0);
 	pg_atomic_write_u32(&nvm_log_memory->begun, 1);
 	ereport(LOG,
 			(errmsg("nvm: the log of tables in memory begins in %s", nvm_log_where())));

@@ -82,6 +82,9 @@ typedef struct NvmLogMemory
 	uint64		first_xid;		/* see nvm_log_note_first_xid; 0: none yet */
 	NvmLogPosition rebuild_limit;	/* no record behind it is about a row that
 									 * is to be rebuilt */
+	uint32		played;			/* a database that is replayed, and whose
+								 * tables are being opened; or 0 */
+	uint64		playing;		/* see nvm_log_note_playing */
 	pg_atomic_uint32 buffers;	/* so many of buffer[] have memory */
 
 	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last
@@ -385,5 +388,17 @@ extern void nvm_log_side_path(char *path, int directory, uint32 generation, uint
 
 /* the directory of a file of blocks, or -1 */
 extern int	nvm_log_find_file(uint32 generation, uint32 number);
+
+/* ---- log_replayed.c ---- */
+
+extern Size nvm_log_replayed_shmem_size(void);
+extern void nvm_log_replayed_shmem_startup(void);
+
+/*
+ * Somebody waits for closed tables of a database, or, InvalidOid, for all of the region: ERROR
+ * if what he waits for will not come by itself, or does not come before he has ended.  *looked:
+ * false at first.  No LWLock is held.
+ */
+extern void nvm_log_replay_look(Oid database, bool *looked);
 
 #endif							/* LOG_IMPL_H */

@@ -60,6 +60,8 @@ nvm_log_memory_layout(void)
 		offsetof(NvmLogMemory, rebuild_stamp),
 		offsetof(NvmLogMemory, first_xid),
 		offsetof(NvmLogMemory, rebuild_limit),
+		offsetof(NvmLogMemory, played),
+		offsetof(NvmLogMemory, playing),
 		offsetof(NvmLogMemory, buffers),
 		offsetof(NvmLogMemory, place),
 		offsetof(NvmLogMemory, asked),

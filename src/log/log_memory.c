@@ -100,11 +100,17 @@ number_of_processes(void)
 	return MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts;
 }
 
-Size
-nvm_log_shmem_size(void)
+static Size
+own_size(void)
 {
 	return MAXALIGN(add_size(offsetof(NvmLogShared, rests_on),
 							 mul_size(number_of_processes(), sizeof(pg_atomic_uint64))));
+}
+
+Size
+nvm_log_shmem_size(void)
+{
+	return add_size(own_size(), nvm_log_replayed_shmem_size());
 }
 
 int
@@ -118,7 +124,7 @@ shared_init(void)
 {
 	LWLockPadded *locks = GetNamedLWLockTranche(NVM_LOG_TRANCHE);
 
-	memset(NvmLog, 0, nvm_log_shmem_size());
+	memset(NvmLog, 0, own_size());
 	NvmLog->insert_lock = &locks[NVM_LOG_INSERT_LOCK].lock;
 	NvmLog->write_lock = &locks[NVM_LOG_WRITE_LOCK].lock;
 	ConditionVariableInit(&NvmLog->written);
@@ -289,7 +295,8 @@ nvm_log_shmem_startup(void)
 {
 	bool		found;
 
-	NvmLog = ShmemInitStruct("pg_nvm log", nvm_log_shmem_size(), &found);
+	nvm_log_replayed_shmem_startup();
+	NvmLog = ShmemInitStruct("pg_nvm log", own_size(), &found);
 	if (!found)
 		nvm_log_shmem_init();
 }

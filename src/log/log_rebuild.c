@@ -17,6 +17,7 @@
 #include "log/log_impl.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
+#include "pool/nvm_pool.h"
 #include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -132,6 +133,13 @@ nvm_log_rebuild_problem(void)
 
 /* ---- waiting ---- */
 
+typedef struct Waiting
+{
+	TimestampTz since;
+	long		pause;			/* the next one */
+	bool		looked;			/* for nvm_log_replay_look */
+} Waiting;
+
 static void
 rebuild_has_failed(void)
 {
@@ -176,26 +184,28 @@ is_being_rebuilt(const char *name)
 }
 
 /*
- * One look: ERROR if what is waited for cannot come about; else sleep.
+ * One look: ERROR if what is waited for cannot come about; else sleep.  database: whose
+ * tables are waited for, or InvalidOid.
  */
 static void
-pause_for_rebuild(TimestampTz since, long *pause, const char *name)
+pause_for_rebuild(Waiting *w, Oid database, const char *name)
 {
 	NvmLogRebuild state = nvm_log_rebuild_state();
 
 	if (state == NVM_LOG_FAILED)
 		rebuild_has_failed();
 	if (state == NVM_LOG_TO_REBUILD &&
-		TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
+		TimestampDifferenceExceeds(w->since, GetCurrentTimestamp(), BEGIN_TIMEOUT))
 		rebuild_has_not_begun();
+	nvm_log_replay_look(database, &w->looked);
 	/* autovacuum comes back, and has other tables to analyze meanwhile */
 	if (!nvm_wait_for_recovery || NvmIsAutovacuum())
 		is_being_rebuilt(name);
 	CHECK_FOR_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 *pause, PG_WAIT_EXTENSION);
+					 w->pause, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	*pause = Min(*pause * 2, LONGEST_PAUSE);
+	w->pause = Min(w->pause * 2, LONGEST_PAUSE);
 }
 
 /*
@@ -205,31 +215,28 @@ pause_for_rebuild(TimestampTz since, long *pause, const char *name)
 void
 nvm_log_require_open_slow(uint32 dir, uint64 creation, const char *name)
 {
-	TimestampTz since = GetCurrentTimestamp();
-	long		pause = FIRST_PAUSE;
+	Waiting		w = {.since = GetCurrentTimestamp(),.pause = FIRST_PAUSE};
 
 	while (!nvm_log_is_open(dir, creation))
-		pause_for_rebuild(since, &pause, name);
+		pause_for_rebuild(&w, nvm_dir_entry(dir)->database, name);
 }
 
 void
 nvm_log_require_whole(void)
 {
-	TimestampTz since = GetCurrentTimestamp();
-	long		pause = FIRST_PAUSE;
+	Waiting		w = {.since = GetCurrentTimestamp(),.pause = FIRST_PAUSE};
 
 	while (!nvm_log_is_whole())
-		pause_for_rebuild(since, &pause, NULL);
+		pause_for_rebuild(&w, InvalidOid, NULL);
 }
 
 void
 nvm_log_require_opening(void)
 {
-	TimestampTz since = GetCurrentTimestamp();
-	long		pause = FIRST_PAUSE;
+	Waiting		w = {.since = GetCurrentTimestamp(),.pause = FIRST_PAUSE};
 
 	while (!nvm_log_is_whole() && !nvm_log_is_opening())
-		pause_for_rebuild(since, &pause, NULL);
+		pause_for_rebuild(&w, MyDatabaseId, NULL);
 }
 
 /* ---- opening ---- */
@@ -258,8 +265,8 @@ nvm_log_is_closed(uint32 dir, uint64 creation)
 void
 nvm_log_close(uint32 dir, uint64 creation)
 {
-	Assert(!nvm_log_is_opening());
 	nvm_log_memory->closed[dir] = creation;
+	pg_memory_barrier();
 }
 
 void
@@ -276,6 +283,36 @@ nvm_log_open(uint32 dir, uint64 creation)
 	pg_memory_barrier();
 	if (nvm_log_memory->closed[dir] == creation)
 		*(volatile uint64 *) &nvm_log_memory->closed[dir] = 0;
+}
+
+void
+nvm_log_note_played(Oid database)
+{
+	pg_memory_barrier();
+	*(volatile uint32 *) &nvm_log_memory->played = database;
+	pg_memory_barrier();
+}
+
+void
+nvm_log_note_playing(Oid database, uint32 tries)
+{
+	*(volatile uint64 *) &nvm_log_memory->playing = (uint64) database << 32 | tries;
+	pg_memory_barrier();
+}
+
+Oid
+nvm_log_playing(uint32 *tries)
+{
+	uint64		word = *(volatile uint64 *) &nvm_log_memory->playing;
+
+	*tries = (uint32) word;
+	return (Oid) (word >> 32);
+}
+
+Oid
+nvm_log_played(void)
+{
+	return *(volatile uint32 *) &nvm_log_memory->played;
 }
 
 uint64

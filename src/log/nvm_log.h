@@ -100,14 +100,19 @@ nvm_log_is_whole(void)
 extern bool nvm_log_is_opening(void);
 extern bool nvm_log_is_closed(uint32 dir, uint64 creation);
 
+/* does this process replay calls into closed tables?  They are open to it (log_replayed.c) */
+extern PGDLLEXPORT bool nvm_log_replays;
+
 static inline bool
 nvm_log_is_open(uint32 dir, uint64 creation)
 {
-	return nvm_log_is_whole() || (nvm_log_is_opening() && !nvm_log_is_closed(dir, creation));
+	return nvm_log_is_whole() || nvm_log_replays ||
+		(nvm_log_is_opening() && !nvm_log_is_closed(dir, creation));
 }
 
 /*
- * For who rebuilds.  close: before opening begins.  begin_opening: there is a stamp of all
+ * For who rebuilds.  close: before opening begins, or of an index that is built before its
+ * table opens.  begin_opening: there is a stamp of all
  * rebuilt rows, which is frozen, and all storages with rows to be rebuilt are closed.
  * open: all rows are there; storage_lock is held.
  */
@@ -172,6 +177,77 @@ typedef struct NvmLogProgress
 } NvmLogProgress;
 
 extern NvmLogProgress *nvm_log_progress(void);
+
+/* ---- log_replayed.c: databases whose calls a recovery replays ---- */
+
+typedef enum NvmLogReplay
+{
+	NVM_LOG_REPLAY_NONE,		/* not such a database */
+	NVM_LOG_REPLAY_WAITING,
+	NVM_LOG_REPLAY_RUNNING,
+	NVM_LOG_REPLAY_STOPPED,		/* a call came to something else; somebody has
+								 * to say how to go on: */
+	NVM_LOG_REPLAY_RESUMED,		/* once more */
+	NVM_LOG_REPLAY_GIVEN_UP,	/* with what was replayed */
+	NVM_LOG_REPLAY_DONE
+} NvmLogReplay;
+
+#define NVM_LOG_REPLAYED	32	/* databases at most */
+
+/* nobody has counted them, as one that would have died before */
+#define NVM_LOG_LEFT_UNKNOWN	PG_UINT64_MAX
+
+typedef struct NvmLogReplayed
+{
+	Oid			database;
+	NvmLogReplay state;
+	uint64		played;			/* transactions */
+	uint64		left;			/* STOPPED: that were not, or
+								 * NVM_LOG_LEFT_UNKNOWN */
+	uint64		position;		/* STOPPED: of the record that came to
+								 * something else */
+	Oid			function;		/* of its call */
+	int			sqlerrcode;
+	int			tries;			/* that were interrupted, one after the other */
+	char		message[512];
+	char		detail[512];
+	char		call[1024];		/* as SQL, or "" */
+} NvmLogReplayed;
+
+/*
+ * note: a database is in this state; false: there is no room for it.  tell: all about one
+ * that was noted.  state: *what (may be NULL) is left alone if it is none.  list: all, into
+ * NVM_LOG_REPLAYED; returns how many.
+ */
+extern bool nvm_log_replay_note(Oid database, NvmLogReplay state);
+extern void nvm_log_replay_tell(const NvmLogReplayed *what);
+extern NvmLogReplay nvm_log_replay_state(Oid database, NvmLogReplayed *what);
+extern int	nvm_log_replay_list(NvmLogReplayed *list);
+extern const char *nvm_log_replay_name(NvmLogReplay state);
+
+/* from STOPPED to RESUMED or GIVEN_UP; false: it was not STOPPED */
+extern bool nvm_log_replay_ask(Oid database, NvmLogReplay state);
+
+/*
+ * May a checkpoint begin?  When the region is whole; or when all that is missing is one, behind
+ * which tables open whose replay was given up.
+ */
+extern void nvm_log_let_checkpoint_begin(bool may);
+extern bool nvm_log_checkpoint_may_begin(void);
+
+/*
+ * All that a database is to be replayed for is there, and its tables open one by one: a death
+ * meanwhile leaves that to who comes next.  0: they are open, or have not begun to.
+ */
+extern void nvm_log_note_played(Oid database);
+extern Oid	nvm_log_played(void);
+
+/*
+ * A database is being replayed, for so many times: its calls may be what processes die of.  0: none
+ * is.  Outlives a death.
+ */
+extern void nvm_log_note_playing(Oid database, uint32 tries);
+extern Oid	nvm_log_playing(uint32 *tries);
 
 /* ---- log_report.c: for views ---- */
 
@@ -345,15 +421,16 @@ typedef enum NvmLogBy
 
 /*
  * Who knows of calls (command/) says so in _PG_init.  begin: the record of a transaction
- * begins; *alone, if it is by calls: it has no rows of theirs.  table: whose storage is this, if it is a nvm_cmdlog table's that the transaction has
- * written, or InvalidOid, and has it a key?  section: NvmLogCalls and parts, padded to a
+ * begins; *alone, if it is by calls: it has no rows of theirs; *old: it has old rows, as by
+ * values.  Both are false before.  table: whose storage is this, if it is a nvm_cmdlog table's
+ * that the transaction has written, or InvalidOid, and has it a key?  section: NvmLogCalls and parts, padded to a
  * multiple of 4; checksum and rows are those that were noted.  NULL: none is needed, which
  * can be by values alone.  logged: the section is there, and bytes of rows beside it.  The
  * first three may ERROR.
  */
 typedef struct NvmLogCallOps
 {
-	NvmLogBy	(*begin) (bool *alone);
+	NvmLogBy	(*begin) (bool *alone, bool *old);
 	Oid			(*table) (uint32 dir, bool *has_key);
 	const char *(*section) (uint64 checksum, uint32 rows, uint32 *length, uint32 *database);
 	void		(*logged) (uint64 values, uint64 calls);
@@ -367,6 +444,7 @@ extern void nvm_log_register_calls(const NvmLogCallOps *ops);
  * row may be noted several times, and counts once.  May ERROR.
  */
 extern NvmLogBy nvm_log_by;
+extern bool nvm_log_old_rows;	/* rows of nvm_cmdlog tables need old ones */
 extern bool nvm_log_calls_alone;	/* rows of storages with NVM_DIR_COMMANDS
 									 * are noted, and not logged */
 extern Oid	nvm_log_table_of_rows(uint32 dir, bool *has_key);
@@ -404,11 +482,19 @@ typedef struct NvmCheckpointWatch
 {
 	void		(*begins) (void);
 	void		(*usable) (void);
+
+	/*
+	 * A recovery has read the log, or it is new: these databases have calls
+	 * alone in it that the checkpoint does not show, and no others.  Cannot
+	 * fail.
+	 */
+	void		(*log_is_known) (const uint32 *databases, int n);
 } NvmCheckpointWatch;
 
 extern void nvm_log_register_checkpoint_watch(const NvmCheckpointWatch *watch);
 extern void nvm_log_tell_checkpoint_begins(void);
 extern void nvm_log_tell_checkpoint_usable(void);
+extern void nvm_log_tell_alone(const uint32 *databases, int n);
 
 /*
  * Who makes checkpoints (vlog/) says so in _PG_init.  ask: for one that begins from now on;

@@ -38,6 +38,8 @@ typedef struct NvmReplayRequest
 	Oid			database;
 	bool		rehearse;		/* compare with the originals */
 	bool		keep;			/* the copy */
+	bool		recover;		/* no copy: after a loss, into the tables */
+	uint32		what;			/* then: dsm_handle of NvmReplayPlan */
 	TimestampTz upto;			/* 0: all */
 	int			nplayers;
 	char		schema[NAMEDATALEN];	/* of the copy */
@@ -111,7 +113,16 @@ extern const char *nvm_replay_phase_name(NvmReplayPhase phase);
 extern PGDLLEXPORT void nvm_replay_leader_main(Datum main_arg);
 extern PGDLLEXPORT void nvm_replay_player_main(Datum main_arg);
 
+/*
+ * The replay of the database of this session, which a recovery has begun, has stopped: once
+ * more, or end it with what was replayed.  Both wait until the tables are open; *what: what
+ * was replayed, and given up.  ERROR if it has not stopped, or stops again.
+ */
+extern void nvm_replay_resume(struct NvmLogReplayed *what);
+extern void nvm_replay_give_up(struct NvmLogReplayed *what);
+
 /* startup.c */
+extern void nvm_replay_register_player(void);
 extern void nvm_replay_define_settings(void);
 extern Size nvm_replay_shmem_size(void);
 extern void nvm_replay_shmem_startup(void);

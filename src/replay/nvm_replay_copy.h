@@ -88,4 +88,18 @@ extern PGDLLEXPORT const NvmReplayTable *nvm_replay_find(const NvmReplayMap *map
  */
 extern PGDLLEXPORT void nvm_replay_redirect(const NvmReplayMap *map);
 
+/* ---- replay_original.c: without a copy, after a loss ---- */
+
+/*
+ * The map of the database's tables that are closed: each is its own copy.  RowExclusiveLocks on
+ * them are the session's, and stay.  In a transaction; may wait for whoever has a stronger lock.
+ */
+extern NvmReplayMap *nvm_replay_originals(void);
+
+/* build the indexes that are absent, as the owners of their tables; in no transaction */
+extern void nvm_replay_build_indexes(const NvmReplayMap *map);
+
+/* this process may write these tables, and no others, for good */
+extern void nvm_replay_stay(const NvmReplayMap *map);
+
 #endif							/* NVM_REPLAY_COPY_H */

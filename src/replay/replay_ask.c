@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "replay/replay_impl.h"
@@ -36,8 +37,11 @@ nvm_replay_define_settings(void)
 							NULL, NULL, NULL);
 }
 
-static int
-wanted_players(int wanted)
+/*
+ * See replay_impl.h.
+ */
+int
+nvm_replay_wanted_players(int wanted)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -49,49 +53,17 @@ wanted_players(int wanted)
 }
 
 /*
- * Caller holds the mutex.
- */
-static bool
-may_begin(void)
-{
-	return (NvmReplay->phase == NVM_REPLAY_NONE || NvmReplay->phase == NVM_REPLAY_ENDED) &&
-		NvmReplay->nplaying == 0;
-}
-
-/*
- * Begin a run, if there is none.
+ * Begin a run, if there is none.  A recovery has begun all of its own by then.
  */
 static void
 begin(const NvmReplayRequest *request)
 {
-	bool		may;
-
-	SpinLockAcquire(&NvmReplay->mutex);
-	may = may_begin();
-	if (may)
-	{
-		uint32		run = NvmReplay->request.run + 1;
-
-		NvmReplay->phase = NVM_REPLAY_STARTING;
-		NvmReplay->request = *request;
-		NvmReplay->request.nplayers = wanted_players(request->nplayers);
-		NvmReplay->request.run = nvm_replay_run_number = run;
-		NvmReplay->cancel = NvmReplay->failed = NvmReplay->passed = false;
-		NvmReplay->next = 1;
-		NvmReplay->done = 0;
-		NvmReplay->nwaiting = 0;
-		memset(NvmReplay->is_done, 0, sizeof(NvmReplay->is_done));
-		memset(NvmReplay->has_ended, 0, sizeof(NvmReplay->has_ended));
-		for (Size i = 0; i < NVM_REPLAY_NCOUNTS; i++)
-			pg_atomic_write_u64((pg_atomic_uint64 *) &NvmReplay->counts + i, 0);
-	}
-	SpinLockRelease(&NvmReplay->mutex);
-	if (!may)
+	nvm_log_require_whole();
+	if (!nvm_replay_begin(request))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("another replay of the command log is running"),
 				 errhint("View nvm.replay shows how far it is.")));
-	pg_atomic_write_u64(&NvmReplay->counts.started, (uint64) GetCurrentTimestamp());
 }
 
 /* the leader of the run that this session has begun; NULL: not registered */

@@ -52,10 +52,10 @@
 /* ---- which tables ---- */
 
 /*
- * The tables of nvm_cmdlog that the log brings back, opened.  Materialized views are tables, too.
+ * See replay_copy_impl.h.
  */
-static List *
-open_originals(void)
+List *
+nvm_replay_open_originals(void)
 {
 	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(pg_class, InvalidOid, false, NULL, 0, NULL);
@@ -251,10 +251,10 @@ compare_tables(const void *a, const void *b)
 }
 
 /*
- * The map of `n` tables, whose first_index is that in the list.
+ * See replay_copy_impl.h.
  */
-static NvmReplayMap *
-make_map(NvmReplayTable **tables, int n, List *indexes)
+NvmReplayMap *
+nvm_replay_make_map(NvmReplayTable **tables, int n, List *indexes)
 {
 	Size		size = offsetof(NvmReplayMap, tables) + n * sizeof(NvmReplayTable) +
 	list_length(indexes) * sizeof(NvmReplayIndex);
@@ -341,7 +341,7 @@ nvm_replay_copy_make(const char *schema)
 
 	require_superuser();
 	nvm_table_require();
-	originals = open_originals();
+	originals = nvm_replay_open_originals();
 	namespace = make_schema(schema);
 	tables = palloc(sizeof(NvmReplayTable *) * (list_length(originals) + 1));
 	foreach(lc, originals)
@@ -357,7 +357,7 @@ nvm_replay_copy_make(const char *schema)
 	}
 	foreach(lc, originals)
 		relation_close((Relation) lfirst(lc), NoLock);
-	return make_map(tables, n, indexes);
+	return nvm_replay_make_map(tables, n, indexes);
 }
 
 /*
@@ -388,10 +388,10 @@ nvm_replay_copy_drop(const char *schema)
 /* ---- a process is led there ---- */
 
 /*
- * Must rel, a table or an index, have a redirection?
+ * See replay_copy_impl.h.
  */
-static bool
-must_be_redirected(Relation rel)
+bool
+nvm_replay_must_be_redirected(Relation rel)
 {
 	Relation	table;
 	bool		must;
@@ -422,5 +422,5 @@ nvm_replay_redirect(const NvmReplayMap *map)
 		nvm_storage_redirect(&map->tables[i].from, &map->tables[i].to);
 	for (int i = 0; i < map->nindexes; i++)
 		nvm_storage_redirect(&indexes[i].from, &indexes[i].to);
-	nvm_storage_redirect_only(must_be_redirected);
+	nvm_storage_redirect_only(nvm_replay_must_be_redirected);
 }

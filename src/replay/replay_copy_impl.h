@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * replay_copy_impl.h
- *	  What replay_copy.c and replay_index.c share.
+ *	  What replay_copy.c, replay_index.c and replay_original.c share.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -14,7 +14,23 @@
 
 #include "nodes/pg_list.h"
 #include "pool/nvm_pool.h"
+#include "replay/nvm_replay_copy.h"
 #include "utils/rel.h"
+
+/*
+ * The tables of nvm_cmdlog of the database that the log brings back, opened.
+ * Materialized views are tables, too.
+ */
+extern List *nvm_replay_open_originals(void);
+
+/* the map of `n` tables, whose first_index is that in the list of NvmReplayIndex * */
+extern NvmReplayMap *nvm_replay_make_map(NvmReplayTable **tables, int n, List *indexes);
+
+/* must rel, a table or an index, have a redirection? */
+extern bool nvm_replay_must_be_redirected(Relation rel);
+
+/* ERROR unless the index is one of nvm_btree */
+extern void nvm_replay_require_btree(Relation original, Relation index);
 
 /* a name in the copy's schema for what is like original; is_taken: by another one */
 extern char *nvm_replay_choose_name(Relation original, Oid schema, bool is_taken);

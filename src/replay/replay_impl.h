@@ -83,6 +83,9 @@ extern NvmReplayShared *NvmReplay;
 /* the run that this process belongs to, set when it begins */
 extern uint32 nvm_replay_run_number;
 
+/* where the record begins that this process plays; 0: none */
+extern NvmLogPosition nvm_replay_position;
+
 /* the phase begins; ERROR if nobody wants the replay any more, as the second one has */
 extern void nvm_replay_enter(NvmReplayPhase phase);
 extern void nvm_replay_look(void);
@@ -111,9 +114,18 @@ extern uint64 nvm_replay_claim(void);
 extern void nvm_replay_done(uint64 number);
 extern bool nvm_replay_wait(uint64 number, const NvmReplayWaits *waits);
 
+/* so many players are started; nplayers: 0: as the setting says */
+extern int	nvm_replay_wanted_players(int nplayers);
+
+/* limits and timeouts that somebody has set for users, or a database, do not hold here */
+extern void nvm_replay_set_own(void);
+
 /* register a worker of the current replay */
 extern bool nvm_replay_start_worker(const char *name, const char *function, Oid database,
 									Datum argument, BackgroundWorkerHandle **handle);
+
+/* a recovery's replay that is interrupted so often, one time after the other, has stopped */
+#define NVM_REPLAY_TRIES	5
 
 /* ---- replay_check.c ---- */
 
@@ -134,9 +146,26 @@ typedef struct NvmReplayPlan
 	NvmLogPosition begin;
 	NvmLogPosition end;
 	TimestampTz upto;			/* 0: all */
-	Size		base;			/* where S1 is, S2, and the tables */
+	bool		recover;
+	Size		size;			/* of all */
+	Size		base;			/* where S1 is, S2, and the tables; 0: none */
 	Size		last;
 	Size		map;
+	Size		asked;			/* recover: NvmLogPosition, where ASK records
+								 * begin that count, ascending */
+	uint64		nasked;
 } NvmReplayPlan;
+
+/* records that the plan wants and that nobody has played, of how many in all */
+extern uint64 nvm_replay_count_records(const NvmReplayPlan *plan);
+
+/* ---- replay_shared.c ---- */
+
+/* begin this run, if none runs; nvm_replay_run_number is its number then */
+extern bool nvm_replay_begin(const NvmReplayRequest *request);
+
+/* players, of whatever run, that are there */
+extern int	nvm_replay_players(void);
+
 
 #endif							/* REPLAY_IMPL_H */

@@ -67,8 +67,11 @@ make_index(Relation original, Relation copy, Oid schema)
 	return index;
 }
 
-static void
-require_ours(Relation original, Relation index)
+/*
+ * See replay_copy_impl.h.
+ */
+void
+nvm_replay_require_btree(Relation original, Relation index)
 {
 	if (index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index))
 		ereport(ERROR,
@@ -98,7 +101,7 @@ nvm_replay_make_indexes(Relation original, Relation copy, Oid schema, Oid *key_i
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		Relation	other;
 
-		require_ours(original, index);
+		nvm_replay_require_btree(original, index);
 		pair->original = RelationGetRelid(index);
 		pair->copy = make_index(index, copy, schema);
 		nvm_replay_storage_of(index, &pair->from);

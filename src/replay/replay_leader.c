@@ -12,6 +12,8 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
@@ -21,6 +23,7 @@
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "replay/nvm_replay_copy.h"
 #include "replay/nvm_replay_rows.h"
@@ -30,6 +33,7 @@
 #include "row/nvm_tuple_slot.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "tcop/tcopprot.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -40,6 +44,12 @@
 
 /* milliseconds between looks at the players */
 #define WATCH_MS	50
+
+/* after a loss, at who waits for locks */
+#define WATCH_LOCKS_MS	500
+
+/* between looks for room for a player */
+#define ROOM_MS		1000
 
 /* rows before the leader looks whether anybody still wants the replay */
 #define ROWS_PER_LOOK	1024
@@ -215,6 +225,25 @@ read_originals(Leader *leader)
 
 /* ---- players ---- */
 
+/*
+ * After a loss: the plan of the recovery worker, and the tables.
+ */
+static void
+make_recovery_plan(Leader *leader, const NvmReplayPlan *from)
+{
+	NvmReplayPlan *plan;
+
+	leader->segment = dsm_create(from->size + leader->map->size, 0);
+	dsm_pin_mapping(leader->segment);
+	plan = dsm_segment_address(leader->segment);
+	memcpy(plan, from, from->size);
+	plan->run = nvm_replay_run_number;
+	plan->map = from->size;
+	plan->size = from->size + leader->map->size;
+	memcpy((char *) plan + plan->map, leader->map, leader->map->size);
+	set_count(&NvmReplay->counts.bytes_total, plan->end - plan->begin);
+}
+
 static void
 make_plan(Leader *leader)
 {
@@ -243,7 +272,7 @@ make_plan(Leader *leader)
 }
 
 static void
-start_players(Leader *leader)
+start_some(Leader *leader)
 {
 	for (int i = 0; i < leader->request.nplayers; i++)
 	{
@@ -255,6 +284,28 @@ start_players(Leader *leader)
 		leader->nplayers++;
 	}
 	set_count(&NvmReplay->counts.players, leader->nplayers);
+}
+
+/*
+ * A recovery waits until there is room for one.
+ */
+static void
+start_players(Leader *leader)
+{
+	start_some(leader);
+	if (leader->nplayers == 0 && leader->request.recover)
+		ereport(LOG,
+				(errmsg("nvm: there is no room for a process that replays"),
+				 errdetail("Tables of nvm_cmdlog of database %u wait for it.", MyDatabaseId),
+				 errhint("Raise max_worker_processes, or end other workers.")));
+	while (leader->nplayers == 0 && leader->request.recover)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ROOM_MS,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		nvm_replay_look();
+		start_some(leader);
+	}
 	if (leader->nplayers == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -287,6 +338,55 @@ players_have_ended(Leader *leader)
 	return nended == leader->nplayers;
 }
 
+static bool
+is_of_map(const NvmReplayMap *map, Oid relid)
+{
+	for (int i = 0; i < map->ntables; i++)
+	{
+		if (map->tables[i].original == relid)
+			return true;
+	}
+	for (int i = 0; i < map->nindexes; i++)
+	{
+		if (nvm_replay_indexes(map)[i].original == relid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * After a loss: who wants a strong lock of a table waits for us, and players that come later wait
+ * behind him.  No deadlock check sees that we wait for them.  So his statement is cancelled.
+ */
+static void
+watch_locks(Leader *leader)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	LockData   *locks;
+
+	if (!TimestampDifferenceExceeds(last, now, WATCH_LOCKS_MS))
+		return;
+	last = now;
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const		LockInstanceData *lock = &locks->locks[i];
+
+		if (lock->waitLockMode < ShareLock || lock->pid == 0 || lock->pid == MyProcPid ||
+			lock->locktag.locktag_type != LOCKTAG_RELATION ||
+			lock->locktag.locktag_field1 != MyDatabaseId ||
+			!is_of_map(leader->map, lock->locktag.locktag_field2))
+			continue;
+		ereport(LOG,
+				(errmsg("nvm: a statement of process %d is cancelled, because it waits for a lock of relation %u, whose calls are being replayed",
+						lock->pid, lock->locktag.locktag_field2)));
+		(void) kill(lock->pid, SIGINT);
+	}
+	pfree(locks->locks);
+	pfree(locks);
+}
+
 static void
 wait_for_players(Leader *leader)
 {
@@ -294,12 +394,18 @@ wait_for_players(Leader *leader)
 
 	while (!players_have_ended(leader))
 	{
-		if (!told && nvm_replay_is_over())
+		/*
+		 * after a loss they come to their end by themselves, and leave sound
+		 * rows
+		 */
+		if (!told && nvm_replay_is_over() && !leader->request.recover)
 		{
 			for (int i = 0; i < leader->nplayers; i++)
 				TerminateBackgroundWorker(leader->player[i]);
 			told = true;
 		}
+		if (leader->request.recover)
+			watch_locks(leader);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WATCH_MS,
 						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
@@ -421,6 +527,145 @@ lead_or_fail(Leader *leader)
 	PG_END_TRY();
 }
 
+/* ---- after a loss ---- */
+
+/*
+ * Into the tables themselves: README.md, "After a loss".
+ */
+static void
+lead_recovery(Leader *leader, const NvmReplayPlan *from)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const NvmLogSnapshot *base = (const NvmLogSnapshot *) ((const char *) from + from->base);
+
+	nvm_replay_enter(NVM_REPLAY_COPY);
+	StartTransactionCommand();
+	MemoryContextSwitchTo(context);
+	leader->map = nvm_replay_originals();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	set_count(&NvmReplay->counts.tables, leader->map->ntables);
+	make_recovery_plan(leader, from);
+	StartTransactionCommand();
+	nvm_replay_check_tables(leader->map, base);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	nvm_replay_enter(NVM_REPLAY_BASE);
+	nvm_replay_build_indexes(leader->map);
+	MemoryContextSwitchTo(context);
+	NVM_FAILPOINT("recover-indexes");
+	nvm_replay_enter(NVM_REPLAY_PLAY);
+	set_count(&NvmReplay->counts.play_started, GetCurrentTimestamp());
+	start_players(leader);
+	wait_for_players(leader);
+	set_count(&NvmReplay->counts.play_ended, GetCurrentTimestamp());
+	NVM_FAILPOINT("recover-played");
+	nvm_replay_note_passed();
+}
+
+/*
+ * Was the replay ended by somebody, or by a lack of something, and may begin anew?  Anything else
+ * would come again.
+ */
+static bool
+was_interrupted(const NvmReplayFailure *failure)
+{
+	switch (ERRCODE_TO_CATEGORY(failure->sqlerrcode))
+	{
+		case MAKE_SQLSTATE('5', '3', '0', '0', '0'):	/* resources */
+		case MAKE_SQLSTATE('5', '7', '0', '0', '0'):	/* somebody's doing */
+		case MAKE_SQLSTATE('5', '8', '0', '0', '0'):	/* files */
+		case MAKE_SQLSTATE('4', '0', '0', '0', '0'):	/* deadlocks */
+			return true;
+		default:
+			return failure->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	}
+}
+
+/*
+ * Records that were not played.
+ */
+static uint64
+count_left(Leader *leader, const NvmReplayPlan *from, uint64 played)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile uint64 n = 0;
+
+	/* without tables, of records that say the database */
+	if (leader->segment == NULL)
+	{
+		leader->map = palloc0(offsetof(NvmReplayMap, tables));
+		leader->map->size = offsetof(NvmReplayMap, tables);
+	}
+	PG_TRY();
+	{
+		if (leader->segment == NULL)
+			make_recovery_plan(leader, from);
+		n = nvm_replay_count_records(dsm_segment_address(leader->segment));
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return n > played ? n - played : 0;
+}
+
+/*
+ * It has come to something else.  Nobody plays any more.
+ */
+static void
+tell_stopped(Leader *leader, const NvmReplayPlan *from)
+{
+	NvmLogReplayed what = {.database = MyDatabaseId,.state = NVM_LOG_REPLAY_STOPPED};
+	NvmLogReplayed before = {0};
+	NvmReplayInfo info;
+
+	nvm_replay_info(&info);
+	if (info.passed || !info.failed)
+		return;
+	(void) nvm_log_replay_state(MyDatabaseId, &before);
+	if (was_interrupted(&info.failure) && before.tries + 1 < NVM_REPLAY_TRIES)
+		return;
+	what.played = NVM_REPLAY_COUNT_OF(&info, records);
+	what.left = count_left(leader, from, what.played);
+	what.position = info.failure.position;
+	what.function = info.failure.function;
+	what.sqlerrcode = info.failure.sqlerrcode;
+	strlcpy(what.message, info.failure.message, sizeof(what.message));
+	strlcpy(what.detail, info.failure.detail, sizeof(what.detail));
+	strlcpy(what.call, info.failure.call, sizeof(what.call));
+	nvm_log_replay_tell(&what);
+}
+
+static void
+recover_or_fail(Leader *leader)
+{
+	dsm_segment *segment = dsm_attach(leader->request.what);
+
+	if (segment == NULL)
+		return;					/* the worker has gone */
+	dsm_pin_mapping(segment);
+	PG_TRY();
+	{
+		lead_recovery(leader, dsm_segment_address(segment));
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		nvm_replay_note_error();
+		ConditionVariableCancelSleep();
+		AbortOutOfAnyTransaction();
+		RESUME_INTERRUPTS();
+		wait_for_players(leader);
+	}
+	PG_END_TRY();
+	tell_stopped(leader, dsm_segment_address(segment));
+}
+
 /*
  * However it ends, who asked is told, and players end.
  */
@@ -459,9 +704,12 @@ nvm_replay_leader_main(Datum main_arg)
 	SpinLockRelease(&NvmReplay->mutex);
 	if (leader.request.run != nvm_replay_run_number)
 		proc_exit(0);			/* who asked has gone */
-	BackgroundWorkerInitializeConnectionByOid(leader.request.database, InvalidOid, 0);
+	BackgroundWorkerInitializeConnectionByOid(leader.request.database, InvalidOid,
+											  leader.request.recover ? BGWORKER_BYPASS_ALLOWCONN : 0);
+	nvm_replay_set_own();
 	/* a session that has locked a table may be the one that waits for us */
-	SetConfigOption("lock_timeout", "10s", PGC_SUSET, PGC_S_OVERRIDE);
+	if (!leader.request.recover)
+		SetConfigOption("lock_timeout", "10s", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("search_path", "", PGC_SUSET, PGC_S_OVERRIDE);
@@ -469,6 +717,10 @@ nvm_replay_leader_main(Datum main_arg)
 	CurrentResourceOwner = ResourceOwnerCreate(NULL, "nvm replay");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "nvm replay",
 												ALLOCSET_DEFAULT_SIZES));
-	lead_or_fail(&leader);
+	nvm_log_replays = leader.request.recover;
+	if (leader.request.recover)
+		recover_or_fail(&leader);
+	else
+		lead_or_fail(&leader);
 	proc_exit(0);
 }

@@ -17,8 +17,11 @@
 #include "access/xact.h"
 #include "command/nvm_command.h"
 #include "command/nvm_command_replay.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_region.h"
 #include "replay/nvm_replay_copy.h"
 #include "replay/nvm_replay_rows.h"
 #include "replay/replay_impl.h"
@@ -31,6 +34,7 @@
 #include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/nvm_vlog_stream.h"
+#include "wbl/nvm_rebuild_stamp.h"
 
 typedef struct Player
 {
@@ -72,6 +76,29 @@ has_our_rows(Player *player, const NvmLogWalk *body)
 	return false;
 }
 
+static int
+compare_positions(const void *a, const void *b)
+{
+	NvmLogPosition x = *(const NvmLogPosition *) a;
+	NvmLogPosition y = *(const NvmLogPosition *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * After a loss, of a record that S1 does not show.  Whether a transaction of an earlier life
+ * has committed was asked once: its xid may be somebody else's by now.
+ */
+static bool
+has_committed(Player *player, const NvmVlogStreamRecord *record)
+{
+	const NvmReplayPlan *plan = player->plan;
+
+	return record->kind != NVM_LOG_ASK ||
+		bsearch(&record->begin, (const char *) plan + plan->asked, plan->nasked,
+				sizeof(NvmLogPosition), compare_positions) != NULL;
+}
+
 /*
  * Is the record of a transaction that S2 shows, and S1 does not?
  */
@@ -80,6 +107,9 @@ is_wanted(Player *player, const NvmVlogStreamRecord *record)
 {
 	if (record->kind == NVM_LOG_OUTCOME)
 		return false;
+	if (player->plan->recover)
+		return (record->xid == 0 || !nvm_vlog_snapshot_shows(player->base, record->xid)) &&
+			has_committed(player, record);
 	if (record->xid == 0)
 		return true;
 	if (nvm_vlog_snapshot_shows(player->base, record->xid) ||
@@ -158,11 +188,12 @@ lock_copies(const NvmReplayMap *map)
 }
 
 static void
-differs(const Found *found, const NvmReplayed *played)
+differs(const Player *player, const Found *found, const NvmReplayed *played)
 {
 	NvmReplayFailure failure = {0};
 
-	failure.sqlerrcode = ERRCODE_DATA_CORRUPTED;
+	/* after a loss the leader asks whether it was for lack of something */
+	failure.sqlerrcode = player->plan->recover ? played->sqlerrcode : ERRCODE_DATA_CORRUPTED;
 	failure.differs = true;
 	failure.position = found->record.begin;
 	failure.function = played->function;
@@ -194,7 +225,7 @@ play_calls(Player *player, const Found *found)
 	}
 	if (played.failed)
 	{
-		differs(found, &played);
+		differs(player, found, &played);
 		return false;
 	}
 	count(&NvmReplay->counts.call_records, 1);
@@ -216,6 +247,17 @@ play_values(Player *player, Found *found)
 }
 
 /*
+ * Are its calls made again?  A recovery makes those alone for which there are no rows: others
+ * are of functions that nobody has promoted.
+ */
+static bool
+is_called(Player *player, const Found *found)
+{
+	return found->has_section && !found->lanes.by_values &&
+		(!player->plan->recover || (found->record.flags & NVM_LOG_ALONE) != 0);
+}
+
+/*
  * The record that was claimed has come.  False: the replay is to end.
  */
 static bool
@@ -227,8 +269,9 @@ play(Player *player, Found *found, const NvmReplayWaits *waits)
 
 	if (!nvm_replay_wait(player->number, waits))
 		return false;
+	nvm_replay_position = found->record.begin;
 	old = MemoryContextSwitchTo(player->context);
-	if (found->has_section && !found->lanes.by_values)
+	if (is_called(player, found))
 		done = play_calls(player, found);
 	else
 		play_values(player, found);
@@ -245,7 +288,10 @@ play(Player *player, Found *found, const NvmReplayWaits *waits)
 		pg_atomic_write_u64(&counts->last_time,
 							(uint64) NVM_LOG_CALLS_OF(&found->section)->timestamp);
 	pg_atomic_write_u64(&counts->bytes, found->record.end - player->plan->begin);
+	nvm_replay_position = 0;
 	nvm_replay_done(player->number);
+	if (player->plan->recover)
+		NVM_FAILPOINT("recover-record");
 	return true;
 }
 
@@ -276,30 +322,68 @@ play_all(Player *player)
 /* ---- the process ---- */
 
 static void
-prepare(Player *player, const NvmReplayPlan *plan)
+open_log(Player *player, const NvmReplayPlan *plan)
 {
 	memset(player, 0, sizeof(*player));
 	player->plan = plan;
 	player->base = (const NvmLogSnapshot *) ((const char *) plan + plan->base);
-	player->last = (const NvmLogSnapshot *) ((const char *) plan + plan->last);
+	player->last = plan->last == 0 ? NULL : (const NvmLogSnapshot *) ((const char *) plan + plan->last);
 	player->map = (const NvmReplayMap *) ((const char *) plan + plan->map);
+	player->stream = nvm_vlog_stream_open(plan->begin, plan->end);
+}
+
+/*
+ * See replay_impl.h.
+ */
+uint64
+nvm_replay_count_records(const NvmReplayPlan *plan)
+{
+	Player		player;
+	Found		found;
+
+	open_log(&player, plan);
+	while (read_next(&player, &found))
+		;
+	nvm_vlog_stream_close(player.stream);
+	return player.number;
+}
+
+static void
+prepare(Player *player, const NvmReplayPlan *plan)
+{
+	open_log(player, plan);
 	player->order = nvm_replay_order_begin();
 	player->context = AllocSetContextCreate(TopMemoryContext, "nvm replay record",
 											ALLOCSET_DEFAULT_SIZES);
 	lock_copies(player->map);
-	nvm_replay_redirect(player->map);
+	if (plan->recover)
+	{
+		nvm_log_replays = true;
+		/* what fitted the memory before the loss may take a little more now */
+		(void) nvm_region_use_reserve(NVM_REBUILT_ROWS);
+		nvm_rebuild_take_slot();
+		nvm_replay_stay(player->map);
+	}
+	else
+		nvm_replay_redirect(player->map);
 	nvm_command_replaying = true;
 	nvm_command_replay_number = pg_atomic_read_u64(&NvmReplay->counts.started);
-	player->stream = nvm_vlog_stream_open(plan->begin, plan->end);
 }
 
 /* has the player done what it could, or reported why not? */
 static bool has_come_to_end = false;
 
+/*
+ * PostgreSQL has aborted what was under way.  What was replayed after a loss is there for
+ * everybody from now on, however the process ends: somebody may be content with it.
+ */
 static void
 leave(int code, Datum arg)
 {
 	ConditionVariableCancelSleep();
+	if (nvm_log_replays)
+		NVM_FAILPOINT("recover-settle");
+	has_come_to_end &= nvm_rebuild_settle_slot();
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	nvm_replay_player_ends(DatumGetInt32(arg), has_come_to_end);
 }
@@ -348,12 +432,14 @@ nvm_replay_player_main(Datum main_arg)
 	if (!nvm_replay_player_begins())
 		proc_exit(0);
 	before_shmem_exit(leave, Int32GetDatum((int32) (DatumGetInt64(main_arg) >> 32)));
-	BackgroundWorkerInitializeConnectionByOid(plan->database, InvalidOid, 0);
+	BackgroundWorkerInitializeConnectionByOid(plan->database, InvalidOid,
+											  plan->recover ? BGWORKER_BYPASS_ALLOWCONN : 0);
 
 	/*
 	 * what it plays is in the log already, and the copy does not outlive a
 	 * crash
 	 */
+	nvm_replay_set_own();
 	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_activity(STATE_RUNNING, "replay of the command log");

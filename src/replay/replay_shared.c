@@ -11,11 +11,13 @@
 
 #include "access/transam.h"
 #include "compat/nvm_compat.h"
+#include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "replay/replay_impl.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -24,6 +26,7 @@
 
 NvmReplayShared *NvmReplay = NULL;
 uint32		nvm_replay_run_number = 0;
+NvmLogPosition nvm_replay_position = 0;
 
 static const char *const phase_names[] = {
 	[NVM_REPLAY_NONE] = "none",
@@ -61,6 +64,66 @@ const char *
 nvm_replay_phase_name(NvmReplayPhase phase)
 {
 	return phase_names[phase];
+}
+
+/* ---- a run begins ---- */
+
+/*
+ * Caller holds the mutex.
+ */
+static bool
+may_begin(void)
+{
+	return (NvmReplay->phase == NVM_REPLAY_NONE || NvmReplay->phase == NVM_REPLAY_ENDED) &&
+		NvmReplay->nplaying == 0;
+}
+
+/*
+ * See replay_impl.h.
+ */
+bool
+nvm_replay_begin(const NvmReplayRequest *request)
+{
+	int			nplayers = nvm_replay_wanted_players(request->nplayers);
+	bool		may;
+
+	SpinLockAcquire(&NvmReplay->mutex);
+	may = may_begin();
+	if (may)
+	{
+		uint32		run = NvmReplay->request.run + 1;
+
+		NvmReplay->phase = NVM_REPLAY_STARTING;
+		NvmReplay->request = *request;
+		NvmReplay->request.nplayers = nplayers;
+		NvmReplay->request.run = nvm_replay_run_number = run;
+		NvmReplay->cancel = NvmReplay->failed = NvmReplay->passed = false;
+		NvmReplay->next = 1;
+		NvmReplay->done = 0;
+		NvmReplay->nwaiting = 0;
+		memset(NvmReplay->is_done, 0, sizeof(NvmReplay->is_done));
+		memset(NvmReplay->has_ended, 0, sizeof(NvmReplay->has_ended));
+		for (Size i = 0; i < NVM_REPLAY_NCOUNTS; i++)
+			pg_atomic_write_u64((pg_atomic_uint64 *) &NvmReplay->counts + i, 0);
+	}
+	SpinLockRelease(&NvmReplay->mutex);
+	if (may)
+		pg_atomic_write_u64(&NvmReplay->counts.started, (uint64) GetCurrentTimestamp());
+	return may;
+}
+
+/*
+ * See replay_impl.h.
+ */
+int
+nvm_replay_players(void)
+{
+	int			n;
+
+	SpinLockAcquire(&NvmReplay->mutex);
+	n = NvmReplay->nplaying;
+	SpinLockRelease(&NvmReplay->mutex);
+	return n;
 }
 
 /* ---- phases and failures ---- */
@@ -148,6 +211,7 @@ nvm_replay_note_error(void)
 	error = CopyErrorData();
 	FlushErrorState();
 	failure.sqlerrcode = error->sqlerrcode;
+	failure.position = nvm_replay_position;
 	strlcpy(failure.message, error->message != NULL ? error->message : "unknown error",
 			sizeof(failure.message));
 	if (error->detail != NULL)
@@ -316,6 +380,29 @@ nvm_replay_wait(uint64 number, const NvmReplayWaits *waits)
 }
 
 /* ---- workers ---- */
+
+/*
+ * See replay_impl.h.
+ */
+void
+nvm_replay_set_own(void)
+{
+	static const char *const own[][2] = {
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"transaction_timeout", "0"},
+		{"temp_file_limit", "-1"},
+		{"default_transaction_read_only", "off"}
+	};
+
+	for (int i = 0; i < (int) lengthof(own); i++)
+	{
+		/* not every version has all */
+		if (GetConfigOption(own[i][0], true, false) != NULL)
+			SetConfigOption(own[i][0], own[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
+}
 
 /*
  * See replay_impl.h.

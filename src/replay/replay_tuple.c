@@ -3,9 +3,10 @@
  * replay_tuple.c
  *	  From an item of the log to a row of the copy, and the executor's part of writing it.
  *
- * The row goes through PostgreSQL's own functions for logical replication: these write the
- * table and its indexes, and fire no trigger that the copy has not.  The slot is an image (row/image.c),
- * so what they write is the row as it was.
+ * The table and its indexes are written, and nothing else: no trigger fires, no constraint is
+ * checked and no column computed, as all that was done before the row came into the log.  (After
+ * a loss the table is the original, which has these.)  The slot is an image (row/image.c), so what
+ * is written is the row as it was.
  *
  * Expressions and predicates of indexes are code of the table's owner.  Whoever looks at them is
  * the owner for that time: README.md, "Who runs the code of owners".
@@ -19,6 +20,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "compat/nvm_compat_am.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "replay/nvm_replay_rows.h"
@@ -125,6 +127,13 @@ end_row(NvmReplayTarget *target, MemoryContext oldcontext)
 	ResetPerTupleExprContext(target->estate);
 }
 
+static void
+insert_entries(NvmReplayTarget *target, bool update)
+{
+	if (target->info.ri_NumIndices > 0)
+		list_free(NvmExecInsertIndexTuples(&target->info, target->slot, target->estate, update));
+}
+
 /*
  * See replay_write.h.
  */
@@ -133,7 +142,8 @@ nvm_replay_insert(NvmReplayTarget *target)
 {
 	MemoryContext oldcontext = begin_row(target);
 
-	ExecSimpleRelationInsert(&target->info, target->estate, target->slot);
+	simple_table_tuple_insert(target->rel, target->slot);
+	insert_entries(target, false);
 	end_row(target, oldcontext);
 }
 
@@ -141,9 +151,12 @@ void
 nvm_replay_update(NvmReplayTarget *target)
 {
 	MemoryContext oldcontext = begin_row(target);
+	NvmUpdateIndexes indexes;
 
-	ExecSimpleRelationUpdate(&target->info, target->estate, &target->epq, target->found,
-							 target->slot);
+	simple_table_tuple_update(target->rel, &target->found->tts_tid, target->slot,
+							  target->estate->es_snapshot, &indexes);
+	if (NVM_NEEDS_INDEXES(indexes))
+		insert_entries(target, true);
 	end_row(target, oldcontext);
 }
 
@@ -152,6 +165,6 @@ nvm_replay_delete(NvmReplayTarget *target)
 {
 	MemoryContext oldcontext = begin_row(target);
 
-	ExecSimpleRelationDelete(&target->info, target->estate, &target->epq, target->found);
+	simple_table_tuple_delete(target->rel, &target->found->tts_tid, target->estate->es_snapshot);
 	end_row(target, oldcontext);
 }

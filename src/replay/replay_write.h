@@ -23,8 +23,6 @@ typedef struct NvmReplayTarget
 	Relation	rel;
 	EState	   *estate;
 	ResultRelInfo info;
-	EPQState	epq;			/* zeroes: for triggers, of which there are
-								 * none */
 	TupleTableSlot *slot;		/* what is to be written */
 	TupleTableSlot *found;		/* the row that is to go, or to change */
 

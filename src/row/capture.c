@@ -107,8 +107,8 @@ nvm_capture_version(NvmRelState *state, const NvmVersion *v)
 /* ---- what rows were before ---- */
 
 /*
- * A storage whose old rows the record needs: that of an nvm_cmdlog table, and no calls of ours
- * make its rows again.
+ * A storage whose old rows the record needs: that of an nvm_cmdlog table, and it may be by them
+ * that a replay finds its rows.
  */
 typedef struct OldRows
 {
@@ -123,7 +123,7 @@ old_rows_of(NvmRelState *state, NvmStamp stamp)
 {
 	OldRows		of = {.state = state,.stamp = stamp,.table = InvalidOid};
 
-	if (unlikely(nvm_log_by == NVM_LOG_BY_VALUES))
+	if (unlikely(nvm_log_old_rows))
 		of.table = nvm_log_table_of_rows(state->dir, &of.has_key);
 	return of;
 }

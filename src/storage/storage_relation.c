@@ -24,6 +24,7 @@
 #include "btree/nvm_btree.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
+#include "command/nvm_command.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pool/nvm_pool.h"
@@ -73,6 +74,9 @@ ddl_make_relation_storage(Relation rel, const NvmLocator *newlocator,
 
 	nvm_storage_form(rel, rel, NVM_DIR_KIND_TABLE, persistence, &form);
 	nvm_storage_require_region(form.flags);
+	/* nobody may have said so: TRUNCATE by a subscription is no statement */
+	if ((form.flags & NVM_DIR_COMMANDS) != 0)
+		nvm_command_ddl_comes();
 
 	srel = RelationCreateStorage(*newlocator, persistence, true);
 	smgrclose(srel);

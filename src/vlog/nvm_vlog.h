@@ -20,6 +20,38 @@ extern void nvm_vlog_register(void);
 
 extern PGDLLEXPORT void nvm_vlog_main(Datum main_arg);
 
+/* ---- databases whose calls are replayed: vlog_play.c ---- */
+
+/* what of the log is to be replayed in a database */
+typedef struct NvmVlogToPlay
+{
+	Oid			database;
+	NvmLogPosition begin;		/* of the checkpoint */
+	NvmLogPosition end;
+	const struct NvmLogSnapshot *snapshot;	/* which transactions it has */
+	const NvmLogPosition *asked;	/* where ASK records begin whose
+									 * transactions have committed; ascending */
+	uint64		nasked;
+} NvmVlogToPlay;
+
+typedef enum NvmVlogPlayed
+{
+	NVM_VLOG_PLAYED,			/* all of it; no process is at it any more */
+	NVM_VLOG_STOPPED,			/* it came to something else, which
+								 * nvm_log_replay_tell has been told */
+	NVM_VLOG_INTERRUPTED		/* a process was ended: to be begun anew */
+} NvmVlogPlayed;
+
+/*
+ * Who replays says so in _PG_init: into the tables, which have the rows of the checkpoint, and
+ * are closed to everybody else.  Called by the recovery worker, outside of any transaction;
+ * calls `pause` all the time, which may end the process.
+ */
+typedef NvmVlogPlayed (*NvmVlogPlayer) (const NvmVlogToPlay *what, void (*pause) (long ms));
+
+/* stop: after an ERROR in it, end what it has begun; cannot fail */
+extern void nvm_vlog_register_player(NvmVlogPlayer player, void (*stop) (void));
+
 /* ---- checkpoints: vlog_checkpoint.c ---- */
 
 extern PGDLLEXPORT void nvm_checkpointer_main(Datum main_arg);

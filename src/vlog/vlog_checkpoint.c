@@ -186,8 +186,23 @@ request_is_served(uint64 request, bool *worker)
 	return served;
 }
 
-static uint64
-make_request(void)
+/*
+ * See nvm_log_register_checkpointer.
+ */
+void
+nvm_vlog_ask_checkpoint(bool wait)
+{
+	if (wait)
+		nvm_vlog_checkpoint();
+	else
+		(void) nvm_vlog_request_checkpoint();
+}
+
+/*
+ * See vlog_impl.h.
+ */
+uint64
+nvm_vlog_request_checkpoint(void)
 {
 	uint64		request;
 	Latch	   *worker;
@@ -201,16 +216,42 @@ make_request(void)
 	return request;
 }
 
+bool
+nvm_vlog_has_checkpoint(uint64 request, bool *failed)
+{
+	bool		served;
+
+	SpinLockAcquire(&Shared->mutex);
+	served = Shared->served >= request;
+	*failed = Shared->failed >= request;
+	SpinLockRelease(&Shared->mutex);
+	return served;
+}
+
 /*
- * See nvm_log_register_checkpointer.
+ * See vlog_impl.h.  Who makes one says so first, and then looks whether he may.
+ */
+bool
+nvm_vlog_checkpoint_runs(void)
+{
+	bool		runs;
+
+	SpinLockAcquire(&Shared->mutex);
+	runs = Shared->last.state == NVM_CHECKPOINT_RUNNING && Shared->worker != NULL;
+	SpinLockRelease(&Shared->mutex);
+	return runs;
+}
+
+/*
+ * See vlog_impl.h.
  */
 void
-nvm_vlog_ask_checkpoint(bool wait)
+nvm_vlog_require_may_checkpoint(void)
 {
-	if (wait)
-		nvm_vlog_checkpoint();
-	else
-		(void) make_request();
+	if (!nvm_log_checkpoint_may_begin())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tables in memory are being rebuilt from the log")));
 }
 
 /*
@@ -227,7 +268,7 @@ nvm_vlog_checkpoint(void)
 	if (!nvm_log_has_begun())
 		return;
 	nvm_log_require_whole();
-	request = make_request();
+	request = nvm_vlog_request_checkpoint();
 	while (!request_is_served(request, &there))
 	{
 		if (there)
@@ -447,12 +488,14 @@ make_checkpoint(uint64 request)
 	nvm_log_checkpoint_begin(&walk.begin);
 	nvm_vlog_find_begin(&walk.begin);
 	tell_begin(&walk);
+	nvm_vlog_require_may_checkpoint();
 	NVM_FAILPOINT("ckpt-begin");
 	nvm_vlog_walk(&walk);
 	NVM_FAILPOINT("ckpt-walked");
 	end = nvm_log_inserted();
 	nvm_log_wait_for(end);
 	checkpoint = form_checkpoint(&walk, end);
+	nvm_vlog_require_may_checkpoint();
 	/* an ERROR may come when the switch is made: then either may count */
 	rows_are_known = false;
 	nvm_vlog_switch_checkpoint(checkpoint, walk.directories);
@@ -636,7 +679,7 @@ nvm_checkpointer_main(Datum main_arg)
 	{
 		uint64		request;
 
-		if (!nvm_log_is_whole())
+		if (!nvm_log_checkpoint_may_begin())
 			continue;
 		if (!known)
 		{

@@ -42,6 +42,15 @@ compare_candidates(const NvmVlogCandidate *a, const NvmVlogCandidate *b)
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
+/*
+ * Does it not count, since its table is one that is replayed?  Rows of the checkpoint do.
+ */
+static inline bool
+is_played(const NvmVlog *vlog, const NvmVlogCandidate *c)
+{
+	return vlog->played != NULL && c->generation > 0 && vlog->played[NVM_VLOG_PLACE_DIR(c->place)];
+}
+
 /* ---- in between ---- */
 
 /*
@@ -61,7 +70,7 @@ nvm_vlog_thin_out(NvmVlog *vlog, int partition)
 	sort_candidates(c, n);
 	for (uint64 i = 0; i < n; i++)
 	{
-		if (c[i].place == place)
+		if (c[i].place == place || (c[i].ask == 0 && is_played(vlog, &c[i])))
 			continue;
 		if (c[i].ask == 0)
 			place = c[i].place;
@@ -86,6 +95,33 @@ typedef struct Choosing
 } Choosing;
 
 /*
+ * Leave out what does not count.  A prepared transaction has no place in a replay: it is
+ * refused where calls are logged alone.
+ */
+static void
+leave_out_played(Choosing *choosing)
+{
+	uint64		n = 0;
+
+	if (choosing->vlog->played == NULL)
+		return;
+	for (uint64 i = 0; i < choosing->n; i++)
+	{
+		const NvmVlogCandidate *c = &choosing->c[i];
+
+		if (!is_played(choosing->vlog, c))
+			choosing->c[n++] = *c;
+		else if (c->ask != 0 && choosing->ask[c->ask - 1].verdict == NVM_VLOG_PREPARED)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("prepared transaction %llu has changed a table whose calls are to be replayed",
+							(unsigned long long) choosing->ask[c->ask - 1].xid),
+					 errdetail("The table is storage %u of the pool.", NVM_VLOG_PLACE_DIR(c->place))));
+	}
+	choosing->n = n;
+}
+
+/*
  * All processes' candidates, and no more lists.
  */
 static void
@@ -107,6 +143,7 @@ take_candidates(Choosing *choosing, int partition)
 		at += list->n;
 		nvm_vlog_list_free(vlog, list);
 	}
+	leave_out_played(choosing);
 	sort_candidates(choosing->c, choosing->n);
 }
 

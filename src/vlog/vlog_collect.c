@@ -21,6 +21,7 @@
 #include "pool/nvm_pool.h"
 #include "row/nvm_rebuild.h"
 #include "verify/nvm_verify_block.h"
+#include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/vlog_impl.h"
 
@@ -103,11 +104,12 @@ add_candidate(NvmVlog *vlog, uint32 dir, const NvmLogRow *row, const NvmVlogCand
 
 /*
  * See vlog_impl.h.  The walk stands before the first storage.  Pieces of a row may begin in
- * a section before its own.
+ * a section before its own.  Of a transaction that the snapshot of the checkpoint shows the
+ * checkpoint has the rows of nvm_cmdlog tables, or newer ones, which may have no records.
  */
 void
 nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 number,
-					  uint32 generation, uint32 ask)
+					  uint32 generation, uint32 ask, bool is_shown)
 {
 	const char *base = vlog->base[file];
 	NvmVlogCandidate model = {.number = number,.generation = generation,.ask = ask};
@@ -122,6 +124,8 @@ nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 numb
 		/* the storage is gone, and its number may be another one's */
 		if (storage.dir > vlog->shared->ndirs || storage.creation == 0 ||
 			vlog->creation[storage.dir] != storage.creation)
+			continue;
+		if (is_shown && (nvm_dir_entry(storage.dir)->flags & NVM_DIR_COMMANDS) != 0)
 			continue;
 		nvm_log_walk_rows(&items, &storage);
 		while (nvm_log_next_item(&items, &item))
@@ -181,6 +185,24 @@ add_chunk(NvmVlog *vlog, NvmVlogList *list, const char *base, const char *begin,
 }
 
 /*
+ * The record of this side file is one of calls alone.
+ */
+static void
+note_alone(NvmVlog *vlog, int file, const NvmLogWalk *storages)
+{
+	NvmLogWalk	sections = *storages;
+	NvmLogSection calls;
+	const char *problem = nvm_log_storages_problem(storages);
+
+	if (problem == NULL)
+		problem = nvm_log_alone_problem(&sections);
+	if (problem != NULL)
+		nvm_vlog_damaged(&vlog->file[file], problem);
+	if (nvm_log_find_calls(storages, &calls))
+		nvm_vlog_note_alone(vlog, &calls, vlog->file[file].ask);
+}
+
+/*
  * Verify a side file or data file, and list its chunks.
  */
 void
@@ -197,6 +219,8 @@ nvm_vlog_check_side(NvmVlog *vlog, int file)
 		nvm_vlog_find_side(f);
 	base = nvm_vlog_map_side(vlog, file);
 	nvm_log_walk_side(&storages, base, &f->side);
+	if (f->is_alone && !f->is_shown)
+		note_alone(vlog, file, &storages);
 	begin = storages.at;
 	while (nvm_log_next_storage(&storages, &storage))
 	{
@@ -258,5 +282,5 @@ nvm_vlog_collect_chunk(NvmVlog *vlog, uint64 chunk)
 
 	if (problem != NULL)
 		nvm_vlog_damaged(f, problem);
-	nvm_vlog_collect_rows(vlog, task->file, &storages, f->number, f->generation, f->ask);
+	nvm_vlog_collect_rows(vlog, task->file, &storages, f->number, f->generation, f->ask, f->is_shown);
 }

@@ -50,6 +50,8 @@ typedef struct NvmVlogFile
 	uint64		number;			/* of the record; 0: a data file */
 	uint32		generation;		/* of the record */
 	uint32		ask;			/* 1 + ASK record, or 0 */
+	bool		is_shown;		/* of the record: the checkpoint has it */
+	bool		is_alone;		/* its calls are logged alone */
 	NvmVlogMemory chunk;		/* NvmVlogChunk: sections by the dozen */
 	uint32		nchunks;
 
@@ -152,6 +154,8 @@ typedef struct NvmVlogTable
 	NvmVlogMemory late;			/* NvmVlogLate: rows that are placed when all
 								 * others are; protected by mutex */
 	bool		held;			/* opens when row locks are given back */
+	bool		is_played;		/* opens when the calls of its database are
+								 * replayed */
 	bool		gone;
 } NvmVlogTable;
 
@@ -173,6 +177,13 @@ typedef enum NvmVlogStep
 	NVM_VLOG_PLACE				/* blocks or rows of a table */
 } NvmVlogStep;
 
+/* a record of calls alone: vlog_play.c */
+typedef struct NvmVlogAlone
+{
+	Oid			database;
+	uint32		ask;			/* 1 + ASK record */
+} NvmVlogAlone;
+
 /* a list of equal elements that one process makes: vlog_share.c */
 typedef struct NvmVlogList
 {
@@ -186,6 +197,9 @@ typedef struct NvmVlogOutput
 {
 	NvmVlogList event;			/* ASK and OUTCOME records */
 	NvmVlogList side;			/* records with side files */
+	NvmVlogList alone;			/* NvmVlogAlone, of ASK records */
+	int			nalone;			/* databases with other records of calls alone */
+	Oid			alone_in[NVM_LOG_REPLAYED];
 	NvmVlogList candidate[NVM_VLOG_PARTITIONS];
 	uint64		limit[NVM_VLOG_PARTITIONS]; /* candidates from which on they
 											 * are thinned out */
@@ -212,6 +226,8 @@ typedef struct NvmVlogShared
 	uint32		ndirs;
 	NvmVlogMemory creation;		/* uint64, of each table that is to be
 								 * rebuilt, by directory id; 0: no such table */
+	NvmVlogMemory played;		/* bool, by directory id: is it a table whose
+								 * rows in the log do not count? */
 	NvmVlogMemory chunk;		/* ChunkTask: vlog_collect.c */
 	NvmVlogMemory run;			/* TableRun: vlog_place.c */
 	NvmVlogMemory table;		/* NvmVlogTable */
@@ -254,6 +270,7 @@ typedef struct NvmVlog
 	int			process;		/* 0: the first */
 	const NvmLogCheckpoint *checkpoint; /* or NULL */
 	const uint64 *creation;
+	const bool *played;			/* NULL: it is not known yet */
 	NvmVlogFile *file;
 	NvmVlogOutput *output;
 	const char **base;			/* of each file; NULL: not mapped here */
@@ -272,6 +289,7 @@ typedef struct NvmVlog
  * they can; may ERROR.  End: nobody is left, and the memory is gone; cannot fail.
  */
 extern void nvm_vlog_share_begin(NvmVlog *vlog, int nothers);
+extern void nvm_vlog_share_dismiss(NvmVlog *vlog);	/* the others alone */
 extern void nvm_vlog_share_end(NvmVlog *vlog);
 extern void nvm_vlog_share_exit(int code, Datum arg);	/* this process ends */
 
@@ -385,10 +403,36 @@ extern void nvm_vlog_note_tables(NvmVlog *vlog);
  * (nvm_log_storages_problem).
  */
 extern void nvm_vlog_collect_rows(NvmVlog *vlog, int file, NvmLogWalk *storages, uint64 number,
-								  uint32 generation, uint32 ask);
+								  uint32 generation, uint32 ask, bool is_shown);
 extern void nvm_vlog_check_side(NvmVlog *vlog, int file);
 extern uint64 nvm_vlog_list_chunks(NvmVlog *vlog);
 extern void nvm_vlog_collect_chunk(NvmVlog *vlog, uint64 chunk);
+
+/* ---- vlog_play.c: databases whose calls are replayed ---- */
+
+/* has the checkpoint all that the transaction of a record has done? */
+extern bool nvm_vlog_is_shown(const NvmVlog *vlog, const NvmLogRecord *record);
+
+/* `calls` is of a record of calls alone that is not shown */
+extern void nvm_vlog_note_alone(NvmVlog *vlog, const NvmLogSection *calls, uint32 ask);
+
+/* when all are read and checked: which databases, and tables, are to be replayed */
+extern void nvm_vlog_choose_databases(NvmVlog *vlog);
+
+/*
+ * When rows are placed, and all other tables are open: replay what there is, and open these.
+ * Does not return if that has to begin anew.
+ */
+extern void nvm_vlog_replay(NvmVlog *vlog);
+
+/* a death has left some tables of one closed, with all of their rows */
+extern void nvm_vlog_open_played(void);
+
+/*
+ * Before closed tables are emptied: nobody replays into them, or makes a checkpoint of them, any
+ * more.
+ */
+extern void nvm_vlog_stop_replay(void);
 
 /* ---- vlog_choose.c: which candidate counts ---- */
 
@@ -590,6 +634,17 @@ extern void nvm_vlog_retire_sides(const NvmVlog *vlog);
 
 extern bool nvm_vlog_has_checkpointer(void);
 
+/* have one that begins from now on; is it usable?  *failed: it has failed */
+extern uint64 nvm_vlog_request_checkpoint(void);
+extern bool nvm_vlog_has_checkpoint(uint64 request, bool *failed);
+
+/*
+ * Is one being made?  Who makes it has an ERROR once it may not be any more, and does not
+ * let it count.
+ */
+extern bool nvm_vlog_checkpoint_runs(void);
+extern void nvm_vlog_require_may_checkpoint(void);
+
 /* the checkpoint that counts, as its file was read: for the view */
 extern void nvm_vlog_ask_checkpoint(bool wait);
 extern void nvm_vlog_note_usable(const NvmLogCheckpoint *checkpoint);
@@ -606,5 +661,8 @@ extern int	nvm_recovery_workers;
 
 /* look at signals: ends the process if it is to end.  No lock is held. */
 extern void nvm_vlog_pause(void);
+
+/* start the checkpointer, if there is none, and a checkpoint may begin */
+extern void nvm_vlog_start_checkpointer(void);
 
 #endif							/* VLOG_IMPL_H */

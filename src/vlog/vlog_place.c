@@ -98,6 +98,7 @@ empty_storage(uint32 id, NvmDirEntry *entry, void *arg)
 void
 nvm_vlog_empty(void)
 {
+	nvm_vlog_open_played();
 	nvm_dir_walk(empty_storage, NULL);
 }
 
@@ -402,7 +403,7 @@ end_table(NvmVlog *vlog, NvmVlogTable *table)
 	}
 	claim_less(table, PG_UINT64_MAX);
 	nvm_rebuild_end(&nvm_relstates[table->dir]);
-	if (table->held)
+	if (table->held || table->is_played)
 	{
 		LWLockRelease(NvmWbl->storage_lock);
 		return;
@@ -424,7 +425,7 @@ nvm_vlog_open_held(NvmVlog *vlog)
 
 	for (uint32 i = 0; i < vlog->shared->ntables; i++)
 	{
-		if (!table[i].held || !hold_table(vlog, table[i].dir))
+		if (!table[i].held || table[i].is_played || !hold_table(vlog, table[i].dir))
 			continue;
 		nvm_log_open(table[i].dir, vlog->creation[table[i].dir]);
 		LWLockRelease(NvmWbl->storage_lock);
@@ -664,6 +665,7 @@ nvm_vlog_list_tables(NvmVlog *vlog)
 			runs[i].large_units;
 		pg_atomic_init_u64(&table[i].claim, table[i].nunits);
 		table[i].held = runs[i].held || bms_is_member((int) runs[i].dir, locked);
+		table[i].is_played = vlog->played != NULL && vlog->played[runs[i].dir];
 		pg_atomic_init_u32(&table[i].made, 0);
 		pg_atomic_init_u32(&table[i].overflow, runs[i].nroots_blocks);
 		add_tasks(vlog, &tasks, i, &table[i], &runs[i]);

@@ -22,6 +22,7 @@
 
 #include "log/nvm_log.h"
 #include "utils/memutils.h"
+#include "verify/nvm_verify_calls.h"
 #include "verify/nvm_verify_log.h"
 #include "vlog/vlog_impl.h"
 
@@ -41,6 +42,8 @@ typedef struct SideRecord
 	uint64		number;
 	uint32		generation;
 	uint32		ask;			/* 1 + ASK record, or 0 */
+	bool		is_shown;
+	bool		is_alone;
 } SideRecord;
 
 /*
@@ -99,7 +102,7 @@ note_outcome(NvmVlog *vlog, const NvmLogRecord *record, NvmLogPosition position)
 }
 
 static void
-note_side(NvmVlog *vlog, const NvmLogRecord *record, uint32 generation, uint32 ask)
+note_side(NvmVlog *vlog, const NvmLogRecord *record, uint32 generation, uint32 ask, bool is_shown)
 {
 	SideRecord *side = nvm_vlog_list_add(vlog, &vlog->output->side, sizeof(SideRecord));
 
@@ -107,6 +110,8 @@ note_side(NvmVlog *vlog, const NvmLogRecord *record, uint32 generation, uint32 a
 	side->number = record->number;
 	side->generation = generation;
 	side->ask = ask;
+	side->is_shown = is_shown;
+	side->is_alone = (record->flags & NVM_LOG_ALONE) != 0;
 }
 
 /*
@@ -119,7 +124,9 @@ read_record(NvmVlog *vlog, int file, const NvmLogBlock *block, const NvmLogRecor
 	NvmLogPosition position = block->position - NVM_LOG_BLOCK_HEADER +
 	(uint64) ((const char *) record - (const char *) block);
 	NvmLogWalk	storages;
+	NvmLogSection calls;
 	uint32		ask = 0;
+	bool		is_shown;
 	const char *problem;
 
 	if (vlog->checkpoint != NULL && position + record->length <= vlog->checkpoint->begin)
@@ -137,10 +144,16 @@ read_record(NvmVlog *vlog, int file, const NvmLogBlock *block, const NvmLogRecor
 		return;
 	if (record->kind == NVM_LOG_ASK)
 		ask = note_ask(vlog, record, position);
+	is_shown = nvm_vlog_is_shown(vlog, record);
 	if ((record->flags & NVM_LOG_SIDE) != 0)
-		note_side(vlog, record, block->generation, ask);
-	else
-		nvm_vlog_collect_rows(vlog, file, &storages, record->number, block->generation, ask);
+	{
+		note_side(vlog, record, block->generation, ask, is_shown);
+		return;
+	}
+	if (unlikely((record->flags & NVM_LOG_ALONE) != 0) && !is_shown &&
+		nvm_log_find_calls(&storages, &calls))
+		nvm_vlog_note_alone(vlog, &calls, ask);
+	nvm_vlog_collect_rows(vlog, file, &storages, record->number, block->generation, ask, is_shown);
 }
 
 static void
@@ -306,6 +319,8 @@ nvm_vlog_gather_sides(NvmVlog *vlog)
 		f->number = side[i].number;
 		f->generation = side[i].generation;
 		f->ask = side[i].ask;
+		f->is_shown = side[i].is_shown;
+		f->is_alone = side[i].is_alone;
 		bytes += f->side.length;
 		shared->nfiles++;
 	}

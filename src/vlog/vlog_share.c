@@ -212,16 +212,8 @@ nvm_vlog_share_begin(NvmVlog *vlog, int nothers)
  * be in the middle of a task: they are waited for.
  */
 void
-nvm_vlog_share_end(NvmVlog *vlog)
+nvm_vlog_share_dismiss(NvmVlog *vlog)
 {
-	others.vlog = NULL;
-	if (vlog->shared == NULL)
-	{
-		if (vlog->area != NULL)
-			dsa_detach(vlog->area);
-		vlog->area = NULL;
-		return;
-	}
 	HOLD_INTERRUPTS();
 	ConditionVariableCancelSleep();
 	SpinLockAcquire(&vlog->shared->mutex);
@@ -234,6 +226,25 @@ nvm_vlog_share_end(NvmVlog *vlog)
 		pfree(others.handle[i]);
 	}
 	others.n = 0;
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_share_end(NvmVlog *vlog)
+{
+	others.vlog = NULL;
+	if (vlog->shared == NULL)
+	{
+		if (vlog->area != NULL)
+			dsa_detach(vlog->area);
+		vlog->area = NULL;
+		return;
+	}
+	HOLD_INTERRUPTS();
+	nvm_vlog_share_dismiss(vlog);
 	nvm_vlog_unmap(vlog);
 	if (vlog->area != NULL)
 		dsa_detach(vlog->area);
@@ -265,6 +276,7 @@ look_anew(NvmVlog *vlog)
 
 	vlog->checkpoint = shared->checkpoint == 0 ? NULL : nvm_vlog_at(vlog, shared->checkpoint);
 	vlog->creation = shared->creation == 0 ? NULL : nvm_vlog_at(vlog, shared->creation);
+	vlog->played = shared->played == 0 ? NULL : nvm_vlog_at(vlog, shared->played);
 	vlog->file = shared->file == 0 ? NULL : nvm_vlog_at(vlog, shared->file);
 	if (vlog->nbases < shared->nfiles)
 	{

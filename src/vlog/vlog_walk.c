@@ -297,6 +297,7 @@ throttle(void)
 
 		nvm_vlog_tell_progress(current);
 		nvm_vlog_pause();
+		nvm_vlog_require_may_checkpoint();
 		if (ms == 0)
 			return;
 		if (!nvm_worker_sleep(ms))

@@ -105,14 +105,14 @@ start_recovery(void)
 }
 
 /*
- * Called by the recovery, when it has done its work.
+ * See vlog_impl.h.  Called by the recovery, when it has done its work.
  */
-static void
-start_checkpointer(void)
+void
+nvm_vlog_start_checkpointer(void)
 {
 	static BackgroundWorkerHandle *handle = NULL;
 
-	if (nvm_log_is_whole() && !nvm_vlog_has_checkpointer())
+	if (nvm_log_checkpoint_may_begin() && !nvm_vlog_has_checkpointer())
 		start_worker("nvm checkpointer", "nvm_checkpointer_main", &handle);
 }
 
@@ -324,6 +324,7 @@ rebuild(NvmVlog *vlog, int nothers)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("the log has more than %d generations", NVM_VLOG_LAST_GENERATION)));
+	nvm_vlog_stop_replay();
 	nvm_vlog_empty();
 	nvm_vlog_find_files(vlog);
 	nvm_vlog_note_tables(vlog);
@@ -333,6 +334,7 @@ rebuild(NvmVlog *vlog, int nothers)
 	written = nvm_vlog_decide(vlog);
 	nvm_vlog_gather_sides(vlog);
 	nvm_vlog_run_step(vlog, NVM_VLOG_CHECK, (uint64) (shared->nfiles - shared->nblock_files));
+	nvm_vlog_choose_databases(vlog);
 	nvm_vlog_run_step(vlog, NVM_VLOG_COLLECT, nvm_vlog_list_chunks(vlog));
 	nvm_vlog_run_step(vlog, NVM_VLOG_CHOOSE, NVM_VLOG_PARTITIONS);
 	if (written)
@@ -346,8 +348,9 @@ rebuild(NvmVlog *vlog, int nothers)
 	NVM_FAILPOINT("rebuild-placed");
 	restore_locks(vlog);
 	nvm_vlog_open_held(vlog);
-	tell_progress_end();
 	nvm_region_claim(NVM_REBUILT_ROWS, 0);
+	nvm_vlog_replay(vlog);
+	tell_progress_end();
 	nvm_log_set_rebuild_state(NVM_LOG_WHOLE, NULL);
 	nvm_index_rebuilder_wake();
 	tell_end(vlog, start);
@@ -431,6 +434,7 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 
 	form_reason(error, reason);
 	tell_progress_end();
+	nvm_vlog_stop_replay();
 	nvm_vlog_empty();
 	/* the next start needs room for them, with what is open */
 	nvm_region_claim(NVM_REBUILT_ROWS, closed_units);
@@ -531,7 +535,7 @@ nvm_vlog_main(Datum main_arg)
 	}
 	do
 	{
-		start_checkpointer();
+		nvm_vlog_start_checkpointer();
 		nvm_log_write_some();
 	} while (nvm_worker_sleep(Min(WATCH_MS, WalWriterDelay)));
 	end_worker();

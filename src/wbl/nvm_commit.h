@@ -19,6 +19,10 @@
 extern NvmStamp nvm_slot_next_stamp(NvmRegionId region, uint64 fxid);
 extern NvmStamp nvm_slot_new_stamp(NvmRegionId region);
 
+/* take a slot that was never used, from which stamps come; the one that the process has, or -1 */
+extern uint32 nvm_slot_take_own(NvmRegionId region);
+extern int	nvm_slot_of_process(NvmRegionId region);
+
 /* add what this process has flushed to the sums of its slot */
 extern void nvm_slot_note_work(void);
 

@@ -46,4 +46,14 @@ extern bool nvm_rebuild_was_prepared(uint64 fxid);
  */
 extern void nvm_rebuild_decide(NvmStamp stamp);
 
+/*
+ * A process replays transactions of an earlier life of the region.  take: what it writes there
+ * from now on has stamps of a slot that nobody else has had.  settle: in no transaction; all
+ * that it has committed is there for everybody, also for snapshots that are older.  Nobody
+ * else has come to the rows.  take may ERROR; settle cannot fail, and returns false if the
+ * process has had another slot since: damage has taken the room of the first one's gaps.
+ */
+extern void nvm_rebuild_take_slot(void);
+extern bool nvm_rebuild_settle_slot(void);
+
 #endif							/* NVM_REBUILD_STAMP_H */

@@ -157,3 +157,38 @@ nvm_rebuild_decide(NvmStamp stamp)
 	LWLockRelease(NvmWbl->horizon_lock);
 	nvm_slot_release(NVM_REGION_VOLATILE);
 }
+
+/* ---- transactions that are replayed ---- */
+
+static int	replay_slot = -1;
+
+/*
+ * See nvm_rebuild_stamp.h.
+ */
+void
+nvm_rebuild_take_slot(void)
+{
+	replay_slot = (int) nvm_slot_take_own(NVM_REGION_VOLATILE);
+}
+
+/*
+ * See nvm_rebuild_stamp.h.  As above: each snapshot of this run sees what was committed in an
+ * earlier one, and the log has it.  Aborted ones have taken back what they did, or are in
+ * the gap.
+ */
+bool
+nvm_rebuild_settle_slot(void)
+{
+	uint64		durable;
+
+	if (replay_slot < 0)
+		return true;
+	if (nvm_slot_of_process(NVM_REGION_VOLATILE) != replay_slot)
+		return false;
+	durable = pg_atomic_read_u64(&nvm_slots[replay_slot].durable);
+	LWLockAcquire(NvmWbl->horizon_lock, LW_EXCLUSIVE);
+	pg_atomic_write_u64(&nvm_frozen[replay_slot], durable);
+	nvm_slots[replay_slot].sample_counter = durable;
+	LWLockRelease(NvmWbl->horizon_lock);
+	return true;
+}

@@ -425,6 +425,26 @@ nvm_slot_next_stamp(NvmRegionId region, uint64 fxid)
 }
 
 /*
+ * See nvm_commit.h.
+ */
+uint32
+nvm_slot_take_own(NvmRegionId region)
+{
+	Assert(pg_atomic_read_u32(&NvmWbl->resolved) != 0);
+	register_exit();
+	if (my_slot[region] >= 0)
+		nvm_slot_release(region);
+	nvm_slot_take_new(region);
+	return (uint32) my_slot[region];
+}
+
+int
+nvm_slot_of_process(NvmRegionId region)
+{
+	return my_slot[region];
+}
+
+/*
  * A stamp of a slot that was never used.
  */
 NvmStamp

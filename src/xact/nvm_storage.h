@@ -83,6 +83,9 @@ extern void nvm_storage_register_commands(const struct TableAmRoutine *routine);
  * relation, or NULL.  require_region: the same before one with these flags is made.
  */
 extern void nvm_storage_require_rows(uint32 dir, const char *name);
+
+/* the same of the storage of a relation; without one it does nothing */
+extern void nvm_storage_require_open(Relation rel);
 extern void nvm_storage_require_region(uint32 flags);
 
 /* would that wait?  would it do neither that nor fail? */

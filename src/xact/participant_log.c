@@ -45,14 +45,15 @@ makes_durable_elsewhere(NvmXactClass class)
 
 /*
  * Build the record, if the transaction has changed rows that the log brings back.
- * Of a storage that it has copied it may have had no stamp in the region before.
+ * Of a storage that it has copied it may have had no stamp in the region before.  What
+ * is replayed has its record.
  */
 static bool
 capture(void)
 {
 	NvmXactStamps stamps;
 
-	if (!nvm_xact_is_writer())
+	if (!nvm_xact_is_writer() || unlikely(nvm_log_replays))
 		return false;
 	for (int i = 0; i < NVM_NUM_REGIONS; i++)
 		stamps.in[i] = nvm_xact_stamp_if_any(i);

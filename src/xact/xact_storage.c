@@ -182,6 +182,24 @@ nvm_storage_require_rows(uint32 dir, const char *name)
 /*
  * See nvm_storage.h.
  */
+void
+nvm_storage_require_open(Relation rel)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey key;
+	uint32		dir;
+
+	if (likely(nvm_log_is_whole()))
+		return;
+	nvm_storage_key(rel, &locator, &key);
+	dir = nvm_dir_lookup(&key);
+	if (dir != 0)
+		nvm_storage_require_rows(dir, RelationGetRelationName(rel));
+}
+
+/*
+ * See nvm_storage.h.
+ */
 bool
 nvm_storage_is_being_rebuilt(uint32 dir)
 {

@@ -22,7 +22,7 @@ SELECT results_eq(
 SELECT has_function('nvm', f, ARRAY['internal']) FROM unnest(ARRAY['nvm_tableam_handler', 'nvm_vlog_handler', 'nvm_cmdlog_handler', 'nvm_btree_handler']) f;
 SELECT has_function('nvm', 'mirror_operator_classes', ARRAY[]::text[]);
 SELECT has_function('nvm', f, ARRAY[]::text[])
-FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint', 'commands_info', 'command_reasons_info', 'reset_commands', 'replay_info']) f;
+FROM unnest(ARRAY['check_pool', 'pool_info', 'recovery_info', 'gaps_info', 'relations_info', 'activity_info', 'transactions_info', 'stat_wbl_info', 'index_rebuilds_info', 'memory_info', 'log_info', 'log_directories_info', 'log_recovery_info', 'checkpoints_info', 'checkpoint', 'commands_info', 'command_reasons_info', 'reset_commands', 'replay_info', 'replayed_databases_info', 'resume_replay', 'end_replay']) f;
 SELECT has_function('nvm', 'check', ARRAY['regclass', 'boolean']);
 SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT has_function('nvm', 'partition_table', ARRAY['regclass', 'name']);
@@ -53,8 +53,9 @@ SELECT is_empty(
 -- views
 SELECT views_are('nvm', ARRAY['pool', 'recovery', 'gaps', 'relations', 'activity', 'transactions', 'stat_wbl',
 	'index_rebuilds', 'memory', 'log', 'log_directories', 'log_recovery', 'checkpoints',
-	'commands', 'command_reasons', 'command_modes', 'partitioned_tables', 'lanes', 'replay']);
+	'commands', 'command_reasons', 'command_modes', 'partitioned_tables', 'lanes', 'replay', 'replayed_databases']);
 SELECT columns_are('nvm', 'command_modes', ARRAY['database', 'mode', 'armed', 'ddl', 'covered']);
+SELECT columns_are('nvm', 'replayed_databases', ARRAY['database', 'state', 'transactions', 'not_replayed', 'log_position', 'call', 'problem', 'detail']);
 SELECT columns_are('nvm', 'replay', ARRAY['phase', 'database', 'passed', 'started', 'ended', 'workers', 'base_rows',
 	'log_bytes', 'log_bytes_total', 'transactions', 'calls', 'value_rows', 'many_lanes', 'alone', 'replay_seconds', 'problem']);
 SELECT is_empty(
@@ -82,7 +83,7 @@ SELECT columns_are('nvm', 'checkpoints', ARRAY['number', 'state', 'started', 'fi
 	'files', 'blocks_done', 'blocks_total']);
 SELECT columns_are('nvm', 'commands', ARRAY['function', 'lanes', 'state', 'problem', 'calls', 'replayable', 'by_values',
 	'unlogged', 'reasons', 'last_reason', 'last_object', 'last_query', 'last_time', 'mean_ms',
-	'call_bytes', 'value_bytes', 'rehearsed', 'replay_rate']);
+	'call_bytes', 'value_bytes', 'rehearsed', 'replay_rate', 'alone']);
 SELECT columns_are('nvm', 'command_reasons', ARRAY['function', 'reason', 'transactions', 'last_object', 'last_place',
 	'last_line', 'last_statement', 'last_query', 'last_time']);
 SELECT columns_are('nvm', 'partitioned_tables', ARRAY['relation', 'column', 'state', 'why']);
@@ -92,9 +93,9 @@ SELECT isnt(obj_description(oid, 'pg_am'), NULL, amname || ' has a comment') FRO
 
 -- who may look
 SELECT is(has_table_privilege('public', v, 'SELECT'), false, v || ' is not for everybody')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay', 'nvm.replayed_databases']) v;
 SELECT is(has_table_privilege('pg_monitor', v, 'SELECT'), true, v || ' is for pg_monitor')
-FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay']) v;
+FROM unnest(ARRAY['nvm.pool', 'nvm.recovery', 'nvm.gaps', 'nvm.relations', 'nvm.activity', 'nvm.transactions', 'nvm.stat_wbl', 'nvm.index_rebuilds', 'nvm.memory', 'nvm.log', 'nvm.log_directories', 'nvm.log_recovery', 'nvm.checkpoints', 'nvm.commands', 'nvm.command_reasons', 'nvm.partitioned_tables', 'nvm.lanes', 'nvm.replay', 'nvm.replayed_databases']) v;
 SELECT is(has_schema_privilege('public', 'nvm', 'CREATE'), false, 'nobody else creates in the schema');
 CREATE ROLE nvm_nobody;
 CREATE ROLE nvm_watcher IN ROLE pg_monitor;

@@ -6,11 +6,13 @@
 Commands come on standard input, one a line; each is answered by lines "problem ..."
 and a last line "ok ...":
 
+    begin        of nvm_cmdlog: make the rows that callers need; before the first go
     go           clients work (they begin as soon as they can connect)
     pause        they begin nothing more
     wait         until none of them is at work
     verify       compare the database with the record; clients must be at rest
     settle       end all prepared transactions; clients must be at rest
+    ddl on|off   may they do DDL?
     episode K    one client fills the pool until there is no room, then frees it by K:
                  drop, truncate, delete, full
     over         is the episode over?
@@ -42,6 +44,7 @@ import traceback
 import psycopg2
 import psycopg2.extensions
 
+import commands
 import ddl
 import transactions
 
@@ -53,6 +56,8 @@ EXPECTED = {
 }
 # of nvm_vlog tables, besides, when the device of the log fails
 EXPECTED_LOG = {"58030": "the log cannot be written"}
+# of calls: the item of a new order is not there
+EXPECTED_CALL = {"P0002": "no data found"}
 # of DDL, besides: PostgreSQL's own races between DDL of two sessions
 EXPECTED_DDL = {
     "55006": "object in use", "42704": "index is gone", "42P01": "table is gone", "42P07": "index is there",
@@ -254,6 +259,11 @@ class Worker:
             self.count("disk_full")
         if state in EXPECTED:
             return True
+        if state in EXPECTED_CALL and "SELECT soak_order" in sql:
+            return True
+        if state == "0A000" and sql.startswith("PREPARE TRANSACTION") and self.options.method == "nvm_cmdlog":
+            # where calls are logged alone
+            return True
         if state in EXPECTED_LOG and ddl.METHODS[0] == "nvm_vlog":
             self.count("log_refused")
             return True
@@ -334,10 +344,13 @@ class Worker:
         else:
             self.record.write("P", n)
 
+    def retirement(self, before):
+        return transactions.retire(self.number, self.n + 1, before)
+
     def retire(self):
         self.record.read()
         before = min([self.n - KEEP] + [n - 50 for n in self.record.open])
-        if before > self.record.retired and self.transaction(transactions.retire(self.number, self.n + 1, before)):
+        if before > self.record.retired and self.transaction(self.retirement(before)):
             self.record.retired = before
             self.count("retired")
         # not again at once
@@ -402,10 +415,12 @@ class Ddl(Worker):
         self.count("ddl" if good else "ddl_refused", len(statements) if good else 1)
 
     def step(self):
+        if not self.shared.ddl.value:
+            return self.pause(0.2)
         if self.n >= self.next_retire:
             return self.retire()
         # one of them, or both make the same one
-        if self.number == self.options.clients + 1 and self.rng.random() < 0.04:
+        if self.number == self.options.first + self.options.clients and self.rng.random() < 0.04:
             there = self.query("SELECT FROM pg_database WHERE datname = 'soak_copy'")
             return self.perform(*ddl.database(self.rng, there))
         pattern = "^d%d_[0-9]$" % self.number
@@ -421,6 +436,8 @@ class SharedDdl(Ddl):
     role = "ddl of all"
 
     def step(self):
+        if not self.shared.ddl.value:
+            return self.pause(0.2)
         if self.n >= self.next_retire:
             return self.retire()
         pattern = "^(%s)$" % "|".join(ddl.SHARED)
@@ -429,6 +446,86 @@ class SharedDdl(Ddl):
         if kinds is not None:
             self.perform(*ddl.shared(self.rng, kinds))
         self.pause(self.rng.uniform(0.2, 1))
+
+
+class CommandDdl(Ddl):
+    """DDL of what calls use."""
+    role = "ddl of calls"
+
+    def step(self):
+        if not self.shared.ddl.value:
+            return self.pause(0.2)
+        if self.n >= self.next_retire:
+            return self.retire()
+        self.drop_broken("^(%s)$" % "|".join(ddl.OF_CALLS))
+        self.perform(*ddl.of_calls(self.rng))
+        self.pause(self.rng.uniform(0.2, 1))
+
+
+class Caller(Worker):
+    """TPC-C by registered functions."""
+    role = "caller"
+    next_retire = KEEP
+    kinds = commands.CALLS
+
+    def retirement(self, before):
+        return commands.retire(self.number, self.n + 1, before)
+
+    def one_statement(self, sql):
+        """A transaction of its own."""
+        self.n += 1
+        self.record.write("B", self.n)
+        if self.execute(sql):
+            self.record.write("C", self.n)
+            self.count("committed")
+        else:
+            self.record.write("A", self.n)
+            self.count("refused")
+
+    def step(self):
+        rng = self.rng
+        if self.n >= self.next_retire:
+            return self.retire()
+        if rng.random() < 0.002:
+            raise Lost
+        if rng.random() < 0.05:
+            return self.execute(commands.reads(rng, self.number))
+        kind = commands.draw(rng, self.kinds)
+        statements = kind(rng, self.number, self.n + 1)
+        if len(statements) == 1 and rng.random() < 0.9:
+            return self.one_statement(statements[0])
+        return self.transaction(statements, rng.choices(["commit", "rollback"], [95, 5])[0], whole=rng.random() < 0.3)
+
+
+class Hand(Caller):
+    """Who writes the same tables by hand."""
+    role = "by hand"
+    kinds = commands.BY_HAND
+
+    def look(self):
+        """The conditions, by one snapshot amid the work."""
+        if self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"):
+            found = self.query("SELECT * FROM tpcc_violations LIMIT 5")
+            if found:
+                self.problem("amid the work: %s" % found)
+            self.execute("ROLLBACK")
+            self.count("snapshots")
+
+    def step(self):
+        rng = self.rng
+        if self.n >= self.next_retire:
+            return self.retire()
+        if rng.random() < 0.02:
+            return self.look()
+        kind = commands.draw(rng, self.kinds)
+        end = rng.choices(["commit", "rollback", "prepare"], [85, 7, 8])[0]
+        begin = "BEGIN" if rng.random() < 0.9 else "BEGIN ISOLATION LEVEL REPEATABLE READ"
+        done = self.transaction(kind(rng, self.number, self.n + 1), end, begin, rng.random() < 0.3)
+        if done and end == "prepare":
+            self.end_prepared(self.n)
+        for n in [n for n, words in self.record.open.items() if words[0] == "P"]:
+            self.end_prepared(n)
+        self.pause(rng.uniform(0, 0.05))
 
 
 class Reader(Worker):
@@ -522,6 +619,7 @@ class Shared:
         self.go = multiprocessing.Value("i", 0, lock=False)
         self.quit = multiprocessing.Value("i", 0, lock=False)
         self.episode = multiprocessing.Value("i", 0, lock=False)
+        self.ddl = multiprocessing.Value("i", 1, lock=False)
         self.idle = multiprocessing.Array("i", [1] * (workers + 1), lock=False)
         self.counters = multiprocessing.Array("q", [0] * ((workers + 1) * len(COUNTERS)), lock=False)
 
@@ -530,8 +628,16 @@ class Driver:
     def __init__(self, options):
         self.options = options
         roles = [Client] * options.clients + [Ddl] * options.ddl + [SharedDdl, Reader, Filler]
-        self.shared = Shared(len(roles))
-        self.workers = [role(self.shared, i + 1, options) for i, role in enumerate(roles)]
+        # who makes acknowledged transactions, and how many of them were retired
+        self.views = ("ack", "client")
+        if options.method == "nvm_cmdlog":
+            self.views = ("acks", "clients")
+            roles += [CommandDdl] + [Caller] * options.callers + [Hand]
+            # a client's lane is not a warehouse's
+            options.first = commands.WAREHOUSES + 1
+            self.callers = [options.first + i for i, role in enumerate(roles) if issubclass(role, Caller)]
+        self.shared = Shared(options.first + len(roles))
+        self.workers = [role(self.shared, options.first + i, options) for i, role in enumerate(roles)]
         self.records = {w.number: Record(options.logs, w.number) for w in self.workers}
         self.told = 0
         self.processes = []
@@ -555,6 +661,13 @@ class Driver:
             self.told = f.tell()
         return text.splitlines()
 
+    def do_begin(self):
+        """Callers have their rows of retired transactions."""
+        conn = self.connect()
+        for c in self.callers:
+            conn.cursor().execute("INSERT INTO caller (w, client) VALUES (%d, %d)" % (commands.home(c), c))
+        conn.close()
+
     def do_go(self):
         self.shared.go.value = 1
 
@@ -573,11 +686,11 @@ class Driver:
     def do_verify(self):
         conn = self.connect()
         cur = conn.cursor()
-        cur.execute("SELECT client, n FROM ack")
+        cur.execute("SELECT client, n FROM %s" % self.views[0])
         present, prepared, retired = {}, {}, {}
         for client, n in cur:
             present.setdefault(client, set()).add(n)
-        cur.execute("SELECT id, retired, retired_count FROM client")
+        cur.execute("SELECT id, retired, retired_count FROM %s" % self.views[1])
         for client, n, count in cur:
             retired[client] = (n, count)
         cur.execute("SELECT gid FROM pg_prepared_xacts")
@@ -604,6 +717,9 @@ class Driver:
                 record.write("C", n)
         conn.close()
         return []
+
+    def do_ddl(self, how):
+        self.shared.ddl.value = int(how == "on")
 
     def do_episode(self, how):
         self.shared.episode.value = 1 + ["drop", "truncate", "delete", "full"].index(how)
@@ -644,10 +760,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--ddl", type=int, default=1, help="clients that do DDL of their own tables")
-    parser.add_argument("--method", default="nvm", choices=["nvm", "nvm_vlog"], help="of most tables")
+    parser.add_argument("--callers", type=int, default=4, help="with method nvm_cmdlog: clients that call functions")
+    parser.add_argument("--method", default="nvm", choices=["nvm", "nvm_vlog", "nvm_cmdlog"], help="of most tables")
     options = parser.parse_args()
-    if options.method == "nvm_vlog":
-        ddl.with_log()
+    options.first = 1
+    if options.method != "nvm":
+        ddl.with_log(options.method == "nvm_cmdlog")
     Driver(options).main()
 
 

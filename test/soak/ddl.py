@@ -13,12 +13,12 @@ Copyright (c) 2026, pg_nvm contributors
 PERSISTENCE = ["full", "leaves", "none"]
 # what tables may be, the default first, and which of these are ours
 METHODS = ["nvm", "heap"]
-OURS = ["nvm", "nvm_vlog"]
+OURS = ["nvm", "nvm_vlog", "nvm_cmdlog"]
 
 
-def with_log():
-    """The soak is about nvm_vlog, with nvm beside it."""
-    METHODS[:] = ["nvm_vlog", "nvm", "heap"]
+def with_log(commands):
+    """The soak is about nvm_vlog, with nvm beside it, or about nvm_cmdlog, with both beside it."""
+    METHODS[:] = ["nvm_vlog"] + (["nvm_cmdlog"] if commands else []) + ["nvm", "heap"]
 
 
 def another(rng, method):
@@ -139,6 +139,39 @@ def shared(rng, kinds):
         # not for long
         steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (table, METHODS[0])], True)]
     return rng.choice(steps)
+
+
+# table of commands.sql: its indexes
+OF_CALLS = {"warehouse": ["warehouse_pkey"], "district": ["district_pkey"], "customer": ["customer_by_name", "customer_pkey"],
+            "history": ["history_pkey"], "new_order": ["new_order_pkey"], "orders": ["orders_by_customer", "orders_pkey"],
+            "order_line": ["order_line_pkey"], "item": ["item_pkey"], "stock": ["stock_pkey"], "called": ["called_pkey"]}
+
+
+def of_calls(rng):
+    """A step for what calls use."""
+    table = rng.choice(sorted(OF_CALLS))
+    index = rng.choice(OF_CALLS[table])
+    column = {"item": "i_id", "called": "client"}.get(table, index.split("_")[0])
+    column = {"warehouse": "w_id", "district": "d_id", "customer": "c_id", "history": "h_date", "new": "no_o_id", "orders": "o_entry_d",
+              "order": "ol_i_id", "stock": "s_i_id"}.get(column, column)
+    return rng.choice([
+        ("reindex", ["REINDEX INDEX " + index], True),
+        ("reindex concurrently", ["REINDEX INDEX CONCURRENTLY " + index], False),
+        ("vacuum full", ["VACUUM FULL " + table], False),
+        ("rewrite", ["ALTER TABLE %s ADD extra timestamptz DEFAULT clock_timestamp()" % table,
+                     "ALTER TABLE %s DROP extra" % table], True),
+        ("column", ["ALTER TABLE %s ADD extra int DEFAULT 7" % table, "ALTER TABLE %s DROP extra" % table], True),
+        ("index concurrently", ["DROP INDEX CONCURRENTLY IF EXISTS extra_%s" % table,
+                                "CREATE INDEX CONCURRENTLY extra_%s ON %s (%s)" % (table, table, column)], False),
+        ("index", ["DROP INDEX IF EXISTS extra_%s" % table, "CREATE INDEX extra_%s ON %s (%s)" % (table, table, column)], True),
+        ("drop index", ["DROP INDEX IF EXISTS extra_%s" % table], True),
+        ("not partitioned", ["SECURITY LABEL FOR nvm ON COLUMN purged.w IS NULL",
+                             "SECURITY LABEL FOR nvm ON COLUMN purged.w IS 'partition'"], True),
+        ("role", ["GRANT pg_monitor TO soak_role", "REVOKE pg_monitor FROM soak_role"], rng.random() < 0.5),
+        # it is not what was promoted, until it is again
+        ("function", ["ALTER FUNCTION soak_fold(int, int[], int, int, bigint) SET geqo_threshold = %d" % rng.randint(12, 99)], True),
+        ("rolled back", ["DELETE FROM called WHERE client > 9", "TRUNCATE called, purged", "ROLLBACK"], True),
+        ("analyze", ["VACUUM ANALYZE " + table], False)])
 
 
 def database(rng, there):

@@ -146,7 +146,7 @@ DECLARE
 	total bigint := 0;
 BEGIN
 	FOR r IN SELECT c.oid::regclass AS rel FROM pg_class c JOIN pg_am a ON a.oid = c.relam
-			 WHERE c.relkind IN ('r', 'm') AND a.amname IN ('nvm', 'nvm_vlog') AND c.relpersistence <> 't'
+			 WHERE c.relkind IN ('r', 'm') AND a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relpersistence <> 't'
 	LOOP
 		EXECUTE format('SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM %s t', r.rel) INTO one;
 		total := total + one;

@@ -29,6 +29,10 @@ BEGIN
 	RETURN left_;
 END$$;
 CREATE FUNCTION give(w int, i int, k int) RETURNS void LANGUAGE sql AS 'UPDATE stock s SET n = n + k WHERE s.w = give.w AND s.i = give.i';
+CREATE FUNCTION keep(w int, i int, t text) RETURNS void LANGUAGE sql AS 'UPDATE stock s SET s = t WHERE s.w = keep.w AND s.i = keep.i';
+CREATE PROCEDURE fill(w int, i int, n int) LANGUAGE plpgsql AS $$BEGIN INSERT INTO stock VALUES (w, i, n, repeat('x', n)); END$$;
+CREATE PROCEDURE clear(w int, i int) LANGUAGE plpgsql AS $$BEGIN DELETE FROM stock s WHERE s.w = clear.w AND s.i = clear.i; END$$;
+SELECT nvm.register_command(f, lanes => '{w}') FROM unnest('{"keep(int,int,text)","fill(int,int,int)","clear(int,int)"}'::regprocedure[]) f;
 CREATE FUNCTION other(i int) RETURNS void LANGUAGE sql AS 'INSERT INTO a_vlog VALUES (i)';
 CREATE TABLE a_heap (i int);
 CREATE TABLE mark (i serial) USING nvm_cmdlog;
@@ -55,6 +59,15 @@ sub logged
 	return join(', ', map { class($_) } grep { $_->{kind} =~ /COMMIT|ASK/ } @{ $dump->{records} });
 }
 
+sub last_records
+{
+	my ($sql) = @_;
+	sql('INSERT INTO mark DEFAULT VALUES');
+	my $before = NvmLog::dump_of($dir)->{end};
+	sql($sql);
+	return grep { $_->{kind} =~ /COMMIT|ASK/ } @{ NvmLog::dump_of($dir, from => $before)->{records} };
+}
+
 sub class
 {
 	my ($r) = @_;
@@ -77,7 +90,7 @@ sub fails
 # calls of all functions, rehearsed
 sub rehearse
 {
-	sql('SELECT nvm.checkpoint()', 'SELECT take(1, 1, 1)', 'SELECT give(1, 1, 1)');
+	sql('SELECT nvm.checkpoint()', 'SELECT take(1, 1, 1)', 'SELECT give(1, 1, 1)', "SELECT keep(1, 1, 'x')", 'CALL fill(1, 99, 5000)', 'CALL clear(1, 99)');
 	return sql('SELECT passed, problem, detail, call FROM nvm.rehearse()');
 }
 
@@ -103,16 +116,34 @@ $node->safe_psql('postgres', 'INSERT INTO mark DEFAULT VALUES');
 my $before = NvmLog::dump_of($dir)->{end};
 $open->sql('SELECT take(1, 2, 1)');
 is(join(', ', map { class($_) } @{ NvmLog::dump_of($dir, from => $before)->{records} }), 'alone 0 of 1', 'of the session that was open, too');
-is(logged('SELECT give(1, 1, 1)'), 'values 1', 'a function that is not promoted: values');
-is(logged('BEGIN; SELECT take(1, 1, 1); SELECT give(1, 1, 1); COMMIT'), 'values 1', 'both in one transaction: values');
+is(logged('SELECT give(1, 1, 1)'), 'shadow 1 of 1', 'a function that is not promoted: calls beside rows');
+is(logged('BEGIN; SELECT take(1, 1, 1); SELECT give(1, 1, 1); COMMIT'), 'shadow 1 of 1', 'both in one transaction: likewise');
 is(logged('UPDATE stock SET n = n + 1 WHERE w = 1 AND i = 1'), 'values 1', 'rows outside of calls');
 is(logged("BEGIN; SELECT take(1, 1, 1); INSERT INTO a_vlog VALUES (1); COMMIT"), 'alone 1 of 1', 'rows of other tables are there');
-is(logged("SELECT put(1, 100, 100000); SELECT drop_(1, 100)"), 'alone 0 of 1, alone 0 of 1', 'no pieces of large values') if 0;
 is(logged("BEGIN; INSERT INTO a_heap VALUES (1); SELECT take(1, 1, 1); COMMIT"), 'alone 0 of 1', 'beside heap: pg_xact decides');
 is(sql("SELECT alone > 0, call_bytes > 0, value_bytes FROM nvm.commands WHERE function = 'take(int,int,int)'::regprocedure"), 't|t|' . sql("SELECT value_bytes FROM nvm.commands WHERE function = 'take(int,int,int)'::regprocedure"), 'counters');
 like(sql('SELECT * FROM nvm.rehearse()'), qr/^t\|/, 'a rehearsal of calls alone and of values');
 like(sql("SELECT * FROM nvm.replay_command_log(copy_schema => 'kept')"), qr/^t\|/, 'nvm.replay_command_log');
 sql('DROP SCHEMA kept CASCADE');
 fails("SELECT nvm.promote_command('take(int,int,int)')", qr/NOTICE: .*is promoted already/, 'again');
+
+## what a record is made of
+
+sql("SELECT nvm.promote_command('keep(int,int,text)')", "SELECT nvm.promote_command('fill(int,int,int)')", "SELECT nvm.promote_command('clear(int,int)')");
+is($node->poll_query_until('postgres', $mode, 'alone'), 1, 'more functions');
+is(logged('CALL fill(2, 100, 50000)'), 'alone 0 of 1', 'a large value that the call makes: neither row nor pieces');
+is(logged('CALL clear(2, 100)'), 'alone 0 of 1', 'and a row that goes');
+is(logged('BEGIN; CALL fill(2, 100, 10); CALL clear(2, 100); COMMIT'), 'alone 0 of 0', 'nothing that stays: the calls all the same');
+my ($side) = last_records(q{SELECT keep(3, 1, repeat('0123456789', 20000))});
+is(class($side) . ' ' . (defined $side->{side} ? 'in a side file' : ''), 'alone 0 of 1 in a side file', 'a large argument');
+like($side->{calls}{parts}[-1], qr/'(0123456789){20000}'::text\)$/, 'all of it');
+($side) = last_records(q{BEGIN; INSERT INTO a_vlog SELECT generate_series(10, 9000); SELECT take(3, 1, 1); COMMIT});
+is(class($side) . ' ' . (defined $side->{side} ? 'in a side file' : ''), 'alone 8991 of 1 in a side file', 'many rows of another table');
+is(logged('BEGIN; SELECT take(1, 1, 1); SAVEPOINT a; SELECT take(1, 2, 1); RELEASE a; COMMIT'), 'alone 0 of 2', 'a savepoint');
+is(logged('BEGIN; SELECT take(1, 1, 1); SAVEPOINT a; SELECT take(1, 2, 1); ROLLBACK TO a; COMMIT'), 'values 1', 'one that is rolled back: values');
+my ($old) = last_records('BEGIN; SELECT give(1, 1, 1); SELECT take(1, 2, 1); DELETE FROM stock WHERE w = 1 AND i = 3; COMMIT');
+is(join(' ', map { $_->{old} ? 'old' : 'new' } @{ $old->{rows} }), 'new new old', 'values have old rows');
+like($old->{values}{lanes}, qr/^lanes \d+$/, 'and lanes');
+like(sql('SELECT * FROM nvm.rehearse()'), qr/^t\|/, 'a rehearsal of all of these');
 
 done_testing();

@@ -231,11 +231,61 @@ $node->set_failpoint('');
 sql('SELECT nvm.checkpoint()');
 come_back();
 
+# a wait that was cancelled within a savepoint, and DDL that is tried again
+$call->sql('BEGIN; SELECT take(5, 8)');
+$ddl->sql("BEGIN; SET LOCAL lock_timeout = 100; SAVEPOINT a");
+$ddl->sql('CREATE TABLE made ()');
+$ddl->sql('ROLLBACK TO a');
+$ddl->send("SET LOCAL lock_timeout = 0; CREATE TABLE made ()");
+usleep(300_000);
+is(sql("SELECT wait_event_type FROM pg_stat_activity WHERE pid = " . $ddl->pid), 'Lock', 'DDL behind DDL that was cancelled waits, too');
+$call->sql('COMMIT');
+$ddl->sql('ROLLBACK');
+come_back();
+
+# two transactions that have made calls, and then begin DDL
+$_->sql('BEGIN') foreach $ddl, $call;
+$ddl->sql('SELECT take(5, 9)');
+$call->sql('SELECT take(6, 9)');
+$ddl->send('CREATE TABLE made ()');
+usleep(200_000);
+is($call->sql('CREATE TABLE made2 (); SELECT 1'), '1', 'calls and DDL in two transactions: they pass each other');
+$call->sql('COMMIT');
+$ddl->sql('ROLLBACK');
+sql('DROP TABLE made2');
+
+# two of different tables, at once
+come_back();
+$ddl->sql('BEGIN; ALTER TABLE a_heap ADD x int');
+$call->sql('BEGIN; LOCK TABLE stock');
+$ddl->sql('CREATE TABLE made (i int) USING nvm_cmdlog');
+$call->sql('ROLLBACK');
+is($ddl->sql("SELECT to_regclass('made')"), 'made', 'DDL does not wait for tables that it does not concern');
+$ddl->sql('ROLLBACK');
+
+# partition_table begins DDL before it locks the table that calls wait for
+come_back();
+$call->sql('BEGIN; SELECT take(5, 9)');
+$ddl->send("SELECT nvm.partition_table('stock', 'w')");
+usleep(200_000);
+is($call->sql('SELECT take(5, 10) IS NOT NULL'), 't', 'nvm.partition_table waits for calls with no lock');
+$call->sql('COMMIT');
+$ddl->sql('SELECT 1');
+come_back();
+
+# a permanent object is made that has the name of a temporary one
+changes('CREATE TEMP TABLE made (i int); CREATE TABLE public.made (i int); DROP TABLE pg_temp.made, public.made', 1, 'a table behind a temporary one');
+changes("CREATE TEMP VIEW seen AS SELECT 1; CREATE VIEW public.seen AS SELECT 2; DROP VIEW public.seen", 1, 'a view');
+
 ## PREPARE TRANSACTION
 
 fails("BEGIN; SELECT take(1, 1); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'PREPARE of calls');
 fails("BEGIN; UPDATE stock SET n = 1 WHERE w = 1 AND i = 1; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'of values');
 fails("BEGIN; CREATE TABLE made (); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has changed definitions/, 'of DDL');
+fails("BEGIN; SELECT 1 FROM stock WHERE w = 1 AND i = 1 FOR KEY SHARE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of locks of rows');
+fails("BEGIN; LOCK TABLE stock IN SHARE MODE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of a table');
+my (undef, undef, $refused) = $node->psql('other', "BEGIN; ALTER ROLE clerk NOBYPASSRLS; PREPARE TRANSACTION 'p'");
+like($refused, qr/cannot PREPARE a transaction that has changed definitions/, 'of roles, in another database');
 sql("BEGIN", 'INSERT INTO a_vlog VALUES (1)', "PREPARE TRANSACTION 'p'", "ROLLBACK PREPARED 'p'");
 come_back('of other tables: it may');
 
@@ -270,7 +320,7 @@ is(logged('BEGIN; SELECT take(1, 1); SELECT give(2, 2); COMMIT'), 'alone', 'two 
 sql("ALTER FUNCTION give(int,int) SET work_mem = '1MB'");
 is(sql($states), 'changed promoted', 'a SET clause');
 come_back();
-is(logged('SELECT give(2, 2)') . logged('SELECT take(2, 2)'), 'valuesalone', 'calls of the one by values, of the other alone');
+is(logged('SELECT give(2, 2)') . logged('SELECT take(2, 2)'), 'shadowalone', 'calls of the one beside rows, of the other alone');
 sql("ALTER FUNCTION give(int,int) RESET work_mem");
 is(sql($states), 'promoted promoted', 'as it was promoted');
 come_back();
@@ -278,7 +328,15 @@ is(logged('SELECT give(2, 2)'), 'alone', 'alone again');
 sql("SELECT nvm.demote_command('give(int,int)')");
 come_back();
 fails("SELECT nvm.demote_command('give(int,int)')", qr/is not promoted/, 'demoted twice');
-is(logged('SELECT give(2, 2)'), 'values', 'demoted: values, while another one is promoted');
+is(logged('SELECT give(2, 2)'), 'shadow', 'demoted: beside rows, while another one is promoted');
+sql('SELECT nvm.checkpoint()', 'SELECT give(2, 2)');
+like(sql('SELECT * FROM nvm.rehearse()'), qr/^t\|/, 'it is rehearsed beside that');
+sql("SELECT nvm.promote_command('give(int,int)')");
+come_back();
+is(logged('SELECT give(2, 2)'), 'alone', 'and promoted');
+sql("SELECT nvm.demote_command('give(int,int)')");
+come_back();
+is(logged('SELECT give(2, 2)'), 'shadow', 'and demoted');
 my $now = sql($label);
 sql("SELECT nvm.demote_command('take(int,int)')");
 is(mode(), 'shadow', 'the last one: shadow');
@@ -295,7 +353,7 @@ fails("SET lock_timeout = 100; SELECT nvm.promote_command('take(int,int)')", qr/
 is(mode(), 'shadow', 'it is taken back');
 $ddl->send("SELECT nvm.promote_command('take(int,int)')");
 ok($node->poll_query_until('postgres', $mode, 'switching'), 'switching at once');
-is(logged('SELECT take(6, 6)'), 'values', 'by values');
+is(logged('SELECT take(6, 6)'), 'shadow', 'beside rows');
 fails("SELECT nvm.promote_command('give(int,int)')", qr/another session promotes a function/, 'one at a time');
 sql('SELECT nvm.checkpoint()');
 is(mode(), 'switching', 'a checkpoint does not lead to alone before others have ended');
@@ -307,7 +365,11 @@ sql("SELECT nvm.demote_command('take(int,int)')");
 sql("BEGIN; INSERT INTO a_heap VALUES (1); PREPARE TRANSACTION 'p'");
 fails("SELECT nvm.promote_command('take(int,int)')", qr/while the database has prepared transactions/, 'not with a prepared transaction');
 is(mode(), 'shadow', 'shadow still');
-sql("COMMIT PREPARED 'p'", 'CREATE INDEX a_hash ON stock USING hash (i)');
+sql("COMMIT PREPARED 'p'");
+$node->safe_psql('other', "BEGIN; ALTER ROLE clerk NOBYPASSRLS; PREPARE TRANSACTION 'p'");
+fails("SELECT nvm.promote_command('take(int,int)')", qr/or one has changed roles/, 'nor with one that has changed roles, elsewhere');
+$node->safe_psql('other', "COMMIT PREPARED 'p'");
+sql('CREATE INDEX a_hash ON stock USING hash (i)');
 fails("SELECT nvm.promote_command('take(int,int)')", qr/does not fit calls that are logged alone.*a_hash/s, 'nor with an index of another method');
 is(mode(), 'shadow', 'shadow still');
 sql('DROP INDEX a_hash', 'BEGIN', 'SAVEPOINT a', "SELECT nvm.promote_command('take(int,int)')", 'ROLLBACK TO a', 'COMMIT');
@@ -326,6 +388,18 @@ foreach my $point (qw(mode-promote-begun mode-promote-waited))
 	ok($node->poll_query_until('postgres', $mode, 'shadow'), "the session has ended at $point");
 	$ddl = $node->session;
 }
+
+# a statement of several transactions that has begun in mode shadow
+rehearse();
+sql('CREATE TABLE b_vlog (i int) USING nvm_vlog', 'INSERT INTO b_vlog VALUES (1)', 'INSERT INTO a_vlog VALUES (1)');
+$ddl->sql("SET nvm.failpoint = 'log-capture:sleep=1500'");
+$ddl->send('VACUUM FULL a_vlog, b_vlog');
+usleep(500_000);
+sql("SELECT nvm.promote_command('take(int,int)')", 'SELECT nvm.checkpoint()');
+is(sql("SELECT mode, armed, ddl FROM nvm.command_modes WHERE database = 'postgres'"), 'switching|f|1', 'a promotion amid a statement that began before: not armed');
+$ddl->sql("SET nvm.failpoint = ''");
+come_back('it is when that has ended');
+sql("SELECT nvm.demote_command('take(int,int)')", 'DROP TABLE b_vlog');
 
 ## another database
 
@@ -386,6 +460,58 @@ sql("SELECT nvm.demote_command('take(int,int)')");
 $node->safe_psql('other', "SELECT nvm.demote_command('add(int)')");
 $node->stop_and_start;
 is(mode(), 'shadow', 'a start without promoted functions: shadow');
+
+## the server dies amid a step, where no calls alone are behind the checkpoint
+
+sql("SELECT nvm.demote_command('give(int,int)')") if sql($states) =~ /promoted/;
+sub rows { return sql('SELECT count(*), sum(n), sum(n * i * w) FROM stock'); }
+foreach my $case ([ 'mode-ddl-covered', 'CREATE TABLE made ()', 1 ], [ 'mode-usable', 'SELECT nvm.checkpoint()', 1 ], [ 'mode-flushed', 'SELECT nvm.checkpoint()', 1 ],
+	[ 'mode-promote-begun', "SELECT nvm.promote_command('take(int,int)')", 0 ], [ 'mode-promote-waited', "SELECT nvm.promote_command('take(int,int)')", 0 ])
+{
+	my ($point, $sql, $is_promoted) = @$case;
+	if ($is_promoted)
+	{
+		promote('take') if sql($states) !~ /promoted/;
+		come_back();
+		# of which a checkpoint that is made at the point has to have the rows
+		sql('SELECT take(8, 8)', 'SELECT give(8, 8)');
+	}
+	else
+	{
+		sql("SELECT nvm.demote_command('take(int,int)')") if sql($states) =~ /promoted/;
+		rehearse();
+	}
+	sql('SELECT take(8, 9)', 'SELECT give(8, 10)', 'INSERT INTO a_vlog VALUES (1)');
+	persistent();
+	my $rows = rows();
+	$node->set_failpoint("$point:crash:1");
+	usleep(200_000);
+	$node->psql('postgres', $sql);
+	$node->wait_crashed;
+	$node->set_failpoint('');
+	$node->start;
+	is(rows(), $rows, "a death at $point: rows are there");
+	is(sql($states) =~ /promoted/ ? 1 : 0, $is_promoted, 'promoted as before');
+	$is_promoted ? come_back('alone again') : is(mode(), 'shadow', 'shadow');
+}
+
+## without a log
+
+promote('take');
+come_back();
+my $limit = sql('SHOW nvm.memory_limit');
+$node->stop;
+$node->set_conf('nvm.memory_limit' => '0');
+$node->start;
+fails('CREATE TABLE made ()', qr/definitions cannot be changed in a database with promoted functions while there is no log/, 'without a log: no DDL where a function is promoted');
+fails("SELECT nvm.unregister_command('take(int,int)')", qr/definitions cannot be changed/, 'nor is one unregistered');
+sql('CREATE TEMP TABLE made ()');
+sql("SELECT nvm.demote_command('take(int,int)')", 'CREATE TABLE made ()', 'DROP TABLE made');
+$node->stop;
+$node->set_conf('nvm.memory_limit' => "'$limit'");
+$node->start;
+is(sql($states), 'shadow shadow', 'demoted meanwhile');
+ok($node->poll_query_until('postgres', $mode, 'shadow'), 'shadow, now or behind a checkpoint');
 $node->check_clean('at the end');
 
 done_testing();

@@ -45,6 +45,7 @@ my %unreachable = (
 	'log-decision-stored' => 'region/07_memory_file_edges',
 	'rebuild-blocks'     => 'a matter of log/13_recovery: no table here is large',
 	(map { ("log-reset-$_" => 'log/16_reset_log') } qw(move moved reclaim reclaimed forgotten)),
+	(map { ("rebuild-$_" => 'command/29_recover_calls: nothing is logged alone here') } qw(replay played played-open given-up given-up-kept)),
 	'rebuild-late'       => 'a matter of log/17_reserve: memory is not short here',);
 
 # What a second directory has a part in: where a file, or a name, is made in one of them.  The

@@ -5,7 +5,8 @@
 # three kinds, and a pool that is full once.
 #
 # NVM_SOAK_METHOD=nvm_vlog: of tables in memory, and the device of the log fails, too
-# (NvmSoakLog.pm).  stress/05_soak_vlog is that.
+# (NvmSoakLog.pm).  stress/05_soak_vlog is that.  NVM_SOAK_METHOD=nvm_cmdlog: TPC-C by registered
+# functions besides (NvmSoakCommands.pm), stress/06_soak_cmdlog.
 #
 # NVM_SOAK_MINUTES, which test/soak/run and the tier soak set, makes it a long one:
 # cycles of crashes of all kinds, an episode without room, a calm, and a check of
@@ -47,11 +48,17 @@ system('cp', '-a', $soak->node->data_dir, $soak->node->pool_dir, $out) if $ENV{N
 
 sub short_form
 {
-	$soak->start(simulate => 1, clients => 3, ddl => 1);
+	$soak->start(simulate => 1, clients => $soak->{commands} ? 1 : 3, ddl => 1);
 	$soak->tell('go');
+	if ($soak->{commands})
+	{
+		$soak->nap(1.5);
+		$soak->{commands}->promote_at_work;
+	}
 	foreach my $kind ('backend killed', 'failpoint panic', 'all killed')
 	{
 		$soak->nap(0.7);
+		$soak->{commands}->note_mode if $soak->{commands};
 		$soak->crash_round($kind);
 	}
 	$soak->episode('drop');
@@ -61,6 +68,12 @@ sub short_form
 		$soak->{log}->episode('broken', crash => 1);
 	}
 	$soak->finish;
+	if ($soak->{commands})
+	{
+		cmp_ok($soak->counts->{'calls rehearsed'}, '>', 20, "$soak->{counts}{'calls rehearsed'} calls were rehearsed");
+		cmp_ok($soak->counts->{'called again'} // 0, '>', 0, ($soak->{counts}{'called again'} // 0) . ' transactions were called again');
+		cmp_ok($soak->counts->{promotions}, '>=', 2, "$soak->{counts}{promotions} promotions");
+	}
 	is($soak->counts->{'faults of the log met'}, 2, 'twice the log could not be written') if $soak->{log};
 	cmp_ok($soak->counts->{committed}, '>', 50, "$soak->{counts}{committed} transactions were acknowledged");
 	cmp_ok($soak->counts->{disk_full}, '>', 0, "$soak->{counts}{disk_full} statements found no room");
@@ -79,6 +92,11 @@ sub long_form
 	$soak->say("seed $NvmCrash::seed, $minutes minutes; measures and records in $out");
 	$soak->start;
 	$soak->tell('go');
+	if ($soak->{commands})
+	{
+		$soak->nap(5);
+		$soak->{commands}->promote_at_work;
+	}
 	while (time() < $end - $last_calm)
 	{
 		one_cycle($cycle++, $end - $last_calm);
@@ -104,6 +122,7 @@ sub one_cycle
 	{
 		# on a busy machine each takes longer
 		last if time() > $end || ($i >= 6 && time() > $began + 80);
+		$soak->{commands}->draw_ddl if $soak->{commands};
 		$soak->nap(0.3 + $soak->random(25) / 10);
 		if ($i == $episode_at)
 		{
@@ -114,9 +133,12 @@ sub one_cycle
 		{
 			$soak->{log}->episode($soak->choose(@NvmSoakLog::faults), crash => $soak->random(3) == 0);
 		}
+		$soak->{commands}->note_mode if $soak->{commands};
 		$soak->crash_round;
 	}
+	$soak->{commands}->rehearse if $soak->{commands};
 	calm('calm', 25);
+	$soak->say('replayable/by values: ' . $soak->{commands}->counted) if $soak->{commands};
 	$soak->settle;
 	# the next cycle with the other kind of crashes
 	$soak->node->stop;
@@ -161,12 +183,16 @@ sub verdict
 	my $faults = $soak->{log}
 	  ? sprintf('; the log could not be written in %d of %d faults of its device, %d statements refused',
 		$c{'faults of the log met'} // 0, $c{'faults of the log'} // 0, $c{log_refused}) : '';
+	my $rehearsed = $soak->{commands}
+	  ? sprintf('; %d rehearsals of %d calls and %d rows of values, %d promotions, %d starts called %d transactions again, crashes in mode %s',
+		map({ $_ // 0 } @c{'rehearsals', 'calls rehearsed', 'rows rehearsed', 'promotions', 'starts that called again', 'called again'}),
+		join(', ', map { "$_ $soak->{modes}{$_}" } sort keys %{ $soak->{modes} })) : '';
 	my $line = sprintf('soak: %s: %.1f minutes of %s, seed %d: %d transactions acknowledged (%d prepared, %d rolled back, %d refused), '
 		  . '%d snapshots, %d crashes, %d restarts, %d DDL statements (%d refused), %d episodes without room (%d statements refused), '
 		  . '%d verifications, %d checks by turns, %d of everything%s',
 		$soak->problems ? 'FAILED' : 'PASSED', (time() - $soak->{began}) / 60, $method, $NvmCrash::seed,
 		@c{qw(committed prepared rolled_back refused snapshots crashes restarts ddl ddl_refused)}, $c{episodes} // 0, $c{disk_full},
-		@c{'verifications', 'checks', 'full checks'}, $faults);
+		@c{'verifications', 'checks', 'full checks'}, $faults . $rehearsed);
 	$soak->say($line);
 	append_to_file("$out/verdict", "$line\ncrashes: $crashes\n" . join("\n", @$lines) . "\n");
 	return;
