@@ -41,7 +41,7 @@ SPECIAL = {
                       vlog_recovery.run),
     "backend_death": ("a backend is killed, or PostgreSQL restarted: until nvm_vlog and heap answer",
                       backend_death.run),
-    "command": ("TPC-C and Voter by registered functions: no log, nvm_vlog, nvm_cmdlog, heap",
+    "command": ("TPC-C and Voter by registered functions: no log, values, calls, heap",
                 commands.run),
     "tatp": ("TATP through a crash, 0, 40 and 100 % of the indexes persistent", tatp.run),
 }

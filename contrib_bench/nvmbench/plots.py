@@ -4,7 +4,7 @@ import os
 from . import report
 from .report import median, number
 
-ARM_COLORS = ["#9a9a9a", "#2b6cb0", "#c05621", "#2f855a"]
+ARM_COLORS = ["#9a9a9a", "#2b6cb0", "#c05621", "#2f855a", "#6b46c1"]
 
 
 def _bars(axes, arms, cases, label_arms):
