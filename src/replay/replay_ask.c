@@ -162,6 +162,9 @@ nvm_replay_run(const NvmReplayRequest *request, NvmReplayInfo *info)
 					 errmsg("there is no room for the process that leads a replay"),
 					 errhint("Raise max_worker_processes.")));
 		wait_for_leader(info);
+
+		/* its place is free for the leader of the next run */
+		(void) WaitForBackgroundWorkerShutdown(leader);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(cancel_at_exit, (Datum) 0);
 	if (info->failed && !info->failure.differs)

@@ -51,6 +51,9 @@
 /* between looks for room for a player */
 #define ROOM_MS		1000
 
+/* how long to look for room that a replay for inspection does not have */
+#define PATIENCE_MS	5000
+
 /* rows before the leader looks whether anybody still wants the replay */
 #define ROWS_PER_LOOK	1024
 
@@ -287,21 +290,26 @@ start_some(Leader *leader)
 }
 
 /*
- * A recovery waits until there is room for one.
+ * A recovery waits until there is room for one.  Others wait a moment: the postmaster frees the
+ * place of a worker some time after it has ended.
  */
 static void
 start_players(Leader *leader)
 {
+	TimestampTz began = GetCurrentTimestamp();
+
 	start_some(leader);
 	if (leader->nplayers == 0 && leader->request.recover)
 		ereport(LOG,
 				(errmsg("nvm: there is no room for a process that replays"),
 				 errdetail("Tables of nvm_cmdlog of database %u wait for it.", MyDatabaseId),
 				 errhint("Raise max_worker_processes, or end other workers.")));
-	while (leader->nplayers == 0 && leader->request.recover)
+	while (leader->nplayers == 0 &&
+		   (leader->request.recover ||
+			!TimestampDifferenceExceeds(began, GetCurrentTimestamp(), PATIENCE_MS)))
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ROOM_MS,
-						 PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 leader->request.recover ? ROOM_MS : WATCH_MS, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		nvm_replay_look();
 		start_some(leader);
