@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pool/nvm_pool.h"
+#include "storage/lmgr.h"
 #include "storage/nvm_storage_relation.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -311,8 +312,13 @@ nvm_ddl_require_fit(void)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Oid			relid = ((Form_pg_class) GETSTRUCT(tuple))->oid;
-		uint32		dir = is_command_table(relid) ? nvm_storage_of(relid) : 0;
+		uint32		dir;
 
+		if (!is_command_table(relid))
+			continue;
+		LockRelationOid(relid, AccessShareLock);
+		dir = nvm_storage_of(relid);
+		UnlockRelationOid(relid, AccessShareLock);
 		if (dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0)
 			does_not_fit(relid, "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)");
 	}
