@@ -392,7 +392,7 @@ extern int	nvm_log_find_file(uint32 generation, uint32 number);
 /* ---- log_replayed.c ---- */
 
 extern Size nvm_log_replayed_shmem_size(void);
-extern void nvm_log_replayed_shmem_startup(void);
+extern void nvm_log_replayed_shmem_startup(LWLock *lock);
 
 /*
  * Somebody waits for closed tables of a database, or, InvalidOid, for all of the region: ERROR

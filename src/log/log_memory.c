@@ -26,7 +26,8 @@
 
 #define NVM_LOG_INSERT_LOCK		0
 #define NVM_LOG_WRITE_LOCK		1
-#define NVM_LOG_NUM_LOCKS		2
+#define NVM_LOG_REPLAYED_LOCK	2
+#define NVM_LOG_NUM_LOCKS		3
 
 int			nvm_log_delay = -1;
 bool		nvm_wait_for_recovery = true;
@@ -295,7 +296,7 @@ nvm_log_shmem_startup(void)
 {
 	bool		found;
 
-	nvm_log_replayed_shmem_startup();
+	nvm_log_replayed_shmem_startup(&GetNamedLWLockTranche(NVM_LOG_TRANCHE)[NVM_LOG_REPLAYED_LOCK].lock);
 	NvmLog = ShmemInitStruct("pg_nvm log", own_size(), &found);
 	if (!found)
 		nvm_log_shmem_init();

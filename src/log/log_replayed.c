@@ -24,19 +24,19 @@
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "storage/spin.h"
 
 bool		nvm_log_replays = false;
 
-typedef struct Shared
+/* protected by the lock: an entry is too long to be copied under a spinlock */
+typedef struct NvmLogReplayedShared
 {
-	slock_t		mutex;			/* for what follows */
+	LWLock	   *lock;
 	bool		checkpoint_may_begin;
 	int			n;
 	NvmLogReplayed database[NVM_LOG_REPLAYED];
-}			Shared;
+} NvmLogReplayedShared;
 
-static Shared * shared = NULL;
+static NvmLogReplayedShared *shared = NULL;
 
 static const char *const state_names[] = {
 	[NVM_LOG_REPLAY_NONE] = "none",
@@ -54,19 +54,19 @@ static const char *const state_names[] = {
 Size
 nvm_log_replayed_shmem_size(void)
 {
-	return MAXALIGN(sizeof(Shared));
+	return MAXALIGN(sizeof(NvmLogReplayedShared));
 }
 
 void
-nvm_log_replayed_shmem_startup(void)
+nvm_log_replayed_shmem_startup(LWLock *lock)
 {
 	bool		found;
 
-	shared = ShmemInitStruct("pg_nvm replayed databases", sizeof(Shared), &found);
+	shared = ShmemInitStruct("pg_nvm replayed databases", sizeof(NvmLogReplayedShared), &found);
 	if (found)
 		return;
-	memset(shared, 0, sizeof(Shared));
-	SpinLockInit(&shared->mutex);
+	memset(shared, 0, sizeof(NvmLogReplayedShared));
+	shared->lock = lock;
 }
 
 const char *
@@ -78,7 +78,7 @@ nvm_log_replay_name(NvmLogReplay state)
 /* ---- states ---- */
 
 /*
- * Caller holds the mutex.
+ * Caller holds the lock.
  */
 static NvmLogReplayed *
 find(Oid database)
@@ -93,7 +93,7 @@ find(Oid database)
 
 /*
  * Room for another one, perhaps in the place of one that is done; NULL: there is none.  Caller
- * holds the mutex.
+ * holds the lock.
  */
 static NvmLogReplayed *
 make(void)
@@ -116,7 +116,7 @@ nvm_log_replay_note(Oid database, NvmLogReplay state)
 {
 	NvmLogReplayed *d;
 
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	d = find(database);
 	if (d == NULL)
 	{
@@ -129,7 +129,7 @@ nvm_log_replay_note(Oid database, NvmLogReplay state)
 	}
 	if (d != NULL)
 		d->state = state;
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 	return d != NULL;
 }
 
@@ -141,11 +141,11 @@ nvm_log_replay_tell(const NvmLogReplayed *what)
 {
 	NvmLogReplayed *d;
 
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	d = find(what->database);
 	if (d != NULL)
 		*d = *what;
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 }
 
 /*
@@ -157,7 +157,7 @@ nvm_log_replay_state(Oid database, NvmLogReplayed *what)
 	NvmLogReplay state = NVM_LOG_REPLAY_NONE;
 	NvmLogReplayed *d;
 
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_SHARED);
 	d = find(database);
 	if (d != NULL)
 	{
@@ -165,7 +165,7 @@ nvm_log_replay_state(Oid database, NvmLogReplayed *what)
 		if (what != NULL)
 			*what = *d;
 	}
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 	return state;
 }
 
@@ -177,10 +177,10 @@ nvm_log_replay_list(NvmLogReplayed *list)
 {
 	int			n;
 
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_SHARED);
 	n = shared->n;
 	memcpy(list, shared->database, n * sizeof(NvmLogReplayed));
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 	return n;
 }
 
@@ -193,7 +193,7 @@ nvm_log_replay_ask(Oid database, NvmLogReplay state)
 	NvmLogReplayed *d;
 	bool		was_stopped;
 
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	d = find(database);
 	was_stopped = d != NULL && d->state == NVM_LOG_REPLAY_STOPPED;
 	if (was_stopped)
@@ -201,7 +201,7 @@ nvm_log_replay_ask(Oid database, NvmLogReplay state)
 		d->state = state;
 		d->tries = 0;
 	}
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 	return was_stopped;
 }
 
@@ -213,9 +213,9 @@ nvm_log_replay_ask(Oid database, NvmLogReplay state)
 void
 nvm_log_let_checkpoint_begin(bool may)
 {
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->checkpoint_may_begin = may;
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 }
 
 bool
@@ -225,9 +225,9 @@ nvm_log_checkpoint_may_begin(void)
 
 	if (nvm_log_is_whole())
 		return true;
-	SpinLockAcquire(&shared->mutex);
+	LWLockAcquire(shared->lock, LW_SHARED);
 	may = shared->checkpoint_may_begin;
-	SpinLockRelease(&shared->mutex);
+	LWLockRelease(shared->lock);
 	return may && nvm_log_rebuild_state() == NVM_LOG_REBUILDING;
 }
 
