@@ -84,7 +84,7 @@ typedef struct NvmLogMemory
 									 * is to be rebuilt */
 	uint32		played;			/* a database that is replayed, and whose
 								 * tables are being opened; or 0 */
-	uint64		playing;		/* see nvm_log_note_playing */
+	uint64		tries[NVM_LOG_REPLAYED];	/* see nvm_log_note_tries */
 	pg_atomic_uint32 buffers;	/* so many of buffer[] have memory */
 
 	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last

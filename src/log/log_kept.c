@@ -61,7 +61,7 @@ nvm_log_memory_layout(void)
 		offsetof(NvmLogMemory, first_xid),
 		offsetof(NvmLogMemory, rebuild_limit),
 		offsetof(NvmLogMemory, played),
-		offsetof(NvmLogMemory, playing),
+		offsetof(NvmLogMemory, tries),
 		offsetof(NvmLogMemory, buffers),
 		offsetof(NvmLogMemory, place),
 		offsetof(NvmLogMemory, asked),

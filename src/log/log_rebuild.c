@@ -293,20 +293,57 @@ nvm_log_note_played(Oid database)
 	pg_memory_barrier();
 }
 
-void
-nvm_log_note_playing(Oid database, uint32 tries)
+/*
+ * The database's word, Oid and tries, or one that is 0; NULL: there is none.
+ */
+static volatile uint64 *
+tries_of(Oid database)
 {
-	*(volatile uint64 *) &nvm_log_memory->playing = (uint64) database << 32 | tries;
+	volatile uint64 *words = nvm_log_memory->tries;
+	volatile uint64 *unused = NULL;
+
+	for (int i = 0; i < NVM_LOG_REPLAYED; i++)
+	{
+		if ((Oid) (words[i] >> 32) == database)
+			return &words[i];
+		if (words[i] == 0)
+			unused = &words[i];
+	}
+	return unused;
+}
+
+void
+nvm_log_note_tries(Oid database, uint32 tries)
+{
+	volatile uint64 *word = tries_of(database);
+
+	if (word != NULL)
+		*word = tries == 0 ? 0 : (uint64) database << 32 | tries;
 	pg_memory_barrier();
 }
 
-Oid
-nvm_log_playing(uint32 *tries)
+uint32
+nvm_log_tries(Oid database)
 {
-	uint64		word = *(volatile uint64 *) &nvm_log_memory->playing;
+	volatile uint64 *word = tries_of(database);
 
-	*tries = (uint32) word;
-	return (Oid) (word >> 32);
+	return word == NULL ? 0 : (uint32) *word;
+}
+
+void
+nvm_log_forget_tries_but(const Oid *databases, int n)
+{
+	volatile uint64 *words = nvm_log_memory->tries;
+
+	for (int i = 0; i < NVM_LOG_REPLAYED; i++)
+	{
+		bool		found = false;
+
+		for (int j = 0; j < n && !found; j++)
+			found = (Oid) (words[i] >> 32) == databases[j];
+		if (!found)
+			words[i] = 0;
+	}
 }
 
 Oid

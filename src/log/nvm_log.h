@@ -243,11 +243,13 @@ extern void nvm_log_note_played(Oid database);
 extern Oid	nvm_log_played(void);
 
 /*
- * A database is being replayed, for so many times: its calls may be what processes die of.  0: none
- * is.  Outlives a death.
+ * A replay of a database begins, for so many times since the last one that has come to its end: its
+ * calls may be what processes die of.  0: forget it.  Outlives a death.  Of databases that are not
+ * in a list all is forgotten.  By the recovery alone.
  */
-extern void nvm_log_note_playing(Oid database, uint32 tries);
-extern Oid	nvm_log_playing(uint32 *tries);
+extern void nvm_log_note_tries(Oid database, uint32 tries);
+extern uint32 nvm_log_tries(Oid database);
+extern void nvm_log_forget_tries_but(const Oid *databases, int n);
 
 /* ---- log_report.c: for views ---- */
 

@@ -50,6 +50,10 @@ static void (*stop_player) (void) = NULL;
 static int	ndatabases = 0;
 static Oid	databases[NVM_LOG_REPLAYED];
 
+/* the database that is being replayed, and how often that was begun before */
+static Oid	tried = InvalidOid;
+static uint32 tries_before = 0;
+
 void
 nvm_vlog_register_player(NvmVlogPlayer function, void (*stop) (void))
 {
@@ -246,6 +250,7 @@ nvm_vlog_choose_databases(NvmVlog *vlog)
 
 	gather(vlog);
 	nvm_log_tell_alone(databases, ndatabases);
+	nvm_log_forget_tries_but(databases, ndatabases);
 	if (ndatabases == 0)
 		return;
 	vlog->shared->played = nvm_vlog_alloc(vlog, (vlog->shared->ndirs + 1) * sizeof(bool));
@@ -389,33 +394,53 @@ tell_stopped(Oid database)
 }
 
 /*
- * A call may kill its process, and so each life of the server.  So it is noted that a database is
- * being tried, and how often it was before.
+ * The try ends, and no process has died of it.
+ */
+static void
+try_ends(void)
+{
+	if (OidIsValid(tried))
+		nvm_log_note_tries(tried, tries_before);
+	tried = InvalidOid;
+}
+
+static void
+try_ends_at_exit(int code, Datum arg)
+{
+	try_ends();
+}
+
+/*
+ * A call may kill its process, and so each life of the server.  So it is noted for each database
+ * how often it was tried.  One that has stopped for this reason keeps its number until somebody has
+ * said how to go on, since another one may kill the server next.
  */
 static NvmVlogPlayed
 try(NvmVlogToPlay *what)
 {
-	uint32		tries;
-	Oid			before = nvm_log_playing(&tries);
+	static bool at_exit = false;
+	uint32		tries = nvm_log_tries(what->database);
 	NvmVlogPlayed result;
 
-	if (before == what->database && tries >= MAX_DEATHS)
+	if (tries >= MAX_DEATHS)
 	{
-		NvmLogReplayed d = {.database = before,.state = NVM_LOG_REPLAY_STOPPED,
+		NvmLogReplayed d = {.database = what->database,.state = NVM_LOG_REPLAY_STOPPED,
 		.left = NVM_LOG_LEFT_UNKNOWN,.sqlerrcode = ERRCODE_CRASH_SHUTDOWN};
 
-		nvm_log_note_playing(InvalidOid, 0);
 		snprintf(d.message, sizeof(d.message), "a process has died amid the replay %u times", tries);
 		nvm_log_replay_tell(&d);
 		return NVM_VLOG_STOPPED;
 	}
-	nvm_log_note_playing(what->database, before == what->database ? tries + 1 : 1);
+	if (!at_exit)
+		before_shmem_exit(try_ends_at_exit, (Datum) 0);
+	at_exit = true;
+	tried = what->database;
+	tries_before = tries;
+	nvm_log_note_tries(what->database, tries + 1);
 	result = player(what, pause_ms);
-	/* one that comes later may be the one that was tried */
-	if (before == what->database)
-		nvm_log_note_playing(InvalidOid, 0);
-	else
-		nvm_log_note_playing(before, tries);
+	if (result != NVM_VLOG_INTERRUPTED)
+		tries_before = 0;
+	try_ends();
 	return result;
 }
 
@@ -450,6 +475,7 @@ nvm_vlog_stop_replay(void)
 {
 	if (stop_player != NULL)
 		stop_player();
+	try_ends();
 	nvm_log_let_checkpoint_begin(false);
 	while (nvm_vlog_checkpoint_runs())
 	{
@@ -481,7 +507,10 @@ wait_for_word(void)
 			if (!has_closed_tables(databases[i]))
 				nvm_log_replay_note(databases[i], NVM_LOG_REPLAY_DONE);
 			else if (state == NVM_LOG_REPLAY_RESUMED)
+			{
+				nvm_log_note_tries(databases[i], 0);
 				begin_anew("somebody has called nvm.resume_replay()", 0);
+			}
 			else if (state == NVM_LOG_REPLAY_GIVEN_UP)
 				given_up = true;
 			else
@@ -524,6 +553,7 @@ open_given_up(void)
 		if (nvm_log_replay_state(databases[i], &d) != NVM_LOG_REPLAY_GIVEN_UP)
 			continue;
 		open_tables(databases[i]);
+		nvm_log_note_tries(databases[i], 0);
 		nvm_log_replay_note(databases[i], NVM_LOG_REPLAY_DONE);
 		ereport(LOG,
 				(errmsg("nvm: the replay of the calls of database %u was ended: %llu transactions were replayed, %s are given up",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
 # Two databases with calls alone: one is replayed and open, the other one has stopped; deaths and
-# losses meanwhile.
+# losses meanwhile.  Both have a call that kills its process: each stops by itself.
 
 use strict;
 use warnings;
@@ -118,6 +118,67 @@ $node->start;
 is(rows('d1'), $before{d1}, 'a loss: it counts what it has written');
 is(in('d1', $bag), $before{bag}, 'in a table without a key, too');
 is(states(), 'd1 done', 'by replay');
+
+## calls that kill their process, in both
+
+# a function in C, which takes its argument for a place in memory; in a later life of the server alone
+my %kept;
+foreach my $db (@dbs)
+{
+	in($db, split /;;\n/, <<'SQL');
+CREATE FUNCTION began() RETURNS timestamptz LANGUAGE internal IMMUTABLE AS 'pg_postmaster_start_time';;
+CREATE FUNCTION bomb(bigint) RETURNS int LANGUAGE internal IMMUTABLE AS 'textlen';;
+CREATE FUNCTION late(w int, life timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE start timestamptz; x int;
+BEGIN
+	EXECUTE 'SELECT began()' INTO start;
+	IF start <> life THEN EXECUTE 'SELECT bomb(8)' INTO x; END IF;
+	UPDATE stock s SET n = n - 1 WHERE s.w = late.w;
+END$$;;
+SELECT nvm.register_command('late(int,timestamptz)', lanes => '{w}');;
+SELECT nvm.checkpoint();;
+SELECT late(1, pg_postmaster_start_time());;
+SQL
+	like(in($db, 'SELECT * FROM nvm.rehearse()'), qr/^t/, 'a rehearsal in which it lives');
+	in($db, q{SELECT nvm.promote_command('late(int,timestamptz)')});
+}
+alone($_) foreach @dbs;
+in('postgres', 'SELECT nvm.checkpoint()');
+alone($_) foreach @dbs;
+in('postgres', 'SELECT nvm.checkpoint()');
+foreach my $db (@dbs)
+{
+	$kept{$db} = rows($db);
+	in($db, 'SELECT take(2, 2)', 'SELECT late(1, pg_postmaster_start_time())', 'SELECT take(3, 3)');
+	$before{$db} = rows($db);
+}
+sub deaths { return scalar(() = $node->log_since_start =~ /was terminated by signal 11/g); }
+sub are { my ($states) = @_; return NvmTest::wait_until($states, sub { (eval { states() } // '') eq $states }); }
+sub problems { return in('postgres', q{SELECT string_agg(concat_ws(' ', datname, problem, not_replayed), ', ' ORDER BY datname) FROM nvm.replayed_databases r JOIN pg_database d ON d.oid = r.database WHERE state = 'stopped'}); }
+$node->crash;
+eval { $node->start };
+are('d1 stopped, d2 stopped');
+is(problems(), join(', ', map { "$_ a process has died amid the replay 5 times" } @dbs), 'calls kill their processes: both databases have stopped');
+is(deaths(), 10, 'behind five deaths of each');
+sleep 3;
+is(deaths(), 10, 'and the server has come to rest');
+in('d1', q{CREATE OR REPLACE FUNCTION bomb(bigint) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'}, 'SELECT nvm.resume_replay()');
+is(rows('d1'), $before{d1}, 'one is mended, and resumed: all is there');
+is(deaths() . ' ' . states(), '10 d1 done, d2 stopped', 'the other one is not tried');
+$node->psql('d2', 'SELECT nvm.resume_replay()');
+NvmTest::wait_until('it is tried again', sub { deaths() == 15 });
+NvmTest::wait_until('d2 has stopped again', sub { (eval { states() } // '') =~ /d2 stopped/ });
+is(rows('d1'), $before{d1}, 'the other one is resumed, and not mended: it stops again, the first one is open');
+is(in('d2', 'SELECT * FROM nvm.end_replay()'), '0|', 'and is given up');
+is(rows('d2'), $kept{d2}, 'with what the checkpoint has');
+NvmTest::wait_until('all is whole', sub { in('postgres', 'SELECT state FROM nvm.log_recovery') eq 'whole' });
+alone('d2');
+$before{d2} = rows('d2');
+$node->crash;
+$node->start;
+is(rows($_), $before{$_}, "$_ behind it") foreach @dbs;
+is(deaths(), 0, 'nobody dies');
+
 $node->check_clean('in the end');
 $node->stop;
 done_testing();
