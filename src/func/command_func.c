@@ -177,6 +177,27 @@ not_registered(Oid function)
 					get_func_name(function) ? format_procedure(function) : psprintf("%u", function))));
 }
 
+/*
+ * Its label again, with the lanes that it has.
+ */
+static void
+relabel(Oid function, bool promoted)
+{
+	char	   *lanes = nvm_command_label_lanes(nvm_command_label(function));
+
+	set_label(function_object(function), nvm_command_form_label(lanes, function, promoted));
+}
+
+static const NvmCommand *
+require_registered(Oid function)
+{
+	const NvmCommand *command = nvm_command_find(function);
+
+	if (command == NULL)
+		not_registered(function);
+	return command;
+}
+
 Datum
 nvm_unregister_command(PG_FUNCTION_ARGS)
 {
@@ -197,11 +218,9 @@ nvm_unregister_command(PG_FUNCTION_ARGS)
 static void
 require_promotable(Oid function)
 {
-	const NvmCommand *command = nvm_command_find(function);
+	const NvmCommand *command = require_registered(function);
 	NvmCommandStat stat;
 
-	if (command == NULL)
-		not_registered(function);
 	if (command->problem != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -261,9 +280,7 @@ nvm_promote_command(PG_FUNCTION_ARGS)
 	const NvmCommand *command;
 
 	nvm_table_require();
-	command = nvm_command_find(function);
-	if (command == NULL)
-		not_registered(function);
+	command = require_registered(function);
 	if (!NvmOwnsFunction(function))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_FUNCTION, get_func_name(function));
 	if (command->promoted)
@@ -286,9 +303,7 @@ nvm_promote_command(PG_FUNCTION_ARGS)
 	nvm_command_promotes = function;
 	PG_TRY();
 	{
-		set_label(function_object(function),
-				  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)),
-										 function, true));
+		relabel(function, true);
 	}
 	PG_FINALLY();
 	{
@@ -302,19 +317,13 @@ Datum
 nvm_demote_command(PG_FUNCTION_ARGS)
 {
 	Oid			function = PG_GETARG_OID(0);
-	const NvmCommand *command;
 
 	nvm_table_require();
-	command = nvm_command_find(function);
-	if (command == NULL)
-		not_registered(function);
-	if (!command->was_promoted)
+	if (!require_registered(function)->was_promoted)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("function %s is not promoted", format_procedure(function))));
-	set_label(function_object(function),
-			  nvm_command_form_label(nvm_command_label_lanes(nvm_command_label(function)),
-									 function, false));
+	relabel(function, false);
 	PG_RETURN_VOID();
 }
 

@@ -94,6 +94,9 @@ extern void nvm_replay_look(void);
 extern void nvm_replay_note_error(void);
 extern void nvm_replay_note_failure(const NvmReplayFailure *failure);
 
+/* in PG_CATCH of leader or player: the ERROR is noted, and what it was in comes to its end */
+extern void nvm_replay_failed(void);
+
 /* all was done */
 extern void nvm_replay_note_passed(void);
 

@@ -509,11 +509,7 @@ lead_or_fail(Leader *leader)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
-		nvm_replay_note_error();
-		ConditionVariableCancelSleep();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
+		nvm_replay_failed();
 		wait_for_players(leader);
 	}
 	PG_END_TRY();
@@ -663,11 +659,7 @@ recover_or_fail(Leader *leader)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
-		nvm_replay_note_error();
-		ConditionVariableCancelSleep();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
+		nvm_replay_failed();
 		wait_for_players(leader);
 	}
 	PG_END_TRY();

@@ -401,11 +401,7 @@ play_or_fail(const NvmReplayPlan *plan)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
-		nvm_replay_note_error();
-		ConditionVariableCancelSleep();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
+		nvm_replay_failed();
 	}
 	PG_END_TRY();
 	has_come_to_end = true;

@@ -10,12 +10,14 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "compat/nvm_compat.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "replay/replay_impl.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -220,6 +222,21 @@ nvm_replay_note_error(void)
 		strlcpy(failure.hint, error->hint, sizeof(failure.hint));
 	FreeErrorData(error);
 	nvm_replay_note_failure(&failure);
+}
+
+/*
+ * See replay_impl.h.
+ */
+void
+nvm_replay_failed(void)
+{
+	HOLD_INTERRUPTS();
+	/* outside of a transaction nobody else lets go of them */
+	LWLockReleaseAll();
+	nvm_replay_note_error();
+	ConditionVariableCancelSleep();
+	AbortOutOfAnyTransaction();
+	RESUME_INTERRUPTS();
 }
 
 void
