@@ -105,7 +105,7 @@ our %elsewhere = (
 	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
 	(map { $_ => 'log/19_clean_run' } qw(vacuum-clean-found vacuum-clean-offered pool-clean-run)),
 	(map { $_ => 'command/29_recover_calls' } qw(rebuild-replay rebuild-played rebuild-played-open rebuild-given-up
-		rebuild-given-up-kept recover-indexes recover-record recover-settle recover-played)),
+		rebuild-given-up-kept recover-watch recover-indexes recover-record recover-settle recover-played)),
 	'resolve-log'       => 'log/05_prepared',
 	'ckpt-remove-orphan' => 'log/07_checkpoint',
 	(map { ("keep-$_" => 'log/18_unlogged') } qw(data-write data-sync walked sync rename renamed pass-on passed-on remove)),

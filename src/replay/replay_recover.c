@@ -17,6 +17,7 @@
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
 #include "replay/nvm_replay.h"
 #include "replay/replay_impl.h"
 #include "storage/ipc.h"
@@ -34,6 +35,9 @@
 /* ---- the worker ---- */
 
 static BackgroundWorkerHandle *leader = NULL;
+
+/* a run of ours has begun, and has not been ended */
+static bool has_begun = false;
 
 static void
 cancel(void)
@@ -53,20 +57,29 @@ leader_has_ended(void)
 	return leader == NULL || GetBackgroundWorkerPid(leader, &pid) == BGWH_STOPPED;
 }
 
+static void
+end_run(void)
+{
+	nvm_replay_end(nvm_replay_run_number);
+	has_begun = false;
+	leader = NULL;
+}
+
 /*
- * Who replays ends, and then the worker, or what it does.
+ * Who replays ends, and then the worker, or what it does.  There may be no leader yet: without an
+ * end of the run nobody could begin another one.
  */
 static void
 stop(void)
 {
-	if (leader == NULL)
+	if (!has_begun)
 		return;
 	cancel();
-	TerminateBackgroundWorker(leader);
+	if (leader != NULL)
+		TerminateBackgroundWorker(leader);
 	while ((!leader_has_ended() || nvm_replay_players() > 0) && PostmasterIsAlive())
 		pg_usleep(10000L);
-	nvm_replay_end(nvm_replay_run_number);
-	leader = NULL;
+	end_run();
 }
 
 static void
@@ -193,16 +206,19 @@ play(const NvmVlogToPlay *what, void (*pause) (long ms))
 	/* players of a worker that has been ended may still be there */
 	while (!nvm_replay_begin(&request))
 		pause(LOOK_MS);
+	has_begun = true;
 	start_leader(what->database, pause);
 	while (!leader_has_ended())
+	{
+		NVM_FAILPOINT("recover-watch");
 		pause(LOOK_MS);
+	}
 	cancel();
 	while (nvm_replay_players() > 0)
 		pause(LOOK_MS);
 	nvm_replay_info(&info);
-	nvm_replay_end(nvm_replay_run_number);
 	pfree(leader);
-	leader = NULL;
+	end_run();
 	dsm_detach(segment);
 	return what_came_of_it(what->database, &info);
 }

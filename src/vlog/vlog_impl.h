@@ -434,6 +434,9 @@ extern void nvm_vlog_open_played(void);
  */
 extern void nvm_vlog_stop_replay(void);
 
+/* the rebuild has failed: databases that are not replayed wait for the next start */
+extern void nvm_vlog_leave_replay(void);
+
 /* ---- vlog_choose.c: which candidate counts ---- */
 
 /* one that a process has come by */

@@ -484,6 +484,19 @@ nvm_vlog_stop_replay(void)
 	}
 }
 
+/*
+ * See vlog_impl.h.
+ */
+void
+nvm_vlog_leave_replay(void)
+{
+	for (int i = 0; i < ndatabases; i++)
+	{
+		if (nvm_log_replay_state(databases[i], NULL) != NVM_LOG_REPLAY_DONE)
+			(void) nvm_log_replay_note(databases[i], NVM_LOG_REPLAY_WAITING);
+	}
+}
+
 /* ---- what came to something else ---- */
 
 /*

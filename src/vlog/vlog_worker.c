@@ -435,6 +435,7 @@ rebuild_failed(NvmVlog *vlog, bool alone)
 	form_reason(error, reason);
 	tell_progress_end();
 	nvm_vlog_stop_replay();
+	nvm_vlog_leave_replay();
 	nvm_vlog_empty();
 	/* the next start needs room for them, with what is open */
 	nvm_region_claim(NVM_REBUILT_ROWS, closed_units);

@@ -299,6 +299,25 @@ foreach my $case ([ 'recover-record:10', 'nvm replay player' ], [ 'recover-playe
 	is(replayed(), 'postgres done', 'and comes to its end');
 }
 
+# the worker has an ERROR while a player is at work
+{
+	start_and_hold('recover-record:10');
+	$node->set_failpoint('recover-watch:error:1');
+	NvmTest::wait_until('an ERROR of the worker', sub { $node->log_since_start =~ /ERROR:.*recover-watch/ });
+	sleep 1;
+	is(sql('SELECT state FROM nvm.log_recovery'), 'rebuilding', 'an ERROR of the worker: it waits for those who replay');
+	let_go();
+	NvmTest::wait_until('it has failed', sub { sql('SELECT state FROM nvm.log_recovery') eq 'failed' });
+	is(sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'nvm replay%'}), '0', 'which have ended');
+	$node->fails_with('SELECT FROM stock', qr/DETAIL:.*recover-watch.*\nHINT:.*restart the server/, 'tables stay closed, and it is told what to do');
+	is(replayed(), 'postgres waiting', 'the database waits for a replay');
+	is(sql('SELECT count(*) > 0 FROM seen'), 't', 'other tables are open');
+	$node->set_failpoint('');
+	$node->crash;
+	start();
+	is(content(), $before, 'the next start replays');
+}
+
 ## who waits
 
 {
@@ -350,6 +369,10 @@ foreach my $case ([ 5, 'the process that leads a replay' ], [ 6, 'a process that
 	NvmTest::wait_until("no room for $case->[1]", sub { $node->log_since_start =~ /there is no room for $case->[1]/ });
 	is(sql('SELECT count(*) > 0 FROM seen'), 't', "no room for $case->[1]: other tables are open");
 	is(replayed(), 'postgres replaying', 'and the replay waits for it');
+	next if $case->[0] != 5;
+	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nvm log recovery'");
+	NvmTest::wait_until('the next one waits, too', sub { (() = $node->log_since_start =~ /there is no room for $case->[1]/g) == 2 });
+	is(replayed(), 'postgres replaying', 'the worker is terminated meanwhile: the next one goes on');
 }
 $node->stop;
 $node->set_conf(max_worker_processes => 16);
