@@ -6,7 +6,8 @@
 # and foreign keys, values between them, rows of nvm_vlog in the same transactions; in a database
 # beside one whose calls are logged with their rows.  After a loss of power, at each step of the
 # replay, too, and again without a checkpoint in between; after the death of a process, when
-# tables that are open stay so.  Processes that are ended, or have no room; sessions that wait.
+# tables that are open stay so.  Processes that are ended, or have no room; sessions that wait.  The
+# server dies amid DDL, and behind the checkpoint of what was given up.
 
 use strict;
 use warnings;
@@ -464,6 +465,55 @@ $before = content();
 lose_power();
 start();
 is(content(), $before, 'the server goes on');
+
+# what is given up is so from the moment on when its checkpoint counts
+foreach my $how ('power', 'panic')
+{
+	alone();
+	sql('SELECT move(1, 2, 6, 7)');
+	$kept = content();
+	sql('SELECT take(3, 5, 1)');
+	sql(change_by_hand($lie));
+	$node->crash;
+	start();
+	wait_stopped();
+	$node->set_failpoint("rebuild-given-up-kept:$how:1");
+	($ret, $out, $err) = $node->psql('postgres', 'SELECT * FROM nvm.end_replay()');
+	isnt($ret, 0, "rebuild-given-up-kept:$how: the server dies");
+	if ($how eq 'power')
+	{
+		$node->wait_crashed;
+		lose_power();
+	}
+	like($node->log_since_start, qr/failpoint "?rebuild-given-up-kept"?/, 'it was there');
+	$node->set_failpoint('');
+	start() if $how eq 'power';
+	NvmTest::wait_until('it is up', sub { ($node->psql('postgres', 'SELECT'))[0] == 0 });
+	is(content(), $kept, 'what was replayed is there');
+	is(replayed(), '', 'and there is nothing to replay');
+	is(sql('SELECT state FROM nvm.log_recovery'), 'whole', 'all is whole');
+	check_indexes("behind rebuild-given-up-kept:$how");
+	sql($take);
+}
+
+# the server dies amid DDL, which has done nothing yet
+foreach my $point (qw(mode-ddl-begun mode-ddl-quiet mode-ddl-covered))
+{
+	foreach my $how ('crash', 'power')
+	{
+		alone();
+		work(3);
+		$before = content();
+		($ret, $out, $err) = $node->psql('postgres', "SET nvm.failpoint = '$point:$how:1';\n$lie;");
+		isnt($ret, 0, "$point:$how: the server dies");
+		$node->wait_crashed;
+		lose_power() if $how eq 'power';
+		start();
+		is(content(), $before, "$how at $point: all that was acknowledged is there");
+		is(replayed(), $point eq 'mode-ddl-covered' ? '' : 'postgres done', $point eq 'mode-ddl-covered' ? 'by the checkpoint' : 'by replay');
+		is(sql("SELECT pg_get_functiondef('take(int,int,int)'::regprocedure)"), $take, 'by the function as it was');
+	}
+}
 
 # a function in C that says IMMUTABLE, and is of this life of the server; two databases stop
 my @liars = qw(liar1 liar2);
