@@ -260,6 +260,38 @@ has_settings(HeapTuple tuple)
 	return found;
 }
 
+static bool
+is_plpgsql(Form_pg_proc proc)
+{
+	static Oid	plpgsql = InvalidOid;
+
+	/* its Oid is the same as long as its functions are there */
+	if (!OidIsValid(plpgsql))
+		plpgsql = get_language_oid("plpgsql", true);
+	return OidIsValid(plpgsql) && proc->prolang == plpgsql;
+}
+
+/*
+ * See command_impl.h.
+ */
+bool
+nvm_function_reads_context(HeapTuple tuple)
+{
+	static const char word[] = "pg_context";
+	bool		isnull;
+	Datum		value = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	char	   *source;
+	bool		found = false;
+
+	if (isnull || !is_plpgsql((Form_pg_proc) GETSTRUCT(tuple)))
+		return false;
+	source = TextDatumGetCString(value);
+	for (const char *at = source; *at != '\0' && !found; at++)
+		found = pg_strncasecmp(at, word, sizeof(word) - 1) == 0;
+	pfree(source);
+	return found;
+}
+
 /*
  * In a temporary schema, which another session does not have?
  */
@@ -272,14 +304,10 @@ is_of_session(Form_pg_proc proc)
 static Admission
 find_out(Oid function)
 {
-	static Oid	plpgsql = InvalidOid;
 	HeapTuple	tuple;
 	Form_pg_proc proc;
 	Admission	a = {.function = function};
 
-	/* its Oid is the same as long as its functions are there */
-	if (!OidIsValid(plpgsql))
-		plpgsql = get_language_oid("plpgsql", true);
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (!HeapTupleIsValid(tuple))
 		return a;
@@ -290,9 +318,10 @@ find_out(Oid function)
 		a.admitted = function != F_AGE_XID &&	/* of the next xid; the others
 												 * are listed */
 			!is_of_session(proc) && !has_settings(tuple) &&
+			!nvm_function_reads_context(tuple) &&
 			(proc->provolatile == PROVOLATILE_IMMUTABLE ||
 			 proc->prolang == SQLlanguageId ||
-			 (OidIsValid(plpgsql) && proc->prolang == plpgsql) ||
+			 is_plpgsql(proc) ||
 			 (function < FirstGenbkiObjectId && is_listed(NameStr(proc->proname))) ||
 			 nvm_command_is_registered(function));
 	a.may_be_inlined = proc->prolang == SQLlanguageId &&

@@ -294,6 +294,12 @@ extern bool nvm_stored_cursor_is_open(void);
 /* the first function in an expression that a replay cannot call again, or InvalidOid */
 extern Oid	nvm_function_not_admitted(Node *expr, bool before_planning);
 extern bool nvm_function_is_admitted(Oid function);
+
+/*
+ * May a function in PL/pgSQL, of this entry of pg_proc, have GET DIAGNOSTICS ... = PG_CONTEXT?  That
+ * says who has called whom, up to the client, in the language of lc_messages.
+ */
+extern bool nvm_function_reads_context(HeapTuple tuple);
 extern bool nvm_trigger_is_admitted(Oid function);
 extern bool nvm_is_foreign_key_trigger(Oid function);
 

@@ -558,6 +558,8 @@ resolve(NvmCommand *c, HeapTuple tuple, const char *label)
 		return "it is not VOLATILE, so it sees by the snapshot of its caller";
 	if (proc->proparallel == PROPARALLEL_SAFE)
 		return "it is PARALLEL SAFE, so it may run in a parallel worker";
+	if (nvm_function_reads_context(tuple))
+		return "its text has PG_CONTEXT, which says who has called it";
 	return resolve_arguments(c, tuple, names);
 }
 

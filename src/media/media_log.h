@@ -318,7 +318,9 @@ typedef struct NvmLogCalls
 #define NVM_LOG_SETTING_ABBREVIATIONS		21
 #define NVM_LOG_SETTING_PLPGSQL_CONFLICT	22
 #define NVM_LOG_SETTING_PLPGSQL_ASSERTS		23
-#define NVM_LOG_SETTINGS					23	/* the last one */
+#define NVM_LOG_SETTING_PLPGSQL_WARNINGS	24
+#define NVM_LOG_SETTING_PLPGSQL_ERRORS		25
+#define NVM_LOG_SETTINGS					25	/* the last one */
 #define NVM_LOG_SETTING_MAX					8192	/* bytes of one's text */
 
 /*

@@ -19,12 +19,16 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* players look at this interval whether somebody has died */
 #define LOOK_MS		1000
+
+/* of the stack, where the system has no limit: what recurses without end takes no more */
+#define MOST_STACK_KB	(1024 * 1024)
 
 NvmReplayShared *NvmReplay = NULL;
 uint32		nvm_replay_run_number = 0;
@@ -399,6 +403,20 @@ nvm_replay_wait(uint64 number, const NvmReplayWaits *waits)
 /* ---- workers ---- */
 
 /*
+ * A call may have had a session's max_stack_depth.  So here it is what the system admits, up to a
+ * limit of ours, where it admits anything.
+ */
+static void
+set_stack_depth(void)
+{
+	long		room = (long) get_stack_depth_rlimit() - STACK_DEPTH_SLOP;
+	int			kb = (int) Min(room / 1024, MOST_STACK_KB);
+
+	if (kb > max_stack_depth)
+		SetConfigOption("max_stack_depth", psprintf("%d", kb), PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/*
  * See replay_impl.h.
  */
 void
@@ -410,7 +428,9 @@ nvm_replay_set_own(void)
 		{"idle_in_transaction_session_timeout", "0"},
 		{"transaction_timeout", "0"},
 		{"temp_file_limit", "-1"},
-		{"default_transaction_read_only", "off"}
+		{"default_transaction_read_only", "off"},
+		{"exit_on_error", "off"},
+		{"restrict_nonsystem_relation_kind", ""}
 	};
 
 	for (int i = 0; i < (int) lengthof(own); i++)
@@ -419,6 +439,7 @@ nvm_replay_set_own(void)
 		if (GetConfigOption(own[i][0], true, false) != NULL)
 			SetConfigOption(own[i][0], own[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 	}
+	set_stack_depth();
 }
 
 /*

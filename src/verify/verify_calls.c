@@ -52,7 +52,9 @@ const NvmLogSetting nvm_log_settings[NVM_LOG_SETTINGS + 1] = {
 	{"gin_fuzzy_search_limit", "0"},
 	{"timezone_abbreviations", "Default"},
 	{"plpgsql.variable_conflict", "error"},
-	{"plpgsql.check_asserts", "on"}
+	{"plpgsql.check_asserts", "on"},
+	{"plpgsql.extra_warnings", "none"},
+	{"plpgsql.extra_errors", "none"}
 };
 
 /* part of the format */

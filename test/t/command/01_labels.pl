@@ -22,6 +22,7 @@ CREATE FUNCTION shapes(p point) RETURNS int LANGUAGE sql AS 'SELECT 1';
 CREATE FUNCTION any_one(a anyelement) RETURNS int LANGUAGE sql AS 'SELECT 1';
 CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
 CREATE FUNCTION worker(w int) RETURNS int PARALLEL SAFE LANGUAGE sql AS 'SELECT w';
+CREATE FUNCTION teller(w int) RETURNS void LANGUAGE plpgsql AS 'DECLARE x text; BEGIN GET DIAGNOSTICS x = Pg_Context; END';
 CREATE PROCEDURE does(w int) LANGUAGE plpgsql AS 'BEGIN NULL; END';
 CREATE AGGREGATE total(int) (SFUNC = int4pl, STYPE = int);
 CREATE ROLE somebody;
@@ -61,6 +62,7 @@ foreach my $case (
 	['any_one(anyelement)', '{a}', qr/values of type anyelement of argument "a" cannot be hashed/, 'a polymorphic type'],
 	['steady(int)', '{w}', qr/is not VOLATILE.*HINT:  ALTER FUNCTION steady\(integer\) VOLATILE/s, 'STABLE'],
 	['worker(int)', '{w}', qr/it is PARALLEL SAFE/, 'PARALLEL SAFE'],
+	['teller(int)', '{w}', qr/its text has PG_CONTEXT, which says who has called it/, 'one that asks who has called it'],
 	['fires()', 'all', qr/is a trigger function/, 'a trigger function'],
 	['total(int)', 'all', qr/is an aggregate or window function/, 'an aggregate'],
 	['now()', 'all', qr/is built in/, 'a built-in function'])

@@ -53,6 +53,7 @@ CREATE TABLE recheck (w int, i int, UNIQUE (w, i) DEFERRABLE INITIALLY DEFERRED)
 ALTER TABLE recheck ALTER w SET NOT NULL;
 SELECT nvm.partition_table('recheck', 'w');
 CREATE FUNCTION helper(int) RETURNS float LANGUAGE plpgsql AS 'BEGIN RETURN dice() * $1; END';
+CREATE FUNCTION teller() RETURNS text LANGUAGE plpgsql AS 'DECLARE y text; BEGIN GET DIAGNOSTICS y = PG_CONTEXT; RETURN y; END';
 CREATE FUNCTION in_sql() RETURNS float LANGUAGE sql AS 'SELECT dice()';
 CREATE FUNCTION sum_in_sql(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1';
 CREATE PROCEDURE in_proc(float) LANGUAGE plpgsql AS 'BEGIN NULL; END';
@@ -161,6 +162,7 @@ foreach my $case (
 	['RETURN (dice() * 10)::int;', 'function: function dice()', 'in RETURN'],
 	['FOR x IN 1 .. (dice() * 10)::int LOOP NULL; END LOOP;', 'function: function dice()', 'in the bounds of a loop'],
 	['z := helper(2);', 'function: function dice()', 'in a function that it calls'],
+	['y := teller();', 'function: function teller()', 'one that asks who has called it'],
 	['z := in_sql();', 'function: function dice()', 'in a function in SQL, which is inlined'],
 	['z := in_sql() + 1; CALL in_proc(1);', 'function: function dice()', 'the same in a larger expression'],
 	['CALL in_proc(dice());', 'function: function dice()', 'in an argument of CALL'],

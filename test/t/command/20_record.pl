@@ -62,7 +62,7 @@ foreach my $case (
 	['a tape behind settings', 'a tape without its call', calls({}, $lanes, $settings, $call, $settings, $tape)],
 	['lane 0', 'impossible lane of a call', calls({}, $LANES . number(1) . number(0), $settings, $call)],
 	['a lane too high', 'impossible lane of a call', calls({}, $LANES . number(2) . number(65535) . number(1), $settings, $call)],
-	['an unknown setting', 'impossible number in a call', calls({}, $lanes, $SETTINGS . number(10) . number(1) . number(24) . number(0), $call)],
+	['an unknown setting', 'impossible number in a call', calls({}, $lanes, $SETTINGS . number(10) . number(1) . number(26) . number(0), $call)],
 	['a setting that runs out', 'impossible setting of a call', calls({}, $lanes, $SETTINGS . number(10) . number(1) . number(1) . number(90))],
 	['a packed array that runs out', 'impossible array in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . packed(1007, 1, "\x81\x80"))],
 	['an element that is too large', 'impossible array in a call', calls({}, $lanes, $settings, $CALL . number(1) x 3 . number(1) . packed(1005, 1, number(40000, 1)))],
@@ -273,7 +273,7 @@ my ($now) = sql("SELECT '$record->{calls}{timestamp}'::timestamptz < now(), '$re
 is($now, 't|t', 'the time of the transaction');
 my @later = map { /statement of (.*)$/ ? $1 : 'none' } grep { /^call/ } @parts;
 is(sql("SELECT '$later[0]'::timestamptz >= '$record->{calls}{timestamp}'::timestamptz + interval '10 ms', '$later[1]'::timestamptz > '$later[0]'::timestamptz"), 't|t', 'and of each statement');
-foreach my $setting ('extra_float_digits = 3', 'bytea_output = escape', 'session_replication_role = replica', 'row_security = off', 'default_toast_compression = pglz', 'plpgsql.check_asserts = off', 'quote_all_identifiers = on', 'IntervalStyle = iso_8601')
+foreach my $setting ('extra_float_digits = 3', 'bytea_output = escape', 'session_replication_role = replica', 'row_security = off', 'default_toast_compression = pglz', 'plpgsql.check_asserts = off', 'plpgsql.extra_warnings = too_many_rows', 'plpgsql.extra_errors = too_many_rows', 'quote_all_identifiers = on', 'IntervalStyle = iso_8601')
 {
 	my ($name, $value) = split / = /, $setting;
 	my ($with) = grep { /^role/ } map { @{ $_->{calls}{parts} } } records_of("SET $setting; SELECT take(7, 1, 1)");

@@ -227,6 +227,19 @@ register('conflict');
 good(q{SET plpgsql.variable_conflict = 'use_column'; SELECT conflict(9, 12)}, 'one that matters');
 good(q{SET plpgsql.variable_conflict = 'use_variable'; SELECT conflict(9, 11)}, 'and another');
 
+# an INTO that looks whether there is a second row calls what that takes; one that finds it may be an error
+make('first_of', 'w int, i bigint', q{SELECT nextval('seq') INTO x FROM t f WHERE f.w = first_of.w ORDER BY f.i; INSERT INTO t VALUES (w, i, x);});
+sql('INSERT INTO t VALUES (30, 11), (30, 12), (30, 13)');
+foreach my $case ([ 'none', 1 ], [ 'too_many_rows', 2 ])
+{
+	my ($warnings, $drawn) = @$case;
+	my $seq = sql(q{SELECT nextval('seq')});
+	good("SET plpgsql.extra_warnings = '$warnings'; SELECT first_of(30, $drawn)", "the first row, extra_warnings $warnings",
+		between => q{ALTER DATABASE postgres SET plpgsql.extra_errors = 'all'});
+	is(sql('SELECT last_value FROM seq') - $seq, $drawn, 'which draws as many numbers as that says');
+	sql('ALTER DATABASE postgres RESET ALL');
+}
+
 # a player that has parsed a query under other settings parses it anew
 make('literal', 'w int, i bigint', q{INSERT INTO t VALUES (w, i, 'l', '2026-01-01 00:00');});
 make('sql_literal', 'w int, i bigint', q{INSERT INTO t VALUES ($1, $2, 'l', '2026-01-01 00:00')}, language => 'sql');

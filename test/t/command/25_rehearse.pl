@@ -128,6 +128,23 @@ is(sql("SELECT phase, passed, calls, problem IS NULL FROM nvm.replay"), 'ended|t
 is(sql("SELECT string_agg(proname, ' ' ORDER BY proname) FROM nvm.commands c JOIN pg_proc p ON p.oid = c.function WHERE rehearsed > now() - interval '1 minute' AND replay_rate > 0"),
 	'close_orders move place take', 'and nvm.commands, of each function');
 
+# limits that a session had lifted, and that a player finds low
+sql('CREATE VIEW prices AS SELECT p FROM price',
+	q{CREATE FUNCTION dig(w int, k int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE stock s SET n = length((repeat('[', k) || repeat(']', k))::jsonb::text) + (SELECT count(*) FROM prices) WHERE s.w = dig.w AND s.i = 1;
+END$$},
+	q{SELECT nvm.register_command('dig(int,int)', lanes => '{w}')}, 'SELECT nvm.checkpoint()');
+# not every minor version has it
+my @views = sql("SELECT count(*) FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'") ? 'restrict_nonsystem_relation_kind' : ();
+sql(map { "ALTER DATABASE postgres SET $_" } "max_stack_depth = '100kB'", 'exit_on_error = on', map { "$_ = 'view'" } @views);
+my $views = join('', map { "SET $_ = '';" } @views);
+$node->fails_with("$views SELECT dig(5, 3000)", qr/stack depth limit exceeded/, 'a call that is too deep for a session');
+$node->fails_with("SET max_stack_depth = '7MB'; SELECT dig(5, 3000)", qr/access to non-system view/, 'and may not read a view') if @views;
+sql("$views SET max_stack_depth = '7MB'", 'SELECT dig(5, 3000)');
+is(rehearse(), 'passed: 1 calls, 1 transactions, 0 rows of values', 'limits of a database do not hold for a player');
+sql('ALTER DATABASE postgres RESET ALL');
+
 # over a checkpoint, and over restarts
 sql('SELECT nvm.checkpoint()', 'SELECT take(1, 1, 1)');
 is(rehearse(), 'passed: 1 calls, 1 transactions, 0 rows of values', 'behind another checkpoint');
