@@ -139,6 +139,7 @@ our %elsewhere = (
 	'gap-end-seen'      => 'prepared/05_rolled_back_reindex',
 	(map { $_ => 'command/28_modes' } qw(mode-ddl-begun mode-ddl-quiet mode-ddl-covered mode-promote-begun mode-promote-waited
 		mode-usable mode-flushed)),
+	'mode-ddl-decided'  => 'command/31_modes_lost',
 	'resolve-locks-written'    => 'prepared/07_emptied_table',
 	'resolve-locks-first-copy' => 'prepared/07_emptied_table',
 	'resolve-locks-replaced'   => 'prepared/07_emptied_table',);

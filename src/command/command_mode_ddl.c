@@ -130,6 +130,9 @@ uncount_at_exit(int code, Datum arg)
 static void
 uncount_when_locks_are_gone(ResourceReleasePhase phase, bool isCommit, bool isTopLevel, void *arg)
 {
+	/* others see what it has done, and have no message of it */
+	if (phase == RESOURCE_RELEASE_BEFORE_LOCKS && isCommit && isTopLevel && counted)
+		NVM_FAILPOINT("mode-ddl-decided");
 	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isTopLevel && statements == 0)
 		uncount(isCommit);
 }

@@ -295,8 +295,12 @@ nvm_promote_command(PG_FUNCTION_ARGS)
 	require_none_prepared();
 	nvm_command_promote_begins();
 
-	/* those who were waited for may have changed what was looked at */
-	AcceptInvalidationMessages();
+	/*
+	 * Others may have changed what was looked at.  One that has left the proc
+	 * array was not waited for, and may not have sent its messages yet: so
+	 * nothing that was read before is believed.
+	 */
+	InvalidateSystemCaches();
 	require_promotable(function);
 	require_none_prepared();
 	nvm_ddl_require_fit();

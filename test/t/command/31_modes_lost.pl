@@ -66,6 +66,26 @@ sub loss
 sql('SELECT nvm.checkpoint()', 'SELECT take(1, 1)');
 like(sql('SELECT * FROM nvm.rehearse()'), qr/^t/, 'a rehearsal');
 
+## DDL that has left the proc array, and whose messages come later
+
+{
+	sql('CREATE TABLE c (i int)', 'CREATE INDEX c_hash ON c USING hash (i)');
+	# b has in its caches what c was
+	my $b = $node->session('SELECT count(*) FROM c', "SELECT 'c'::regclass");
+	my $a = $node->session('BEGIN', 'ALTER TABLE c SET ACCESS METHOD nvm_cmdlog');
+	$b->stop_at('mode-promote-begun', "SELECT nvm.promote_command('take(int,int)')");
+	$a->stop_at('mode-ddl-decided', 'COMMIT');
+	$b->go_on;
+	NvmTest::wait_until('an end of the promotion', sub { sql('SELECT state FROM pg_stat_activity WHERE pid = ' . $b->pid) eq 'idle' });
+	is(sql(q{SELECT state FROM nvm.commands WHERE function = 'take(int,int)'::regprocedure}), 'shadow', 'promotion sees a table whose maker has not told of it yet');
+	like($node->log_since_start, qr/ERROR:  table "c" does not fit calls that are logged alone\n.*DETAIL:  Because index "c_hash" is not one of nvm_btree/, 'and is refused');
+	$a->go_on;
+	NvmTest::wait_until('an end of the DDL', sub { sql('SELECT state FROM pg_stat_activity WHERE pid = ' . $a->pid) eq 'idle' });
+	$_->drop foreach $a, $b;
+	sql('DROP TABLE c');
+	ok($node->poll_query_until('postgres', $mode, 'shadow 0'), 'the mode is what it was');
+}
+
 ## R4: a statement of several transactions that has begun in mode shadow
 
 {
