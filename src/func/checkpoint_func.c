@@ -31,7 +31,7 @@ nvm_checkpoint(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this server has no tables in memory that are logged")));
-	nvm_vlog_checkpoint();
+	nvm_vlog_checkpoint(false);
 	PG_RETURN_VOID();
 }
 

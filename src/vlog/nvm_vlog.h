@@ -64,7 +64,7 @@ extern void nvm_vlog_shmem_startup(void);
  * Have a checkpoint that begins from now on, and wait until it is usable.  ERROR if it
  * fails.
  */
-extern void nvm_vlog_checkpoint(void);
+extern void nvm_vlog_checkpoint(bool urgent);
 
 typedef enum NvmCheckpointState
 {

@@ -53,6 +53,8 @@ typedef struct NvmCheckpointShared
 	slock_t		mutex;			/* for all below */
 	Latch	   *worker;			/* NULL: none runs */
 	uint64		requested;		/* requests, counted */
+	uint64		urgent;			/* up to this one nvm.checkpoint_rate does not
+								 * count */
 	uint64		served;			/* up to this one by a checkpoint that is
 								 * usable */
 	uint64		failed;			/* up to this one by one that has failed: */
@@ -187,33 +189,46 @@ request_is_served(uint64 request, bool *worker)
 }
 
 /*
- * See nvm_log_register_checkpointer.
+ * See nvm_log_register_checkpointer.  DDL waits for it, and others for DDL.
  */
 void
 nvm_vlog_ask_checkpoint(bool wait)
 {
 	if (wait)
-		nvm_vlog_checkpoint();
+		nvm_vlog_checkpoint(true);
 	else
-		(void) nvm_vlog_request_checkpoint();
+		(void) nvm_vlog_request_checkpoint(false);
 }
 
 /*
- * See vlog_impl.h.
+ * See vlog_impl.h.  One that is being made now has to come to its end first.
  */
 uint64
-nvm_vlog_request_checkpoint(void)
+nvm_vlog_request_checkpoint(bool urgent)
 {
 	uint64		request;
 	Latch	   *worker;
 
 	SpinLockAcquire(&Shared->mutex);
 	request = ++Shared->requested;
+	if (urgent)
+		Shared->urgent = request;
 	worker = Shared->worker;
 	SpinLockRelease(&Shared->mutex);
 	if (worker != NULL)
 		SetLatch(worker);
 	return request;
+}
+
+bool
+nvm_vlog_checkpoint_is_urgent(void)
+{
+	bool		urgent;
+
+	SpinLockAcquire(&Shared->mutex);
+	urgent = Shared->urgent > Max(Shared->served, Shared->failed);
+	SpinLockRelease(&Shared->mutex);
+	return urgent;
 }
 
 bool
@@ -258,7 +273,7 @@ nvm_vlog_require_may_checkpoint(void)
  * See nvm_vlog.h.
  */
 void
-nvm_vlog_checkpoint(void)
+nvm_vlog_checkpoint(bool urgent)
 {
 	TimestampTz since = GetCurrentTimestamp();
 	uint64		request;
@@ -268,7 +283,7 @@ nvm_vlog_checkpoint(void)
 	if (!nvm_log_has_begun())
 		return;
 	nvm_log_require_whole();
-	request = nvm_vlog_request_checkpoint();
+	request = nvm_vlog_request_checkpoint(urgent);
 	while (!request_is_served(request, &there))
 	{
 		if (there)

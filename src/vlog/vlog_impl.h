@@ -637,8 +637,12 @@ extern void nvm_vlog_retire_sides(const NvmVlog *vlog);
 
 extern bool nvm_vlog_has_checkpointer(void);
 
-/* have one that begins from now on; is it usable?  *failed: it has failed */
-extern uint64 nvm_vlog_request_checkpoint(void);
+/*
+ * Have one that begins from now on; is it usable?  *failed: it has failed.  Until an urgent one is
+ * made nvm.checkpoint_rate does not count.
+ */
+extern uint64 nvm_vlog_request_checkpoint(bool urgent);
+extern bool nvm_vlog_checkpoint_is_urgent(void);
 extern bool nvm_vlog_has_checkpoint(uint64 request, bool *failed);
 
 /*

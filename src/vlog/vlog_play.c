@@ -547,14 +547,14 @@ open_given_up(void)
 
 	NVM_FAILPOINT("rebuild-given-up");
 	nvm_log_let_checkpoint_begin(true);
-	request = nvm_vlog_request_checkpoint();
+	request = nvm_vlog_request_checkpoint(true);
 	while (!nvm_vlog_has_checkpoint(request, &failed))
 	{
 		nvm_vlog_start_checkpointer();
 		if (failed)
 		{
 			pause_ms(RETRY_SECONDS * 1000);
-			request = nvm_vlog_request_checkpoint();
+			request = nvm_vlog_request_checkpoint(true);
 		}
 		pause_ms(LOOK_MS);
 	}

@@ -290,7 +290,7 @@ throttle(void)
 	for (;;)
 	{
 		double		seconds = (GetCurrentTimestamp() - current->started) / 1e6;
-		double		wanted = nvm_checkpoint_rate == 0 ? 0 :
+		double		wanted = nvm_checkpoint_rate == 0 || nvm_vlog_checkpoint_is_urgent() ? 0 :
 		current->bytes / (nvm_checkpoint_rate * 1048576.0);
 		long		ms = wanted <= seconds ? 0 :
 		(long) Min((wanted - seconds) * 1000 + 1, LONGEST_SLEEP);
