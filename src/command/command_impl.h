@@ -44,6 +44,7 @@ typedef struct NvmDatabaseMode
 	bool		quiet;
 	bool		was_quiet;		/* when the checkpoint began */
 	bool		covered;
+	bool		misfit;			/* tables do not fit calls alone */
 } NvmDatabaseMode;
 
 typedef struct NvmModesShared

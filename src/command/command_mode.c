@@ -66,7 +66,7 @@ reset_mode(NvmDatabaseMode *m)
 	pg_atomic_init_u32(&m->mode, NVM_MODE_UNKNOWN);
 	pg_atomic_init_u64(&m->epoch, 1);
 	m->nddl = 0;
-	m->armed = m->arming = m->told = false;
+	m->armed = m->arming = m->told = m->misfit = false;
 	/* nobody has read "alone" since the start */
 	m->quiet = true;
 	m->covered = nvm_modes->usable > 0 || nvm_modes->log_is_known;
@@ -105,6 +105,17 @@ nvm_command_mode_forget(Oid database)
 }
 
 /* ---- what sessions ask ---- */
+
+static bool (*tables_fit) (void) = NULL;
+
+/*
+ * See nvm_command.h.
+ */
+void
+nvm_command_register_fit(bool (*function) (void))
+{
+	tables_fit = function;
+}
 
 /*
  * See nvm_command.h.
@@ -150,7 +161,8 @@ nvm_command_mode_name(NvmMode mode)
 
 /*
  * See nvm_command.h.  With no function promoted any more there may still be calls alone that a
- * restart would need.
+ * restart would need.  An earlier version may have run since functions were promoted, and have made
+ * what does not fit.
  */
 NvmMode
 nvm_command_find_mode(void)
@@ -158,6 +170,7 @@ nvm_command_find_mode(void)
 	NvmDatabaseMode *m;
 	NvmMode		mode = nvm_command_mode();
 	bool		promoted;
+	bool		misfit;
 	bool		ask = false;
 	Oid			root;
 
@@ -167,13 +180,15 @@ nvm_command_find_mode(void)
 	m = nvm_my_mode(true);
 	if (m == NULL)
 		return mode;
+	misfit = promoted && nvm_log_is_on && tables_fit != NULL && !tables_fit();
 	root = nvm_lanes_root();
 	LWLockAcquire(nvm_modes_lock, LW_EXCLUSIVE);
 	m->root = root;
 	if (pg_atomic_read_u32(&m->mode) == NVM_MODE_UNKNOWN)
 	{
 		ask = promoted || !m->covered;
-		m->armed = promoted;
+		m->armed = promoted && !misfit;
+		m->misfit = misfit;
 		pg_atomic_write_u32(&m->mode, ask ? NVM_MODE_SWITCHING : NVM_MODE_SHADOW);
 	}
 	LWLockRelease(nvm_modes_lock);
@@ -230,7 +245,7 @@ nvm_mode_settle(NvmDatabaseMode *m)
 		return;
 	m->armed |= m->arming;
 	m->arming = false;
-	if (!m->armed && m->covered)
+	if (!m->armed && m->covered && !m->misfit)
 		pg_atomic_write_u32(&m->mode, NVM_MODE_SHADOW);
 }
 

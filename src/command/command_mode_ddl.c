@@ -71,6 +71,12 @@ uncount_database(NvmDatabaseMode *m, bool committed)
 	if (committed && none_promoted && m->nddl == 0 &&
 		commit_epoch + 1 == pg_atomic_read_u64(&m->epoch))
 		m->armed = false;
+	/* it may fit now: the next one who needs the mode looks */
+	if (committed && m->misfit && m->nddl == 0)
+	{
+		m->misfit = false;
+		pg_atomic_write_u32(&m->mode, NVM_MODE_UNKNOWN);
+	}
 	nvm_mode_settle(m);
 	return m->nddl == 0 && pg_atomic_read_u32(&m->mode) == NVM_MODE_SWITCHING;
 }

@@ -157,6 +157,9 @@ extern AttrNumber nvm_command_labelled_column(Oid relid);
  */
 extern PGDLLEXPORT Oid nvm_command_key_index(Relation table);
 
+/* in _PG_init, by ddl/: do all tables of the database fit calls alone?  If not, it has told why */
+extern void nvm_command_register_fit(bool (*tables_fit) (void));
+
 /* ---- command_method.c: which tables these are ---- */
 
 struct TableAmRoutine;

@@ -476,4 +476,5 @@ nvm_ddl_register_hooks(void)
 	prev_ProcessUtility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = ddl_process_utility;
 	nvm_ddl_register_index_callbacks();
+	nvm_ddl_register_mode();
 }

@@ -26,8 +26,6 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pool/nvm_pool.h"
-#include "storage/lmgr.h"
-#include "storage/nvm_storage_relation.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -267,36 +265,86 @@ is_command_table(Oid relid)
 	return is_one;
 }
 
-static void
-does_not_fit(Oid relid, const char *why)
+/* what does not fit, and why */
+typedef struct Misfit
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("table \"%s\" does not fit calls that are logged alone", get_rel_name(relid)),
-			 errdetail("Because %s.", why)));
+	Oid			relid;
+	const char *why;
+} Misfit;
+
+static void
+require_none(bool found, const Misfit *misfit)
+{
+	if (found)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" does not fit calls that are logged alone",
+						get_rel_name(misfit->relid)),
+				 errdetail("Because %s.", misfit->why)));
 }
 
 /*
  * Entries of indexes of other methods are TIDs, of which a replay hands out others.
  */
-static void
-require_indexes_fit(void)
+static bool
+find_index(Misfit *misfit)
 {
 	Relation	rel = table_open(IndexRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	bool		found = false;
 	HeapTuple	tuple;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
 
-		if (is_command_table(index->indrelid) && !nvm_command_index_is_ours(index->indexrelid))
-			does_not_fit(index->indrelid,
-						 psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
-								  get_rel_name(index->indexrelid)));
+		if (!is_command_table(index->indrelid) || nvm_command_index_is_ours(index->indexrelid))
+			continue;
+		found = true;
+		misfit->relid = index->indrelid;
+		misfit->why = psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
+							   get_rel_name(index->indexrelid));
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/*
+ * As the catalog says it: to open the relation would take a lock, for which others may be asked
+ * that wait for us.
+ */
+static uint32
+storage_of(Form_pg_class class)
+{
+	NvmStorageKey key = {.database = MyDatabaseId,.tablespace = class->reltablespace,
+	.relnumber = class->relfilenode};
+
+	return OidIsValid(class->relfilenode) ? nvm_dir_lookup(&key) : 0;
+}
+
+static bool
+find_table(Misfit *misfit)
+{
+	Relation	classes = table_open(RelationRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(classes, InvalidOid, false, NULL, 0, NULL);
+	bool		found = false;
+	HeapTuple	tuple;
+
+	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
+		uint32		dir = is_command_table(class->oid) ? storage_of(class) : 0;
+
+		if (dir == 0 || (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) != 0)
+			continue;
+		found = true;
+		misfit->relid = class->oid;
+		misfit->why = "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)";
+	}
+	systable_endscan(scan);
+	table_close(classes, AccessShareLock);
+	return found;
 }
 
 /*
@@ -305,26 +353,28 @@ require_indexes_fit(void)
 void
 nvm_ddl_require_fit(void)
 {
-	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(classes, InvalidOid, false, NULL, 0, NULL);
-	HeapTuple	tuple;
+	Misfit		misfit;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Oid			relid = ((Form_pg_class) GETSTRUCT(tuple))->oid;
-		uint32		dir;
+	require_none(find_table(&misfit) || find_index(&misfit), &misfit);
+}
 
-		if (!is_command_table(relid))
-			continue;
-		LockRelationOid(relid, AccessShareLock);
-		dir = nvm_storage_of(relid);
-		UnlockRelationOid(relid, AccessShareLock);
-		if (dir != 0 && (nvm_dir_entry(dir)->flags & NVM_DIR_COMMANDS) == 0)
-			does_not_fit(relid, "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)");
-	}
-	systable_endscan(scan);
-	table_close(classes, AccessShareLock);
-	require_indexes_fit();
+/*
+ * For nvm_command_register_fit.
+ */
+static bool
+tables_fit(void)
+{
+	Misfit		misfit;
+
+	if (!find_table(&misfit) && !find_index(&misfit))
+		return true;
+	ereport(LOG,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("nvm: calls of promoted functions of database %u are logged by values, because table \"%s\" does not fit calls that are logged alone",
+					MyDatabaseId, get_rel_name(misfit.relid)),
+			 errdetail("Because %s.", misfit.why),
+			 errhint("When that is mended by a definition, as DROP INDEX or VACUUM FULL, they are logged alone from the next checkpoint on.")));
+	return false;
 }
 
 static bool
@@ -341,11 +391,13 @@ is_promoted(void)
 void
 nvm_ddl_mode_check(NodeTag tag)
 {
+	Misfit		misfit;
+
 	if ((tag != T_IndexStmt && tag != T_AlterTableStmt && tag != T_CreateStmt &&
 		 tag != T_CreateTableAsStmt) || !is_promoted())
 		return;
 	CommandCounterIncrement();
-	require_indexes_fit();
+	require_none(find_index(&misfit), &misfit);
 }
 
 /*
@@ -371,4 +423,13 @@ nvm_ddl_mode_check_concurrent(Node *stmt)
 				 errmsg("table \"%s\" cannot have an index of method %s", index->relation->relname,
 						index->accessMethod),
 				 errdetail("Calls are logged alone in this database. A replay puts rows elsewhere, and entries of such an index say where they are.")));
+}
+
+/*
+ * In _PG_init.
+ */
+void
+nvm_ddl_register_mode(void)
+{
+	nvm_command_register_fit(tables_fit);
 }

@@ -132,5 +132,6 @@ extern void nvm_ddl_mode_check_concurrent(Node *stmt);
 
 /* ERROR if a table of the database does not fit calls that are logged alone */
 extern void nvm_ddl_require_fit(void);
+extern void nvm_ddl_register_mode(void);
 
 #endif							/* NVM_DDL_H */

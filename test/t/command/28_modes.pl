@@ -13,7 +13,7 @@ use NvmLog;
 use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
+use Time::HiRes qw(time usleep);
 
 my $node = NvmTest->start_new('modes', conf => <<CONF, sql => <<'SQL');
 autovacuum = off
@@ -495,9 +495,57 @@ foreach my $case ([ 'mode-ddl-covered', 'CREATE TABLE made ()', 1 ], [ 'mode-usa
 	$is_promoted ? come_back('alone again') : is(mode(), 'shadow', 'shadow');
 }
 
-## without a log
+## what does not fit is found at a start, too
 
 promote('take');
+come_back();
+sql('CREATE TABLE odd (i int)', 'CREATE INDEX odd_hash ON odd USING hash (i)');
+come_back();
+{
+	# as if another version had made it
+	my $change = q{SET allow_system_table_mods = on; UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = '%s') WHERE relname = 'odd'};
+	sql(sprintf($change, 'nvm_cmdlog'));
+	sql('SELECT nvm.checkpoint()');
+	$node->stop_and_start;
+	is(logged('SELECT take(7, 7)'), 'values', 'a table that does not fit: by values');
+	like($node->log_since_start, qr/calls of promoted functions of database \d+ are logged by values, because table "odd" does not fit.*\n.*index "odd_hash" is not one of nvm_btree/, 'the server log names it');
+	sql('SELECT nvm.checkpoint()');
+	usleep(500_000);
+	is(mode(), 'switching', 'also behind a checkpoint');
+	is(logged('SELECT take(7, 7)'), 'values', 'by values');
+	sql(sprintf($change, 'heap'));
+	sql('DROP TABLE odd');
+	sql('SELECT take(7, 7)');
+	come_back('behind DDL somebody looks again, and finds that all fits');
+	is(logged('SELECT take(7, 7)'), 'alone', 'alone again');
+}
+
+## DDL does not wait for nvm.checkpoint_rate
+
+sql(q{INSERT INTO a_vlog SELECT i FROM generate_series(1, 900000) i});
+sql('SELECT nvm.checkpoint()');
+my $bytes = sql(q{SELECT bytes FROM nvm.checkpoints WHERE state = 'usable' ORDER BY number DESC LIMIT 1});
+cmp_ok($bytes, '>', 15_000_000, 'a checkpoint that takes 15 s at one megabyte a second');
+$node->set_conf('nvm.checkpoint_rate' => 1);
+$node->reload;
+come_back();
+{
+	my $slow = $node->session;
+	$slow->send('SELECT nvm.checkpoint()');
+	NvmTest::wait_until('one is under way', sub { sql(q{SELECT count(*) FROM nvm.checkpoints WHERE state = 'running' AND bytes > 0}) eq '1' });
+	my $begin = time();
+	sql('CREATE TABLE made ()');
+	cmp_ok(time() - $begin, '<', 10, 'the one that DDL waits for does not, nor the one before it');
+	$node->set_conf('nvm.checkpoint_rate' => 0);
+	$node->reload;
+	sql('DROP TABLE made');
+	$slow->drop;
+}
+sql('TRUNCATE a_vlog');
+come_back();
+
+## without a log
+
 come_back();
 my $limit = sql('SHOW nvm.memory_limit');
 $node->stop;
