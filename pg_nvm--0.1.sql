@@ -437,6 +437,16 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION nvm.register_command(regprocedure, text) IS
 'register a function or procedure as a command; lanes: the arguments whose values name its lanes, as in ''{w_id,$3}'', or ''all''';
 
+CREATE FUNCTION nvm.inspect_command(
+    function regprocedure,
+    OUT place regprocedure, OUT line int, OUT reason text, OUT object text, OUT statement text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'nvm_inspect_command'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION nvm.inspect_command(regprocedure) IS
+'what calls of a function in SQL or PL/pgSQL may do that a replay could not do again, by its text, before it runs';
+
 CREATE FUNCTION nvm.unregister_command(function regprocedure)
 RETURNS void
 AS 'MODULE_PATHNAME', 'nvm_unregister_command'
@@ -502,7 +512,7 @@ COMMENT ON FUNCTION nvm.reset_commands() IS
 'set the counters of view nvm.commands back, of the current database';
 
 REVOKE ALL ON FUNCTION nvm.reset_commands() FROM PUBLIC;
-REVOKE ALL ON FUNCTION nvm.register_command(regprocedure, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION nvm.register_command(regprocedure, text), nvm.inspect_command(regprocedure) FROM PUBLIC;
 
 CREATE FUNCTION nvm.commands_info(
     OUT function regprocedure, OUT lanes text, OUT state text, OUT problem text,

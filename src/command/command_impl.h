@@ -163,6 +163,9 @@ extern bool nvm_verdict_is_by_calls(void);
 /* are all functions that it has called promoted? */
 extern bool nvm_verdict_all_promoted(void);
 
+/* reasons go there, while a function is inspected; NULL: no more */
+extern void nvm_verdict_divert(void (*to) (NvmReason reason, Oid classid, Oid object));
+
 /* has it written rows?  In a database that has registered functions, as it began to? */
 extern bool nvm_verdict_writes(void);
 extern bool nvm_verdict_has_functions(void);
@@ -198,6 +201,9 @@ extern Node *nvm_tape_argument(Node *node);
  */
 extern Node *nvm_tape_put(Node *node);
 extern Node *nvm_tape_put_all(Node *expr);
+
+/* the query, or a copy that tapes what is to be taped */
+extern Query *nvm_tape_put_query(Query *query);
 
 /* ---- command_setting.c ---- */
 
@@ -285,6 +291,7 @@ extern void nvm_running_register(void);
 /* ---- command_plan.c ---- */
 
 extern void nvm_judge_plan(PlannedStmt *plan);
+extern void nvm_judge_table(Relation rel, bool written);
 extern void nvm_judge_routed_rows(QueryDesc *query);
 
 /* at the start of a call, and when it has ended */

@@ -215,8 +215,11 @@ judge_expressions(PlannedStmt *plan)
 
 /* ---- tables ---- */
 
-static void
-judge_table(Relation rel, bool written)
+/*
+ * That a statement reads, or writes.
+ */
+void
+nvm_judge_table(Relation rel, bool written)
 {
 	const char *problem;
 
@@ -265,7 +268,7 @@ judge_tables(PlannedStmt *plan)
 		rel = RelationIdGetRelation(rte->relid);
 		if (rel == NULL)
 			continue;
-		judge_table(rel, list_member_int(plan->resultRelations, rti));
+		nvm_judge_table(rel, list_member_int(plan->resultRelations, rti));
 		RelationClose(rel);
 	}
 }
@@ -317,7 +320,7 @@ nvm_judge_routed_rows(QueryDesc *query)
 	ListCell   *lc;
 
 	foreach(lc, query->estate->es_tuple_routing_result_relations)
-		judge_table(((ResultRelInfo *) lfirst(lc))->ri_RelationDesc, true);
+		nvm_judge_table(((ResultRelInfo *) lfirst(lc))->ri_RelationDesc, true);
 }
 
 /* ---- cursors ---- */

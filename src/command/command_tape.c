@@ -215,17 +215,25 @@ put_all(Node *node, void *context)
 	return is_taped_in_query(node) ? nvm_tape_put(node) : node;
 }
 
+Query *
+nvm_tape_put_query(Query *query)
+{
+	if (query->commandType == CMD_UTILITY ||
+		!(nvm_command_replaying || OidIsValid(nvm_taping_function())) ||
+		!walk_taped((Node *) query, NULL))
+		return query;
+	return (Query *) put_all((Node *) query, NULL);
+}
+
 /*
  * Put all such calls of a query that is going to be planned into nvm.tape().
  */
 Query *
 nvm_command_tape_query(Query *query)
 {
-	if (likely(!nvm_command_any() && !nvm_command_replaying) || query->commandType == CMD_UTILITY ||
-		!(nvm_command_replaying || OidIsValid(nvm_taping_function())) ||
-		!walk_taped((Node *) query, NULL))
+	if (likely(!nvm_command_any() && !nvm_command_replaying))
 		return query;
-	return (Query *) put_all((Node *) query, NULL);
+	return nvm_tape_put_query(query);
 }
 
 /* ---- results ---- */

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/objectaddress.h"
 #include "command/command_impl.h"
 #include "command/nvm_command.h"
 #include "mb/pg_wchar.h"
@@ -41,6 +42,9 @@ typedef struct Verdict
 
 static Verdict verdict;
 
+/* where reasons go while a function is inspected, or NULL */
+static void (*diverted) (NvmReason reason, Oid classid, Oid object) = NULL;
+
 static const char *const reason_names[NVM_NUM_REASONS] = {
 	[NVM_REASON_NONE] = "none",
 	[NVM_REASON_OUTSIDE] = "rows written outside of calls",
@@ -68,6 +72,20 @@ const char *
 nvm_command_reason_name(NvmReason reason)
 {
 	return reason_names[reason];
+}
+
+/*
+ * What a reason is about, if it is there, or NULL.
+ */
+char *
+nvm_command_reason_object(Oid classid, Oid object)
+{
+	ObjectAddress address;
+
+	if (!OidIsValid(classid) || !OidIsValid(object))
+		return NULL;
+	ObjectAddressSet(address, classid, object);
+	return getObjectDescription(&address, true);
 }
 
 /*
@@ -112,12 +130,27 @@ note_place(void)
 void
 nvm_command_disqualify(NvmReason reason, Oid classid, Oid object)
 {
+	if (unlikely(diverted != NULL))
+	{
+		diverted(reason, classid, object);
+		return;
+	}
 	if (likely(verdict.reason != NVM_REASON_NONE) || nvm_command_replaying)
 		return;
 	verdict.reason = reason;
 	verdict.classid = classid;
 	verdict.object = object;
 	note_place();
+}
+
+/*
+ * Reasons are not of the current transaction, but of a function that is inspected.  NULL: they
+ * are again.
+ */
+void
+nvm_verdict_divert(void (*to) (NvmReason reason, Oid classid, Oid object))
+{
+	diverted = to;
 }
 
 /*

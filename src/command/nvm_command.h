@@ -259,9 +259,29 @@ extern void nvm_command_disqualify(NvmReason reason, Oid classid, Oid object);
 extern void nvm_command_writes(uint32 dir, Oid table, bool has_key);
 
 extern const char *nvm_command_reason_name(NvmReason reason);
+extern char *nvm_command_reason_object(Oid classid, Oid object);
 
 /* in _PG_init */
 extern void nvm_command_register_verdict(void);
+
+/* ---- command_inspect.c: what a function does, before it runs ---- */
+
+typedef struct NvmCommandFinding
+{
+	Oid			place;			/* the function with the statement */
+	int			line;			/* in it; 0: not known */
+	NvmReason	reason;			/* NVM_REASON_NONE: the statement is only seen
+								 * when it runs */
+	Oid			classid;		/* what it is about, as in NvmCommandReason */
+	Oid			object;
+	const char *statement;		/* or NULL */
+} NvmCommandFinding;
+
+/*
+ * What a call of the function may do that a replay could not do again, by its text: a list
+ * of NvmCommandFinding *.  Locks the tables that it names.  May ERROR.
+ */
+extern List *nvm_command_inspect(Oid function);
 
 /* ---- command_plan.c: what a call's utility commands do; ddl/ ---- */
 

@@ -39,6 +39,9 @@
 #include "utils/syscache.h"
 #include "xact/nvm_storage.h"
 
+/* that a registration says */
+#define MAX_FINDINGS	10
+
 PG_FUNCTION_INFO_V1(nvm_register_command);
 PG_FUNCTION_INFO_V1(nvm_unregister_command);
 PG_FUNCTION_INFO_V1(nvm_promote_command);
@@ -139,6 +142,45 @@ warn_of_language(Oid function)
 						   get_language_name(language, false))));
 }
 
+/*
+ * What its text says that a replay could not do again, before anything runs.
+ */
+static void
+warn_of_findings(Oid function)
+{
+	StringInfoData found;
+	ListCell   *lc;
+	int			n = 0;
+
+	initStringInfo(&found);
+	foreach(lc, nvm_command_inspect(function))
+	{
+		const NvmCommandFinding *finding = lfirst(lc);
+		char	   *object;
+
+		if (finding->reason == NVM_REASON_NONE)
+			continue;
+		if (n++ >= MAX_FINDINGS)
+			continue;
+		appendStringInfo(&found, "%s%s", n > 1 ? "\n" : "", format_procedure(finding->place));
+		if (finding->line > 0)
+			appendStringInfo(&found, ", line %d", finding->line);
+		appendStringInfo(&found, ": %s", nvm_command_reason_name(finding->reason));
+		object = nvm_command_reason_object(finding->classid, finding->object);
+		if (object != NULL)
+			appendStringInfo(&found, ": %s", object);
+	}
+	if (n > MAX_FINDINGS)
+		appendStringInfo(&found, "\nand %d more", n - MAX_FINDINGS);
+	if (n > 0)
+		ereport(NOTICE,
+				(errmsg("calls of function %s will be logged by their values where they come to this",
+						format_procedure(function)),
+				 errdetail("%s", found.data),
+				 errhint("nvm.inspect_command() shows the statements; doc/commands.md says what helps.")));
+	pfree(found.data);
+}
+
 Datum
 nvm_register_command(PG_FUNCTION_ARGS)
 {
@@ -165,6 +207,7 @@ nvm_register_command(PG_FUNCTION_ARGS)
 				 errhint("Lanes are named by arguments of hashable types, or arrays of them, as in '{w_id}' or '{$1}'.")));
 	nvm_command_stat_forget(MyDatabaseId, function);
 	warn_of_language(function);
+	warn_of_findings(function);
 	PG_RETURN_VOID();
 }
 

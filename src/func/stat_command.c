@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "catalog/objectaddress.h"
 #include "command/nvm_command.h"
 #include "fmgr.h"
 #include "func/nvm_stat_row.h"
@@ -28,6 +27,7 @@ PG_FUNCTION_INFO_V1(nvm_commands_info);
 PG_FUNCTION_INFO_V1(nvm_command_mode_info_of);
 PG_FUNCTION_INFO_V1(nvm_command_reasons_info);
 PG_FUNCTION_INFO_V1(nvm_partition_info);
+PG_FUNCTION_INFO_V1(nvm_inspect_command);
 
 /*
  * {"reason": count, ...}
@@ -50,20 +50,6 @@ reasons_json(const NvmCommandStat *stat)
 	}
 	appendStringInfoChar(&json, '}');
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
-}
-
-/*
- * What the last reason was about, if it is there.
- */
-static char *
-object_name(Oid classid, Oid object)
-{
-	ObjectAddress address;
-
-	if (!OidIsValid(classid) || !OidIsValid(object))
-		return NULL;
-	ObjectAddressSet(address, classid, object);
-	return getObjectDescription(&address, true);
 }
 
 static void
@@ -90,7 +76,7 @@ put_command(Oid function, void *arg)
 	if (stat.last_reason != NVM_REASON_NONE)
 	{
 		nvm_stat_text(&row, nvm_command_reason_name(stat.last_reason));
-		nvm_stat_text(&row, object_name(stat.last_class, stat.last_object));
+		nvm_stat_text(&row, nvm_command_reason_object(stat.last_class, stat.last_object));
 		nvm_stat_text(&row, stat.last_query);
 		nvm_stat_time(&row, stat.last_time);
 	}
@@ -159,7 +145,7 @@ nvm_command_reasons_info(PG_FUNCTION_ARGS)
 		nvm_stat_datum(&row, ObjectIdGetDatum(reason->function));
 		nvm_stat_text(&row, nvm_command_reason_name(reason->reason));
 		nvm_stat_count(&row, reason->transactions);
-		nvm_stat_text(&row, object_name(reason->classid, reason->object));
+		nvm_stat_text(&row, nvm_command_reason_object(reason->classid, reason->object));
 		nvm_stat_datum_if(&row, OidIsValid(reason->place), ObjectIdGetDatum(reason->place));
 		nvm_stat_datum_if(&row, reason->line > 0, Int32GetDatum(reason->line));
 		nvm_stat_text(&row, reason->statement);
@@ -198,4 +184,35 @@ nvm_partition_info(PG_FUNCTION_ARGS)
 	nvm_stat_text(&row, problem);
 	relation_close(rel, AccessShareLock);
 	PG_RETURN_DATUM(nvm_stat_result(fcinfo, &row));
+}
+
+/*
+ * What calls of a function may do that a replay could not do again, by its text.
+ */
+Datum
+nvm_inspect_command(PG_FUNCTION_ARGS)
+{
+	Oid			function = PG_GETARG_OID(0);
+	ListCell   *lc;
+
+	nvm_table_require();
+	if (get_func_name(function) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function with OID %u does not exist", function)));
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(lc, nvm_command_inspect(function))
+	{
+		const NvmCommandFinding *finding = lfirst(lc);
+		NvmStatRow	row = {0};
+
+		nvm_stat_datum(&row, ObjectIdGetDatum(finding->place));
+		nvm_stat_datum_if(&row, finding->line > 0, Int32GetDatum(finding->line));
+		nvm_stat_text(&row, finding->reason == NVM_REASON_NONE ? "not known before it runs" :
+					  nvm_command_reason_name(finding->reason));
+		nvm_stat_text(&row, nvm_command_reason_object(finding->classid, finding->object));
+		nvm_stat_text(&row, finding->statement);
+		nvm_stat_put((ReturnSetInfo *) fcinfo->resultinfo, &row);
+	}
+	return (Datum) 0;
 }

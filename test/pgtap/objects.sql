@@ -28,7 +28,7 @@ SELECT has_function('nvm', 'size', ARRAY['regclass']);
 SELECT has_function('nvm', 'partition_table', ARRAY['regclass', 'name']);
 SELECT has_function('nvm', f, ARRAY['regclass']) FROM unnest(ARRAY['unpartition_table', 'partition_info']) f;
 SELECT has_function('nvm', 'register_command', ARRAY['regprocedure', 'text']);
-SELECT has_function('nvm', f, ARRAY['regprocedure']) FROM unnest(ARRAY['unregister_command', 'promote_command', 'demote_command']) f;
+SELECT has_function('nvm', f, ARRAY['regprocedure']) FROM unnest(ARRAY['unregister_command', 'promote_command', 'demote_command', 'inspect_command']) f;
 SELECT has_function('nvm', 'command_mode_info', ARRAY['oid']);
 SELECT has_function('nvm', 'rehearse', ARRAY['integer', 'boolean']);
 SELECT has_function('nvm', 'replay_command_log', ARRAY['timestamp with time zone', 'name', 'integer']);
