@@ -32,7 +32,7 @@ restart_after_crash = off
 CONF
 
 my @tables = NvmSchedule::tables();
-my %did;
+my (%did, %reasons);
 
 sub sql { return $node->safe_psql('postgres', join("\n", map { "$_;" } @_)); }
 
@@ -63,6 +63,11 @@ sub note_commands
 	{
 		my ($name, @count) = split /\|/;
 		$did{$name}[$_] += $count[$_] foreach 0 .. 2;
+	}
+	foreach (split /\n/, sql("SELECT proname, r.key, r.value FROM nvm.commands c JOIN pg_proc p ON p.oid = c.function, jsonb_each_text(reasons) r"))
+	{
+		my ($name, $reason, $count) = split /\|/;
+		$reasons{$name}{$reason} += $count;
 	}
 	return;
 }
@@ -100,6 +105,13 @@ ok($did{$_}[1] > 5, "$_ was logged as a call") foreach NvmSchedule::good();
 ok($seen{$_} > 20, "there were $seen{$_} $_") foreach sort keys %seen;
 # (other_lane and unpinned are right where a call before them in the transaction has the lanes)
 is(join(' ', grep { ($did{$_}[1] // 0) > 0 } NvmSchedule::bad()), '', 'no function that breaks a rule was logged as a call');
+my %reason_of = NvmSchedule::reason_of();
+foreach my $name (sort keys %reason_of)
+{
+	cmp_ok($reasons{$name}{ $reason_of{$name} } // 0, '>', 0, "$name breaks a rule, with its reason: $reason_of{$name}") or diag(explain($reasons{$name}));
+}
+ok((grep { $_->{'isolation level'} } values %reasons) > 0, 'so did calls under another isolation level');
+ok((grep { $_->{'prepared transaction'} } values %reasons) > 0, 'and prepared ones');
 $node->check_clean('in the end');
 
 $node->stop;
