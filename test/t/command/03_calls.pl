@@ -128,6 +128,15 @@ PYTHON
 	is($out, '99 ExclusiveLock', "the fast path $err");
 }
 
+{
+	my $script = PostgreSQL::Test::Utils::tempdir() . '/pipeline.sql';
+
+	reset_counts();
+	append_to_file($script, "\\startpipeline\nSELECT take(18, 0);\nSELECT take(19, 0);\nSELECT look(18);\n\\endpipeline\n");
+	command_ok([ 'pgbench', '-n', '-M', 'extended', '-t', 3, '-f', $script, $node->connstr('postgres') ], 'a pipeline');
+	is(calls('take') . ' ' . calls('look') . ' ' . sql("SELECT replayable || ' ' || by_values FROM nvm.commands WHERE function = 'take(int,int)'::regprocedure"), '6 3 3 0', 'its calls, each three in one transaction');
+}
+
 # ---- calls in calls
 
 is(sql('SELECT outer_one(12, 1)'), 99 + 98, 'a call in a call');

@@ -211,6 +211,16 @@ foreach my $case (
 	else { is($got, "0 1 0 $reason", "not admitted: $name"); }
 }
 
+# what one session alone has, and what others have
+is(verdict("${write}SELECT i INTO x FROM temp_one WHERE i = 1;", before => 'CREATE TEMP TABLE temp_one (i int) USING nvm_cmdlog'), '0 1 0 other table read', 'not admitted: a temporary one');
+is(verdict("${write}INSERT INTO temp_one VALUES (1);", before => 'CREATE TEMP TABLE temp_one (i int) USING nvm_cmdlog'), '0 1 0 other table written', 'not admitted: a temporary one, written');
+SKIP:
+{
+	skip 'no file_fdw', 1 if sql(q{SELECT count(*) FROM pg_available_extensions WHERE name = 'file_fdw'}) eq '0';
+	sql(q{CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw; CREATE FOREIGN TABLE a_foreign (i int) SERVER files OPTIONS (program 'echo 7')});
+	is(verdict("${write}SELECT i INTO x FROM a_foreign;"), '0 1 0 other table read: foreign table a_foreign', 'not admitted: a foreign one');
+}
+
 # ---- what the table's methods see: rows and scans outside of the lanes
 
 foreach my $case (
