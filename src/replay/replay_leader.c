@@ -667,13 +667,16 @@ recover_or_fail(Leader *leader)
 }
 
 /*
- * However it ends, who asked is told, and players end.
+ * However it ends, who asked is told, and players end.  PostgreSQL has aborted what was under
+ * way, and has let go of the locks of that: those of the process stay if nobody releases them,
+ * with nobody who holds them.
  */
 static void
 leave(int code, Datum arg)
 {
 	Leader	   *leader = (Leader *) DatumGetPointer(arg);
 
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	for (int i = 0; i < leader->nplayers; i++)
 		TerminateBackgroundWorker(leader->player[i]);
 	if (code != 0)

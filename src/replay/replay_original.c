@@ -44,6 +44,16 @@ close_index(const NvmStorageKey *key)
 		nvm_log_close(dir, nvm_dir_entry(dir)->creation_id);
 }
 
+/*
+ * Was it never built?  CREATE INDEX CONCURRENTLY, and REINDEX, have an index in the catalogs
+ * before it has a storage, and leave it so when they are interrupted.  Nobody puts entries there.
+ */
+static bool
+was_never_built(Relation index, const NvmStorageKey *key)
+{
+	return !index->rd_index->indisready && nvm_dir_lookup(key) == 0;
+}
+
 static List *
 list_indexes(Relation rel)
 {
@@ -60,9 +70,12 @@ list_indexes(Relation rel)
 		pair->original = pair->copy = RelationGetRelid(index);
 		nvm_replay_storage_of(index, &pair->from);
 		pair->to = pair->from;
-		close_index(&pair->from);
+		if (!was_never_built(index, &pair->from))
+		{
+			close_index(&pair->from);
+			result = lappend(result, pair);
+		}
 		index_close(index, NoLock);
-		result = lappend(result, pair);
 	}
 	list_free(oids);
 	return result;

@@ -348,6 +348,19 @@ start();
 alone();
 work(5);
 $before = content();
+
+# a lock that is wanted as the leader ends: the leader lets go of its own
+{
+	start_and_hold('recover-played');
+	my $waits = $node->session("SET lock_timeout = '60s'", 'BEGIN');
+	$waits->send("LOCK TABLE stock; SELECT 'locked'");
+	NvmTest::wait_until('it waits', sub { sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = " . $waits->pid) eq '1' });
+	let_go();
+	like($waits->sql('COMMIT; SELECT 1'), qr/locked/, 'who waits for the lock of the leader gets it when that has ended');
+	$waits->drop;
+	is(sql('BEGIN', 'LOCK TABLE stock, history, orders, price', 'COMMIT'), '', 'as does who comes behind it');
+	is(content(), $before, 'and all is there');
+}
 {
 	start_and_hold('rebuild-replay');
 	my ($result, $stdout, $stderr) = $node->psql('shadow', 'CREATE DATABASE copied TEMPLATE postgres');

@@ -270,6 +270,28 @@ alone();
 sql('DROP INDEX on_note');
 alone();
 
+# ---- an index that was never built
+
+# CREATE INDEX CONCURRENTLY has it in the catalogs, and waits for who writes the table
+{
+	my ($writes, $makes) = ($node->session('BEGIN', 'UPDATE price SET p = p + 1 WHERE i = 4'), $node->session);
+
+	$makes->send('CREATE INDEX CONCURRENTLY never ON price (p)');
+	$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_class WHERE relname = 'never'}) or die 'no index';
+	NvmTest::wait_until('it waits', sub { sql('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $makes->pid) eq '1' });
+	sql('SELECT pg_cancel_backend(' . $makes->pid . ')');
+	$writes->sql('COMMIT');
+	$makes->sql('SELECT 1');
+	$_->drop foreach $writes, $makes;
+}
+is(sql(q{SELECT indisready, indisvalid FROM pg_index WHERE indexrelid = 'never'::regclass}), 'f|f', 'an index that was never built');
+alone();
+sql('SELECT priced(4, 1)', 'UPDATE price SET p = p + 1 WHERE i = 1', 'SELECT priced(4, 1)');
+like(sql('SELECT * FROM nvm.rehearse()'), qr/^t/, 'an index that was never built: a rehearsal');
+lose('an index that was never built');
+sql('DROP INDEX never');
+alone();
+
 # ---- a deadlock that was caught
 
 {
