@@ -697,13 +697,34 @@ sub episode
 	return;
 }
 
+# Until gaps are collected, tables in memory are there, and indexes.
+sub _wait_for_workers
+{
+	my ($self) = @_;
+	my $node = $self->node;
+	my $end = time() + 120;
+	my $left = q{SELECT (SELECT count(*) FROM nvm.gaps) + (SELECT count(*) FROM nvm.log_recovery WHERE state NOT IN ('whole', 'off'))
+		+ (SELECT count(*) FROM nvm.index_rebuilds WHERE state NOT IN ('done', 'ready', 'unused'))};
+
+	until ($node->safe_psql('postgres', $left) eq '0')
+	{
+		if (time() > $end)
+		{
+			$self->problem('gaps and rebuilds do not end: ' . $node->safe_psql('postgres',
+				'SELECT g::text FROM nvm.gaps g UNION ALL SELECT r::text FROM nvm.index_rebuilds r UNION ALL SELECT l::text FROM nvm.log_recovery l'));
+			last;
+		}
+		usleep(100_000);
+	}
+	return;
+}
+
 # The clients come to rest, nothing is prepared, all that can be is given back: check
 # everything, and measure.
 sub settle
 {
 	my ($self) = @_;
 	my $node = $self->node;
-	my $end = time() + 120;
 	my $began = time();
 
 	$self->{what} = 'at rest';
@@ -712,16 +733,7 @@ sub settle
 	$self->{what} = 'settled';
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS filler');
 	$self->{commands}->promote if $self->{commands};
-	until ($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM nvm.gaps) + (SELECT count(*) FROM nvm.index_rebuilds WHERE state NOT IN ('done', 'ready', 'unused'))}) eq '0')
-	{
-		if (time() > $end)
-		{
-			$self->problem('gaps and rebuilds do not end: ' . $node->safe_psql('postgres',
-				'SELECT g::text FROM nvm.gaps g UNION ALL SELECT r::text FROM nvm.index_rebuilds r'));
-			last;
-		}
-		usleep(100_000);
-	}
+	$self->_wait_for_workers;
 	$node->safe_psql('postgres', "VACUUM;\nSELECT pg_current_xact_id();\nSELECT pg_sleep(0.3);\nVACUUM;\nCHECKPOINT;");
 	$self->problem($self->{log}->give_up) if $self->{log};
 	$self->problem($node->check_findings);
@@ -739,6 +751,20 @@ SQL
 	return;
 }
 
+# At rest: stop, and start again, perhaps in another mode; and measure what has come back.
+sub start_over
+{
+	my ($self, %mode) = @_;
+
+	$self->{what} = 'the start behind a rest';
+	$self->node->stop;
+	$self->set_mode(%mode) if %mode;
+	$self->start_server;
+	$self->_wait_for_workers;
+	$self->{measure}->started_over;
+	return;
+}
+
 # The end: a clean stop and a start change nothing.
 sub finish
 {
@@ -752,8 +778,7 @@ sub finish
 		false, true, '')))[1]::text, ', ' ORDER BY relname) FROM pg_class c JOIN pg_am a ON a.oid = relam
 		WHERE relkind IN ('r', 'm') AND relnamespace = 'public'::regnamespace};
 	my $before = $node->safe_psql('postgres', $digest);
-	$node->stop;
-	$self->start_server;
+	$self->start_over;
 	my $after = $node->safe_psql('postgres', $digest);
 	$self->problem("a clean restart has changed what is there: $before; then: $after") if $before ne $after;
 	my %stats = $self->stats;

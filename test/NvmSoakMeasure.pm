@@ -10,8 +10,16 @@ that levels off
 =head1 DESCRIPTION
 
 While clients work, a sample every few seconds goes to samples.csv.  When they are at
-rest and all that can be given back is, one goes to settled.csv.  The verdict is on the
-last third of each against the middle third.
+rest and all that can be given back is, one goes to settled.csv, and what each storage takes
+to relations.csv.  The verdict is on the last third of each against the middle third.
+
+VACUUM makes room for rows of the same table and gives no block back.  So what relations take
+at a rest says how many versions there were while somebody had a snapshot, since the server
+started: it rises and falls with the speed of the machine, and in memory goes at a stop.  What
+is left for good is what they take when the server has been stopped and started behind the rest:
+blocks up to the last row, in memory.  That has to level off from rest to rest; what was taken
+before is in settled.csv as well.  Within one life of the server memory has to level off, too, in
+the last calm.
 
 =cut
 
@@ -36,7 +44,9 @@ my @columns = qw(seconds mode phase age pool_size pool_used relations ended slot
   log_recovery_kb log_checkpointer_kb log_files log_kb memory_kb memory_used_kb);
 my @settled_columns = qw(seconds cycle pool_used relations live dead_rows storages slots pool_kb shared_kb
   base_files relation_files unowned_files unowned_kb wal_files pool_files other_files log_files log_kb
-  memory_kb memory_used_kb);
+  memory_kb memory_used_kb rest_relations rest_memory_used_kb);
+# of each storage, at rest, and behind the start that follows
+my @relation_columns = qw(seconds cycle at relation method kind blocks bytes live_rows dead_versions live_bytes);
 
 sub new
 {
@@ -50,7 +60,7 @@ sub begin
 	my $out = $self->{soak}{out};
 
 	$self->{began} = time();
-	foreach my $file ([ samples => \@columns ], [ settled => \@settled_columns ])
+	foreach my $file ([ samples => \@columns ], [ settled => \@settled_columns ], [ relations => \@relation_columns ])
 	{
 		open(my $fh, '>', "$out/$file->[0].csv") or die "$out/$file->[0].csv: $!";
 		$fh->autoflush(1);
@@ -143,7 +153,7 @@ SQL
 	return;
 }
 
-# Everybody is at rest.
+# Everybody is at rest.  started_over adds what there is of tables then.
 sub settled
 {
 	my ($self) = @_;
@@ -151,14 +161,47 @@ sub settled
 	my $node = $soak->node;
 	my %row = (seconds => sprintf('%.1f', time() - $self->{began}), cycle => scalar @{ $self->{settled} }, $self->files);
 
-	@row{qw(pool_used relations dead_rows storages slots live memory_kb memory_used_kb)} = split /\|/, $node->safe_psql('postgres', <<'SQL');
+	@row{qw(pool_used rest_relations dead_rows storages slots live memory_kb rest_memory_used_kb)} = split /\|/, $node->safe_psql('postgres', <<'SQL');
 SELECT p.used, r.relations, r.dead, r.n, a.slots_used, live_bytes(),
 	(SELECT coalesce(max(size), 0) / 1024 FROM nvm.memory), (SELECT coalesce(max(used), 0) / 1024 FROM nvm.memory)
 FROM nvm.pool p, nvm.activity a, (SELECT sum(bytes) AS relations, sum(dead_versions) AS dead, count(*) AS n FROM nvm.relations) r
 SQL
 	$row{shared_kb} = $node->shared_kb - $row{memory_kb};
 	$self->count_unowned(\%row);
+	$self->list_relations(at => 'rest', %row);
+	$self->{rest} = \%row;
+	return;
+}
+
+# And the server was stopped and started.
+sub started_over
+{
+	my ($self) = @_;
+	my %row = %{ delete $self->{rest} };
+
+	@row{qw(relations memory_used_kb)} = split /\|/, $self->{soak}->node->safe_psql('postgres',
+		'SELECT (SELECT sum(bytes) FROM nvm.relations), (SELECT coalesce(max(used), 0) / 1024 FROM nvm.memory)');
 	$self->write_row('settled', \@settled_columns, %row);
+	$self->list_relations(at => 'start', %row);
+	return;
+}
+
+# What each of them takes, for who has to find out why the sum grows.
+sub list_relations
+{
+	my ($self, %row) = @_;
+
+	foreach (split /\n/, $self->{soak}->node->safe_psql('postgres', <<'SQL'))
+SELECT coalesce(r.relation::text, r.database || '.' || r.relfilenode), coalesce(a.amname, ''), r.kind, r.blocks, r.bytes, r.live_rows, r.dead_versions,
+	CASE WHEN r.kind = 'r' AND c.relpersistence <> 't' THEN live_bytes_of(c.oid) END
+FROM nvm.relations r LEFT JOIN pg_class c ON c.oid = r.relation LEFT JOIN pg_am a ON a.oid = c.relam
+ORDER BY r.bytes DESC
+SQL
+	{
+		my %of = map { $_ => $row{$_} } qw(seconds cycle at);
+		@of{ @relation_columns[ 3 .. $#relation_columns ] } = split /\|/;
+		$self->write_row('relations', \@relation_columns, %of);
+	}
 	return;
 }
 
@@ -237,6 +280,7 @@ my @limits = (
 	[ 'postmaster_fds',  'samples', 0,    5 ],
 	[ 'keeper_fds',      'samples', 0,    5 ],
 	[ 'collector_fds',   'samples', 0,    5 ],
+	[ 'memory_used_kb',  'last calm', 0.10, 8192 ],
 	[ 'backend_kb',      'calm',    0.15, 1024 ],
 	[ 'backend_max_fds', 'calm',    0.15, 10 ]);
 
@@ -249,7 +293,9 @@ sub verdict
 		settled => $self->{settled},
 		samples => [ grep { $_->{phase} ne 'no room' } @{ $self->{samples} } ],
 		# by then caches are full
-		calm => [ grep { $_->{phase} =~ /^calm/ && $_->{age} > 10 } @{ $self->{samples} } ]);
+		calm => [ grep { $_->{phase} =~ /^calm/ && $_->{age} > 10 } @{ $self->{samples} } ],
+		# by then there were many long snapshots
+		'last calm' => [ grep { $_->{phase} =~ /^calm at the end/ && $_->{age} > 60 } @{ $self->{samples} } ]);
 
 	foreach my $limit (@limits)
 	{

@@ -38,6 +38,8 @@ def main():
     line(ax, samples, "pool_used", mb, "used")
     line(ax, settled, "pool_used", mb, "used, at rest", "o-")
     line(ax, settled, "live", mb, "live rows, at rest", "s-")
+    line(ax, settled, "rest_relations", mb, "tables and indexes, at rest", "^:")
+    line(ax, settled, "relations", mb, "the same when the server has started again", "^-")
     line(ax, settled, "unowned_kb", 1024, "relation files without a relation (PostgreSQL's)", "x-")
     ax.set_ylabel("MB")
     ax.set_title("Space")

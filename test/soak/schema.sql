@@ -137,19 +137,18 @@ $$
 		AND v NOT LIKE 'test: the plan%'
 $$;
 
--- bytes of what is alive
-CREATE FUNCTION live_bytes() RETURNS bigint LANGUAGE plpgsql AS
+-- bytes of what is alive: of one table, and of all
+CREATE FUNCTION live_bytes_of(rel regclass) RETURNS bigint LANGUAGE plpgsql AS
 $$
 DECLARE
-	r record;
-	one bigint;
-	total bigint := 0;
+	bytes bigint;
 BEGIN
-	FOR r IN SELECT c.oid::regclass AS rel FROM pg_class c JOIN pg_am a ON a.oid = c.relam
-			 WHERE c.relkind IN ('r', 'm') AND a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relpersistence <> 't'
-	LOOP
-		EXECUTE format('SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM %s t', r.rel) INTO one;
-		total := total + one;
-	END LOOP;
-	RETURN total;
+	EXECUTE format('SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM %s t', rel) INTO bytes;
+	RETURN bytes;
 END $$;
+
+CREATE FUNCTION live_bytes() RETURNS bigint LANGUAGE sql AS
+$$
+	SELECT coalesce(sum(live_bytes_of(c.oid)), 0)::bigint FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+	WHERE c.relkind IN ('r', 'm') AND a.amname IN ('nvm', 'nvm_vlog', 'nvm_cmdlog') AND c.relpersistence <> 't'
+$$;

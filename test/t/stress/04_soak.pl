@@ -141,9 +141,7 @@ sub one_cycle
 	$soak->say('replayable/by values: ' . $soak->{commands}->counted) if $soak->{commands};
 	$soak->settle;
 	# the next cycle with the other kind of crashes
-	$soak->node->stop;
-	$soak->set_mode(simulate => $cycle % 2 == 0, harsh => $soak->random(2), replica => $soak->random(2));
-	$soak->start_server;
+	$soak->start_over(simulate => $cycle % 2 == 0, harsh => $soak->random(2), replica => $soak->random(2));
 	$soak->tell('go');
 	return;
 }
