@@ -732,6 +732,9 @@ sub settle
 	$self->tell('settle');
 	$self->{what} = 'settled';
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS filler');
+	# whose DROP a crash has cut off: nobody can connect to it
+	$node->safe_psql('postgres', "DROP DATABASE $_")
+	  foreach split /\n/, $node->safe_psql('postgres', 'SELECT datname FROM pg_database WHERE datconnlimit = -2');
 	$self->{commands}->promote if $self->{commands};
 	$self->_wait_for_workers;
 	$node->safe_psql('postgres', "VACUUM;\nSELECT pg_current_xact_id();\nSELECT pg_sleep(0.3);\nVACUUM;\nCHECKPOINT;");
