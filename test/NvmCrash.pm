@@ -643,7 +643,24 @@ sub DESTROY
 	return unless $self->{owner} == $$;
 	local $?;
 	$self->crash if $self->{pid};
+	_keep_alarms($self->{log});
 	rmtree($self->{home}) unless $self->{keep};
+	return;
+}
+
+# Assertions that failed in a rig, with their stacks, into a log that outlives it: check.sh counts
+# them there, whatever the test made of the server's death.
+my %alarms_kept;
+
+sub _keep_alarms
+{
+	my ($log) = @_;
+	return if $alarms_kept{$log}++ || !-s $log;
+	my @said = slurp_file($log) =~ /^(TRAP: .*\n(?:postgres: .*\n|\/.*\n)*)/mg or return;
+	my ($test) = basename($0) =~ /^(.*?)(?:\.pl)?$/;
+	open(my $fh, '>>', "$PostgreSQL::Test::Utils::log_path/rigs_$test.log") or return;
+	print $fh @said;
+	close $fh;
 	return;
 }
 
@@ -1345,6 +1362,7 @@ END
 			  map { m,/proc/(\d+)$, } glob '/proc/[0-9]*';
 			kill('KILL', @pids);
 		}
+		_keep_alarms($_) foreach defined $homes[0] ? glob(NvmTest::pool_base() . '/rig_*/log') : ();
 		rmtree($_) foreach @homes;
 		$? = $status;
 	}
