@@ -668,15 +668,14 @@ recover_or_fail(Leader *leader)
 
 /*
  * However it ends, who asked is told, and players end.  PostgreSQL has aborted what was under
- * way, and has let go of the locks of that: those of the process stay if nobody releases them,
- * with nobody who holds them.
+ * way.  Locks of the session are nobody's business but ours then: they would be left to the process
+ * that gets our place, and whoever wants to alter such a table would wait for it.
  */
 static void
 leave(int code, Datum arg)
 {
 	Leader	   *leader = (Leader *) DatumGetPointer(arg);
 
-	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	for (int i = 0; i < leader->nplayers; i++)
 		TerminateBackgroundWorker(leader->player[i]);
 	if (code != 0)
@@ -687,6 +686,7 @@ leave(int code, Datum arg)
 				sizeof(failure.message));
 		nvm_replay_note_failure(&failure);
 	}
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	nvm_replay_end(nvm_replay_run_number);
 }
 

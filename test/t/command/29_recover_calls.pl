@@ -48,6 +48,8 @@ CREATE TABLE other (a int PRIMARY KEY, b text);
 SELECT nvm.partition_table(t, 'w') FROM unnest('{stock,history,orders}'::regclass[]) t;
 INSERT INTO price SELECT i, i * 1.5 FROM generate_series(1, 20) i;
 INSERT INTO stock SELECT w, i, 100, '2000-01-01', 'postgres' FROM generate_series(1, 6) w, generate_series(1, 20) i;
+-- more than a process can lock by PostgreSQL's fast path
+SELECT format('CREATE TABLE few_%s (a int) USING nvm_cmdlog', i) FROM generate_series(1, 20) i \gexec
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO history (w, what) VALUES (NEW.w, format('order %s at %s', NEW.o, now()));
@@ -185,6 +187,17 @@ sub check_indexes
 	return;
 }
 
+# a process of the replay that has ended has no lock of a table any more
+sub check_locks
+{
+	my ($what) = @_;
+	my ($ret, $out, $err) = $node->psql('postgres', q{SET lock_timeout = '10s'; BEGIN;
+		SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', c.oid::regclass) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE amname = 'nvm_cmdlog' ORDER BY c.oid \gexec
+		ROLLBACK;});
+	is("$ret $err", '0 ', "$what: the tables can be locked");
+	return;
+}
+
 sub pid_of { return sql("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '$_[0]'"); }
 
 sub replayed { return sql("SELECT string_agg(concat_ws(' ', d.datname, r.state, r.problem), ', ') FROM nvm.replayed_databases r JOIN pg_database d ON d.oid = r.database"); }
@@ -204,6 +217,7 @@ is(content(), $before, 'a loss of power: all that was acknowledged is there');
 is(replayed(), 'postgres done', 'by replay, in the database whose calls are logged alone');
 check_indexes('after the loss');
 is(sql("SELECT state FROM nvm.log_recovery"), 'whole', 'the region is whole');
+check_locks('after the loss');
 # one that a call asks for comes to nothing
 $node->set_failpoint('ckpt-begin:error');
 work(20);
@@ -298,6 +312,7 @@ foreach my $case ([ 'recover-record:10', 'nvm replay player' ], [ 'recover-playe
 	let_go();
 	is(content(), $before, "$type is terminated: the replay begins anew");
 	is(replayed(), 'postgres done', 'and comes to its end');
+	check_locks("$type was terminated at $place");
 }
 
 # the worker has an ERROR while a player is at work
