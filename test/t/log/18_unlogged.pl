@@ -53,8 +53,13 @@ sub wait_until
 
 sub failpoint
 {
+	my $from = -s $node->logfile // 0;
+
 	$node->set_conf('nvm.failpoint' => "'$_[0]'");
-	$node->reload if defined $node->{_pid};
+	return unless defined $node->{_pid};
+	$node->reload;
+	# since 16 a postmaster that a stop reaches before it has done so reads no settings any more
+	wait_until('the settings are read', sub { slurp_file($node->logfile, $from) =~ /received SIGHUP/ });
 	return;
 }
 
@@ -167,6 +172,9 @@ $node->stop;
 
 # ---------------------------------------------------------------- 2. stops
 
+# since 18 a partitioned table cannot be UNLOGGED, only its partitions
+my $unlogged = $node->pg_version < 18 ? 'UNLOGGED' : '';
+
 $node = NvmTest->start_new('stops', conf => <<CONF, sql => <<SQL);
 nvm.memory_limit = 512MB
 nvm.recovery_workers = 3
@@ -189,7 +197,7 @@ INSERT INTO wide SELECT i, repeat(chr(97 + i % 26), 9000 + i), ARRAY[i, i + 1] F
 INSERT INTO wide VALUES (1000, repeat('w', 3000000), '{1000}');
 CREATE UNLOGGED TABLE counted (id serial PRIMARY KEY, s text) USING nvm_vlog;
 INSERT INTO counted (s) SELECT 'c' || i FROM generate_series(1, 100) i;
-CREATE UNLOGGED TABLE parts (id int, s text) PARTITION BY RANGE (id);
+CREATE $unlogged TABLE parts (id int, s text) PARTITION BY RANGE (id);
 CREATE UNLOGGED TABLE part_v PARTITION OF parts FOR VALUES FROM (0) TO (1000) USING nvm_vlog;
 CREATE UNLOGGED TABLE part_h PARTITION OF parts FOR VALUES FROM (1000) TO (2000) USING heap;
 CREATE UNLOGGED TABLE part_n PARTITION OF parts FOR VALUES FROM (2000) TO (3000) USING nvm;
