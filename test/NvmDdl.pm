@@ -423,7 +423,8 @@ sub crash_test
 		my ($before, $after) = map { $learned->{$_}{after}[0] } 'none', $kind;
 		if ($kind =~ /^(?:cluster|vacuum-full|reindex|reindex-concurrently|much-undone)$/) { is($after, $before, "$kind: changes nothing that is seen"); }
 		else { isnt($after, $before, "$kind: has an effect"); }
-		my $n = keys %{ $learned->{$kind}{reached} };
+		# COMMIT of any DDL comes to mode-ddl-decided, where nothing is written
+		my $n = grep { $_ ne 'mode-ddl-decided' } keys %{ $learned->{$kind}{reached} };
 		if ($method eq 'btree' && kind($kind)->{quiet}) { is($n, 0, "$kind: comes to no fence"); }
 		elsif (!kind($kind)->{quiet} || $kind eq 'reindex') { cmp_ok($n, '>', 3, "$kind: comes to fences and failpoints"); }
 	}
