@@ -85,6 +85,8 @@ typedef struct NvmLogMemory
 	uint32		played;			/* a database that is replayed, and whose
 								 * tables are being opened; or 0 */
 	uint64		tries[NVM_LOG_REPLAYED];	/* see nvm_log_note_tries */
+	NvmLogPosition playing[NVM_LOG_REPLAYED][NVM_LOG_PLAYERS];	/* of the same one, see
+																 * nvm_log_note_playing */
 	pg_atomic_uint32 buffers;	/* so many of buffer[] have memory */
 
 	pg_atomic_uint64 place[NVM_MAX_SLOTS];	/* of each volatile slot's last

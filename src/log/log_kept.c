@@ -62,6 +62,7 @@ nvm_log_memory_layout(void)
 		offsetof(NvmLogMemory, rebuild_limit),
 		offsetof(NvmLogMemory, played),
 		offsetof(NvmLogMemory, tries),
+		offsetof(NvmLogMemory, playing),
 		offsetof(NvmLogMemory, buffers),
 		offsetof(NvmLogMemory, place),
 		offsetof(NvmLogMemory, asked),

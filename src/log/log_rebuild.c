@@ -318,7 +318,10 @@ nvm_log_note_tries(Oid database, uint32 tries)
 	volatile uint64 *word = tries_of(database);
 
 	if (word != NULL)
+	{
+		memset(nvm_log_memory->playing[word - nvm_log_memory->tries], 0, sizeof(nvm_log_memory->playing[0]));
 		*word = tries == 0 ? 0 : (uint64) database << 32 | tries;
+	}
 	pg_memory_barrier();
 }
 
@@ -344,6 +347,44 @@ nvm_log_forget_tries_but(const Oid *databases, int n)
 		if (!found)
 			words[i] = 0;
 	}
+}
+
+void
+nvm_log_note_playing(Oid database, int player, NvmLogPosition position)
+{
+	volatile uint64 *word = tries_of(database);
+
+	if (word != NULL && *word != 0)
+		*(volatile NvmLogPosition *) &nvm_log_memory->playing[word - nvm_log_memory->tries][player] = position;
+	pg_memory_barrier();
+}
+
+static int
+compare_positions(const void *a, const void *b)
+{
+	NvmLogPosition x = *(const NvmLogPosition *) a;
+	NvmLogPosition y = *(const NvmLogPosition *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+int
+nvm_log_list_playing(Oid database, NvmLogPosition *list)
+{
+	volatile uint64 *word = tries_of(database);
+	int			n = 0;
+
+	if (word == NULL || *word == 0)
+		return 0;
+	for (int i = 0; i < NVM_LOG_PLAYERS; i++)
+	{
+		NvmLogPosition position = nvm_log_memory->playing[word - nvm_log_memory->tries][i];
+
+		if (position != 0)
+			list[n++] = position;
+	}
+	qsort(list, n, sizeof(list[0]), compare_positions);
+	return n;
 }
 
 Oid

@@ -193,6 +193,7 @@ typedef enum NvmLogReplay
 } NvmLogReplay;
 
 #define NVM_LOG_REPLAYED	32	/* databases at most */
+#define NVM_LOG_PLAYERS		64	/* processes that replay one, at most */
 
 /* nobody has counted them, as one that would have died before */
 #define NVM_LOG_LEFT_UNKNOWN	PG_UINT64_MAX
@@ -250,6 +251,14 @@ extern Oid	nvm_log_played(void);
 extern void nvm_log_note_tries(Oid database, uint32 tries);
 extern uint32 nvm_log_tries(Oid database);
 extern void nvm_log_forget_tries_but(const Oid *databases, int n);
+
+/*
+ * Player `player` of this database begins with the record at that position; 0: has none, or is
+ * through with it.  What was under way when a process died outlives that, until the database is
+ * tried again.  list: into NVM_LOG_PLAYERS positions, in their order; returns how many.
+ */
+extern void nvm_log_note_playing(Oid database, int player, NvmLogPosition position);
+extern int	nvm_log_list_playing(Oid database, NvmLogPosition *list);
 
 /* ---- log_report.c: for views ---- */
 

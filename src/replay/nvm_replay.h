@@ -17,7 +17,7 @@
 #include "port/atomics.h"
 
 #define NVM_REPLAY_SCHEMA		"nvm_rehearsal"
-#define NVM_REPLAY_MAX_PLAYERS	64
+#define NVM_REPLAY_MAX_PLAYERS	NVM_LOG_PLAYERS
 
 typedef enum NvmReplayPhase
 {

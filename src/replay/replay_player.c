@@ -46,6 +46,7 @@ typedef struct Player
 	NvmVlogStream *stream;
 	MemoryContext context;		/* of one record */
 	uint64		number;			/* of the record that was read last */
+	int			which;			/* among the players of this run */
 } Player;
 
 /* what a record has for us */
@@ -270,6 +271,8 @@ play(Player *player, Found *found, const NvmReplayWaits *waits)
 	if (!nvm_replay_wait(player->number, waits))
 		return false;
 	nvm_replay_position = found->record.begin;
+	if (player->plan->recover)
+		nvm_log_note_playing(MyDatabaseId, player->which, found->record.begin);
 	old = MemoryContextSwitchTo(player->context);
 	if (is_called(player, found))
 		done = play_calls(player, found);
@@ -289,6 +292,8 @@ play(Player *player, Found *found, const NvmReplayWaits *waits)
 							(uint64) NVM_LOG_CALLS_OF(&found->section)->timestamp);
 	pg_atomic_write_u64(&counts->bytes, found->record.end - player->plan->begin);
 	nvm_replay_position = 0;
+	if (player->plan->recover)
+		nvm_log_note_playing(MyDatabaseId, player->which, 0);
 	nvm_replay_done(player->number);
 	if (player->plan->recover)
 		NVM_FAILPOINT("recover-record");
@@ -382,20 +387,24 @@ leave(int code, Datum arg)
 {
 	ConditionVariableCancelSleep();
 	if (nvm_log_replays)
+	{
+		nvm_log_note_playing(MyDatabaseId, DatumGetInt32(arg), 0);
 		NVM_FAILPOINT("recover-settle");
+	}
 	has_come_to_end &= nvm_rebuild_settle_slot();
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	nvm_replay_player_ends(DatumGetInt32(arg), has_come_to_end);
 }
 
 static void
-play_or_fail(const NvmReplayPlan *plan)
+play_or_fail(const NvmReplayPlan *plan, int which)
 {
 	Player		player;
 
 	PG_TRY();
 	{
 		prepare(&player, plan);
+		player.which = which;
 		play_all(&player);
 		nvm_vlog_stream_close(player.stream);
 	}
@@ -439,6 +448,6 @@ nvm_replay_player_main(Datum main_arg)
 	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	pgstat_report_activity(STATE_RUNNING, "replay of the command log");
-	play_or_fail(plan);
+	play_or_fail(plan, (int) (DatumGetInt64(main_arg) >> 32));
 	proc_exit(0);
 }

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "lib/stringinfo.h"
 #include "log/nvm_log.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -411,6 +412,29 @@ try_ends_at_exit(int code, Datum arg)
 }
 
 /*
+ * What was being replayed when a process died last: one of these is to blame, if any is.
+ */
+static void
+tell_what_was_played(NvmLogReplayed *d)
+{
+	NvmLogPosition list[NVM_LOG_PLAYERS];
+	int			n = nvm_log_list_playing(d->database, list);
+	StringInfoData text;
+
+	if (n == 0)
+		return;
+	d->position = list[0];
+	initStringInfo(&text);
+	for (int i = 0; i < n; i++)
+		appendStringInfo(&text, "%s%llu", i == 0 ? "" : ", ", (unsigned long long) list[i]);
+	snprintf(d->detail, sizeof(d->detail),
+			 n == 1 ? "When it died last, the record at position %.300s of the log was being replayed; nvm_logdump --from=POSITION prints its call first." :
+			 "When it died last, the records at positions %.300s of the log were being replayed; nvm_logdump --from=POSITION prints the calls of one first.",
+			 text.data);
+	pfree(text.data);
+}
+
+/*
  * A call may kill its process, and so each life of the server.  So it is noted for each database
  * how often it was tried.  One that has stopped for this reason keeps its number until somebody has
  * said how to go on, since another one may kill the server next.
@@ -428,6 +452,7 @@ try(NvmVlogToPlay *what)
 		.left = NVM_LOG_LEFT_UNKNOWN,.sqlerrcode = ERRCODE_CRASH_SHUTDOWN};
 
 		snprintf(d.message, sizeof(d.message), "a process has died amid the replay %u times", tries);
+		tell_what_was_played(&d);
 		nvm_log_replay_tell(&d);
 		return NVM_VLOG_STOPPED;
 	}

@@ -160,6 +160,15 @@ eval { $node->start };
 are('d1 stopped, d2 stopped');
 is(problems(), join(', ', map { "$_ a process has died amid the replay 5 times" } @dbs), 'calls kill their processes: both databases have stopped');
 is(deaths(), 10, 'behind five deaths of each');
+foreach my $db (@dbs)
+{
+	my $oid = in('postgres', "SELECT oid FROM pg_database WHERE datname = '$db'");
+	my ($at, $detail) = split /\|/, in('postgres', "SELECT log_position, detail FROM nvm.replayed_databases WHERE database = $oid");
+	like($detail, qr/^When it died last, the records? at positions? [\d, ]*\b$at\b[\d, ]* of the log w.* being replayed; nvm_logdump --from=POSITION prints/, "$db: what was being replayed is told");
+	my @calls = map { (run_command([ 'nvm_logdump', "--from=$_", $node->data_dir . '/pg_nvm_log' ]))[0] =~ /^ +call (\d+)\(/m ? $1 : '' } $detail =~ /(\d+)(?=,| of the log)/g;
+	my $late = in($db, q{SELECT 'late(int,timestamptz)'::regprocedure::oid});
+	ok((grep { $_ eq $late } @calls), "$db: the call to blame is among them") || diag("@calls: $detail");
+}
 sleep 3;
 is(deaths(), 10, 'and the server has come to rest');
 in('d1', q{CREATE OR REPLACE FUNCTION bomb(bigint) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'}, 'SELECT nvm.resume_replay()');
