@@ -30,23 +30,6 @@
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
-#include "utils/typcache.h"
-
-/*
- * See nvm_btree.h.
- */
-bool
-nvm_equality_keeps_lane(Oid operator, Oid collation, Oid type, Oid own_collation)
-{
-	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_HASH_OPFAMILY);
-
-	if (collation != own_collation &&
-		!(OidIsValid(collation) && get_collation_isdeterministic(collation) &&
-		  OidIsValid(own_collation) && get_collation_isdeterministic(own_collation)))
-		return false;
-	return OidIsValid(operator) && OidIsValid(entry->hash_opf) &&
-		get_op_opfamily_strategy(operator, entry->hash_opf) == HTEqualStrategyNumber;
-}
 
 /*
  * Are the lanes of all elements held?  There is no row for a null.

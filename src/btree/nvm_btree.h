@@ -110,12 +110,6 @@ extern bool nvm_relation_is_btree(Relation index);
 /* the same by its number */
 extern bool nvm_index_is_ours(Oid indexid);
 
-/*
- * Are values that this operator of an index calls equal, by this collation, always in
- * one lane of nvm_cmdlog?  One of them is of a column of this type and collation.
- */
-extern bool nvm_equality_keeps_lane(Oid operator, Oid collation, Oid type, Oid own_collation);
-
 /* ---- pg_class.relpages (btree_relpages.c) ---- */
 
 extern Relation nvm_open_unlocked(Oid relid, bool *locked);

@@ -45,8 +45,8 @@ static NvmInspection *current = NULL;
 /*
  * Each reason once for a statement.
  */
-void
-nvm_inspection_note(NvmInspection *in, NvmReason reason, Oid classid, Oid object)
+static void
+note(NvmInspection *in, NvmReason reason, Oid classid, Oid object, const char *problem)
 {
 	NvmCommandFinding *finding;
 	ListCell   *lc;
@@ -65,7 +65,14 @@ nvm_inspection_note(NvmInspection *in, NvmReason reason, Oid classid, Oid object
 	finding->classid = classid;
 	finding->object = object;
 	finding->statement = in->statement ? pstrdup(in->statement) : NULL;
+	finding->problem = problem;
 	in->findings = lappend(in->findings, finding);
+}
+
+void
+nvm_inspection_note(NvmInspection *in, NvmReason reason, Oid classid, Oid object)
+{
+	note(in, reason, classid, object, NULL);
 }
 
 static void
@@ -175,8 +182,9 @@ attempt(NvmInspection *in, Step step, const Text *text)
 		CurrentResourceOwner = owner;
 		if (!is_of_text(error->sqlerrcode))
 			ReThrowError(error);
+		note(in, NVM_REASON_NONE, InvalidOid, InvalidOid,
+			 error->message != NULL ? pstrdup(error->message) : NULL);
 		FreeErrorData(error);
-		nvm_inspection_note(in, NVM_REASON_NONE, InvalidOid, InvalidOid);
 		result = NIL;
 	}
 	PG_END_TRY();

@@ -14,7 +14,6 @@
  */
 #include "postgres.h"
 
-#include "access/stratnum.h"
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/pg_class.h"
@@ -25,10 +24,8 @@
 #include "command/command_inspect.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
-#include "utils/typcache.h"
 
 /* a column of a query that is equal to something */
 typedef struct Fixed
@@ -69,25 +66,13 @@ base_column(const Query *query, Node *node)
 	return NULL;
 }
 
-/*
- * Is it an equality by which lanes are told apart?
- */
-static bool
-is_equality(Oid operator, Oid type)
-{
-	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_HASH_OPFAMILY);
-
-	return OidIsValid(entry->hash_opf) &&
-		get_op_opfamily_strategy(operator, entry->hash_opf) == HTEqualStrategyNumber;
-}
-
 static void
-note_fixed(Scope *scope, Oid operator, Node *node)
+note_fixed(Scope *scope, Oid operator, Oid collation, Node *node)
 {
 	const Var  *var = base_column(scope->query, node);
 	Fixed	   *fixed;
 
-	if (var == NULL || !is_equality(operator, var->vartype))
+	if (var == NULL || !nvm_equality_keeps_lane(operator, collation, var->vartype, var->varcollid))
 		return;
 	fixed = palloc(sizeof(Fixed));
 	fixed->rti = var->varno;
@@ -102,12 +87,17 @@ look_for_equalities(Node *node, void *context)
 		return false;
 	if (IsA(node, OpExpr) && list_length(((OpExpr *) node)->args) == 2)
 	{
-		note_fixed(context, ((OpExpr *) node)->opno, linitial(((OpExpr *) node)->args));
-		note_fixed(context, ((OpExpr *) node)->opno, lsecond(((OpExpr *) node)->args));
+		const OpExpr *op = (const OpExpr *) node;
+
+		note_fixed(context, op->opno, op->inputcollid, linitial(op->args));
+		note_fixed(context, op->opno, op->inputcollid, lsecond(op->args));
 	}
 	if (IsA(node, ScalarArrayOpExpr))
-		note_fixed(context, ((ScalarArrayOpExpr *) node)->opno,
-				   linitial(((ScalarArrayOpExpr *) node)->args));
+	{
+		const ScalarArrayOpExpr *op = (const ScalarArrayOpExpr *) node;
+
+		note_fixed(context, op->opno, op->inputcollid, linitial(op->args));
+	}
 	return expression_tree_walker(node, look_for_equalities, context);
 }
 

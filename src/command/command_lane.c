@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "command/command_impl.h"
@@ -76,6 +77,22 @@ nvm_lane_of(Oid type, Oid collation, Datum value)
 				 errmsg("values of type %u cannot be hashed", type)));
 	hash = DatumGetUInt32(FunctionCall1Coll(&entry->hash_proc_finfo, collation, value));
 	return 1 + hash % (NVM_LANES - 1);
+}
+
+/*
+ * See nvm_command.h.
+ */
+bool
+nvm_equality_keeps_lane(Oid operator, Oid collation, Oid type, Oid own_collation)
+{
+	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_HASH_OPFAMILY);
+
+	if (collation != own_collation &&
+		!(OidIsValid(collation) && get_collation_isdeterministic(collation) &&
+		  OidIsValid(own_collation) && get_collation_isdeterministic(own_collation)))
+		return false;
+	return OidIsValid(operator) && OidIsValid(entry->hash_opf) &&
+		get_op_opfamily_strategy(operator, entry->hash_opf) == HTEqualStrategyNumber;
 }
 
 /*

@@ -193,6 +193,12 @@ extern bool nvm_command_index_is_ours(Oid index);
 /* of a value of this type; 0 is never returned */
 extern uint32 nvm_lane_of(Oid type, Oid collation, Datum value);
 
+/*
+ * Are values that this operator calls equal, by this collation, always in one lane?  One of
+ * them is of a column of this type and collation.
+ */
+extern bool nvm_equality_keeps_lane(Oid operator, Oid collation, Oid type, Oid own_collation);
+
 /* is the lane held exclusively by the call that runs?  NVM_LANES: are all of them? */
 extern bool nvm_lane_is_held(uint32 lane);
 
@@ -275,6 +281,8 @@ typedef struct NvmCommandFinding
 	Oid			classid;		/* what it is about, as in NvmCommandReason */
 	Oid			object;
 	const char *statement;		/* or NULL */
+	const char *problem;		/* of NVM_REASON_NONE: what an ERROR said, or
+								 * NULL */
 } NvmCommandFinding;
 
 /*

@@ -208,8 +208,9 @@ nvm_inspect_command(PG_FUNCTION_ARGS)
 
 		nvm_stat_datum(&row, ObjectIdGetDatum(finding->place));
 		nvm_stat_datum_if(&row, finding->line > 0, Int32GetDatum(finding->line));
-		nvm_stat_text(&row, finding->reason == NVM_REASON_NONE ? "not known before it runs" :
-					  nvm_command_reason_name(finding->reason));
+		nvm_stat_text(&row, finding->reason != NVM_REASON_NONE ? nvm_command_reason_name(finding->reason) :
+					  finding->problem == NULL ? "not known before it runs" :
+					  psprintf("not known before it runs: %s", finding->problem));
 		nvm_stat_text(&row, nvm_command_reason_object(finding->classid, finding->object));
 		nvm_stat_text(&row, finding->statement);
 		nvm_stat_put((ReturnSetInfo *) fcinfo->resultinfo, &row);
