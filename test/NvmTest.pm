@@ -359,7 +359,8 @@ sub set_conf
 
 =item $node->set_failpoint(TEXT)
 
-nvm.failpoint, of a server that runs at once.
+nvm.failpoint, of a server that runs at once: of each process that it starts from then on.
+Those that are there learn of it when they look.
 
 =cut
 
@@ -367,7 +368,14 @@ sub set_failpoint
 {
 	my ($self, $text) = @_;
 	$self->set_conf('nvm.failpoint' => "'$text'");
-	$self->reload if defined $self->{_pid};
+	return unless defined $self->{_pid};
+
+	# the postmaster says so before it reads the file, and starts nobody meanwhile
+	my $before = -s $self->logfile;
+	$self->reload;
+	wait_until('the postmaster has read its settings', sub {
+		_state($self->{_pid}) =~ /[ZX]/ || slurp_file($self->logfile, $before) =~ /received SIGHUP/;
+	});
 	return;
 }
 
