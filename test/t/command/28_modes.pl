@@ -49,15 +49,6 @@ my $mode = q{SELECT mode FROM nvm.command_modes WHERE database = current_databas
 sub sql { return $node->safe_psql('postgres', join("\n", map { "$_;" } @_)); }
 sub mode { return sql($mode); }
 
-sub fails
-{
-	my ($sql, $error, $name) = @_;
-	my (undef, undef, $stderr) = $node->psql('postgres', $sql);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	like($stderr, $error, $name);
-	return;
-}
-
 sub come_back
 {
 	my ($name) = @_;
@@ -189,7 +180,7 @@ come_back();
 $ddl->sql('BEGIN; UPDATE stock SET n = 0 WHERE w = 5 AND i = 7');
 $call->send('SELECT take(5, 7)');
 $node->poll_query_until('postgres', 'SELECT count(*) FROM pg_locks WHERE NOT granted', '1');
-fails('SET lock_timeout = 100; CREATE TABLE made ()', qr/^$/, 'a call that waits has nothing in its hands');
+is(($node->psql('postgres', 'SET lock_timeout = 100; CREATE TABLE made ()'))[2], '', 'a call that waits has nothing in its hands');
 $ddl->sql('ROLLBACK');
 $call->sql('SELECT 1');
 sql('DROP TABLE IF EXISTS made');
@@ -198,12 +189,12 @@ sql('DROP TABLE IF EXISTS made');
 
 come_back();
 $call->sql('BEGIN; SELECT take(5, 8)');
-fails('SET lock_timeout = 100; CREATE TABLE made ()', qr/canceling statement due to lock timeout/, 'DDL that waits too long');
+$node->fails_with('SET lock_timeout = 100; CREATE TABLE made ()', qr/canceling statement due to lock timeout/, 'DDL that waits too long');
 come_back('is not counted any more');
 is(logged('COMMIT', $call), 'values', 'the call that it has waited for is logged by values');
 foreach my $point (qw(mode-ddl-begun mode-ddl-quiet mode-ddl-covered))
 {
-	fails("SET nvm.failpoint = '$point:error'; CREATE TABLE made ()", qr/failpoint/, "an error at $point");
+	$node->fails_with("SET nvm.failpoint = '$point:error'; CREATE TABLE made ()", qr/failpoint/, "an error at $point");
 	come_back();
 	$ddl->stop_at($point, 'CREATE TABLE made ()');
 	is(sql($mode), 'switching', "DDL at $point");
@@ -225,7 +216,7 @@ foreach my $point (qw(mode-usable mode-flushed))
 }
 $node->set_failpoint('ckpt-data-sync:error');
 usleep(200_000);
-fails('CREATE TABLE made ()', qr/the checkpoint of tables in memory has failed/, 'a checkpoint that fails: so does DDL');
+$node->fails_with('CREATE TABLE made ()', qr/the checkpoint of tables in memory has failed/, 'a checkpoint that fails: so does DDL');
 is(mode(), 'switching', 'and calls are logged by values');
 $node->set_failpoint('');
 sql('SELECT nvm.checkpoint()');
@@ -279,11 +270,11 @@ changes("CREATE TEMP VIEW seen AS SELECT 1; CREATE VIEW public.seen AS SELECT 2;
 
 ## PREPARE TRANSACTION
 
-fails("BEGIN; SELECT take(1, 1); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'PREPARE of calls');
-fails("BEGIN; UPDATE stock SET n = 1 WHERE w = 1 AND i = 1; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'of values');
-fails("BEGIN; CREATE TABLE made (); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has changed definitions/, 'of DDL');
-fails("BEGIN; SELECT 1 FROM stock WHERE w = 1 AND i = 1 FOR KEY SHARE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of locks of rows');
-fails("BEGIN; LOCK TABLE stock IN SHARE MODE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of a table');
+$node->fails_with("BEGIN; SELECT take(1, 1); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'PREPARE of calls');
+$node->fails_with("BEGIN; UPDATE stock SET n = 1 WHERE w = 1 AND i = 1; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has written tables of nvm_cmdlog/, 'of values');
+$node->fails_with("BEGIN; CREATE TABLE made (); PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has changed definitions/, 'of DDL');
+$node->fails_with("BEGIN; SELECT 1 FROM stock WHERE w = 1 AND i = 1 FOR KEY SHARE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of locks of rows');
+$node->fails_with("BEGIN; LOCK TABLE stock IN SHARE MODE; PREPARE TRANSACTION 'p'", qr/cannot PREPARE a transaction that has locked tables or rows/, 'of a table');
 my (undef, undef, $refused) = $node->psql('other', "BEGIN; ALTER ROLE clerk NOBYPASSRLS; PREPARE TRANSACTION 'p'");
 like($refused, qr/cannot PREPARE a transaction that has changed definitions/, 'of roles, in another database');
 sql("BEGIN", 'INSERT INTO a_vlog VALUES (1)', "PREPARE TRANSACTION 'p'", "ROLLBACK PREPARED 'p'");
@@ -291,10 +282,10 @@ come_back('of other tables: it may');
 
 ## indexes that say where rows are
 
-fails('CREATE INDEX ON stock USING hash (i)', qr/does not fit calls that are logged alone.*is not one of nvm_btree/s, 'an index of another method');
-fails('CREATE INDEX CONCURRENTLY a_hash ON stock USING hash (i)', qr/cannot have an index of method hash/, 'and concurrently');
+$node->fails_with('CREATE INDEX ON stock USING hash (i)', qr/does not fit calls that are logged alone.*is not one of nvm_btree/s, 'an index of another method');
+$node->fails_with('CREATE INDEX CONCURRENTLY a_hash ON stock USING hash (i)', qr/cannot have an index of method hash/, 'and concurrently');
 is(sql("SELECT to_regclass('a_hash')"), '', 'nothing is left of it');
-fails('CREATE TABLE made (i int); CREATE INDEX ON made USING hash (i); ALTER TABLE made SET ACCESS METHOD nvm_cmdlog', qr/does not fit calls/, 'a table that has one') ;
+$node->fails_with('CREATE TABLE made (i int); CREATE INDEX ON made USING hash (i); ALTER TABLE made SET ACCESS METHOD nvm_cmdlog', qr/does not fit calls/, 'a table that has one') ;
 sql('DROP TABLE IF EXISTS made');
 come_back();
 
@@ -313,7 +304,7 @@ sql($body =~ s/n - step/n - 1 - step/r);
 is(sql($states), 'shadow changed', 'replaced by something else');
 is(mode(), 'shadow', 'no function is promoted');
 is(logged('SELECT take(1, 1)'), 'shadow', 'its calls are logged beside rows');
-fails("SELECT nvm.promote_command('take(int,int)')", qr/No rehearsal with calls of the function as it is now/, 'to be promoted it is to be rehearsed again');
+$node->fails_with("SELECT nvm.promote_command('take(int,int)')", qr/No rehearsal with calls of the function as it is now/, 'to be promoted it is to be rehearsed again');
 promote('take', 'give');
 come_back();
 is(logged('BEGIN; SELECT take(1, 1); SELECT give(2, 2); COMMIT'), 'alone', 'two functions');
@@ -327,7 +318,7 @@ come_back();
 is(logged('SELECT give(2, 2)'), 'alone', 'alone again');
 sql("SELECT nvm.demote_command('give(int,int)')");
 come_back();
-fails("SELECT nvm.demote_command('give(int,int)')", qr/is not promoted/, 'demoted twice');
+$node->fails_with("SELECT nvm.demote_command('give(int,int)')", qr/is not promoted/, 'demoted twice');
 is(logged('SELECT give(2, 2)'), 'shadow', 'demoted: beside rows, while another one is promoted');
 sql('SELECT nvm.checkpoint()', 'SELECT give(2, 2)');
 like(sql('SELECT * FROM nvm.rehearse()'), qr/^t\|/, 'it is rehearsed beside that');
@@ -341,7 +332,7 @@ my $now = sql($label);
 sql("SELECT nvm.demote_command('take(int,int)')");
 is(mode(), 'shadow', 'the last one: shadow');
 is(sql($states), 'shadow shadow', 'states');
-fails("SECURITY LABEL FOR nvm ON FUNCTION take(int,int) IS '$now'", qr/not promoted by its label/, 'no label promotes');
+$node->fails_with("SECURITY LABEL FOR nvm ON FUNCTION take(int,int) IS '$now'", qr/not promoted by its label/, 'no label promotes');
 sql("SECURITY LABEL FOR nvm ON FUNCTION take(int,int) IS '" . ($now =~ s/promoted=.*/promoted=0123456789abcdef/r) . "'");
 is(sql($states), 'shadow changed', 'a label of another one, as a dump has it');
 is(mode(), 'shadow', 'promotes nothing');
@@ -349,12 +340,12 @@ is(mode(), 'shadow', 'promotes nothing');
 ## promotion amid others
 
 $call->sql('BEGIN; SELECT 1 FROM a_heap');
-fails("SET lock_timeout = 100; SELECT nvm.promote_command('take(int,int)')", qr/canceling statement due to lock timeout/, 'a promotion waits for all that run');
+$node->fails_with("SET lock_timeout = 100; SELECT nvm.promote_command('take(int,int)')", qr/canceling statement due to lock timeout/, 'a promotion waits for all that run');
 is(mode(), 'shadow', 'it is taken back');
 $ddl->send("SELECT nvm.promote_command('take(int,int)')");
 ok($node->poll_query_until('postgres', $mode, 'switching'), 'switching at once');
 is(logged('SELECT take(6, 6)'), 'shadow', 'beside rows');
-fails("SELECT nvm.promote_command('give(int,int)')", qr/another session promotes a function/, 'one at a time');
+$node->fails_with("SELECT nvm.promote_command('give(int,int)')", qr/another session promotes a function/, 'one at a time');
 sql('SELECT nvm.checkpoint()');
 is(mode(), 'switching', 'a checkpoint does not lead to alone before others have ended');
 $call->sql('COMMIT');
@@ -363,14 +354,14 @@ come_back();
 is(logged('SELECT take(6, 6)'), 'alone', 'then it does');
 sql("SELECT nvm.demote_command('take(int,int)')");
 sql("BEGIN; INSERT INTO a_heap VALUES (1); PREPARE TRANSACTION 'p'");
-fails("SELECT nvm.promote_command('take(int,int)')", qr/while the database has prepared transactions/, 'not with a prepared transaction');
+$node->fails_with("SELECT nvm.promote_command('take(int,int)')", qr/while the database has prepared transactions/, 'not with a prepared transaction');
 is(mode(), 'shadow', 'shadow still');
 sql("COMMIT PREPARED 'p'");
 $node->safe_psql('other', "BEGIN; ALTER ROLE clerk NOBYPASSRLS; PREPARE TRANSACTION 'p'");
-fails("SELECT nvm.promote_command('take(int,int)')", qr/or one has changed roles/, 'nor with one that has changed roles, elsewhere');
+$node->fails_with("SELECT nvm.promote_command('take(int,int)')", qr/or one has changed roles/, 'nor with one that has changed roles, elsewhere');
 $node->safe_psql('other', "COMMIT PREPARED 'p'");
 sql('CREATE INDEX a_hash ON stock USING hash (i)');
-fails("SELECT nvm.promote_command('take(int,int)')", qr/does not fit calls that are logged alone.*a_hash/s, 'nor with an index of another method');
+$node->fails_with("SELECT nvm.promote_command('take(int,int)')", qr/does not fit calls that are logged alone.*a_hash/s, 'nor with an index of another method');
 is(mode(), 'shadow', 'shadow still');
 sql('DROP INDEX a_hash', 'BEGIN', 'SAVEPOINT a', "SELECT nvm.promote_command('take(int,int)')", 'ROLLBACK TO a', 'COMMIT');
 is(mode() . ' ' . sql($states), 'shadow shadow shadow', 'rolled back to a savepoint');
@@ -378,7 +369,7 @@ sql('BEGIN', "SELECT nvm.promote_command('take(int,int)')", 'ROLLBACK');
 is(mode() . ' ' . sql($states), 'shadow shadow shadow', 'rolled back');
 foreach my $point (qw(mode-promote-begun mode-promote-waited))
 {
-	fails("SET nvm.failpoint = '$point:error'; SELECT nvm.promote_command('take(int,int)')", qr/failpoint/, "an error at $point");
+	$node->fails_with("SET nvm.failpoint = '$point:error'; SELECT nvm.promote_command('take(int,int)')", qr/failpoint/, "an error at $point");
 	is(mode(), 'shadow', 'shadow');
 	$ddl->stop_at($point, "SELECT nvm.promote_command('take(int,int)')");
 	is(mode(), 'switching', "promotion at $point");
@@ -422,7 +413,7 @@ is(checkpoints(), $number, 'DDL here is nothing there');
 my $there = $node->background_psql('other');
 $there->query('BEGIN');
 $there->query('SELECT add(1)');
-fails('SET lock_timeout = 100; DROP ROLE thief', qr/canceling statement due to lock timeout/, 'but DROP ROLE waits for calls there');
+$node->fails_with('SET lock_timeout = 100; DROP ROLE thief', qr/canceling statement due to lock timeout/, 'but DROP ROLE waits for calls there');
 $there->query('COMMIT');
 $there->quit;
 sql('REVOKE clerk FROM thief', 'DROP ROLE thief');
@@ -551,8 +542,8 @@ my $limit = sql('SHOW nvm.memory_limit');
 $node->stop;
 $node->set_conf('nvm.memory_limit' => '0');
 $node->start;
-fails('CREATE TABLE made ()', qr/definitions cannot be changed in a database with promoted functions while there is no log/, 'without a log: no DDL where a function is promoted');
-fails("SELECT nvm.unregister_command('take(int,int)')", qr/definitions cannot be changed/, 'nor is one unregistered');
+$node->fails_with('CREATE TABLE made ()', qr/definitions cannot be changed in a database with promoted functions while there is no log/, 'without a log: no DDL where a function is promoted');
+$node->fails_with("SELECT nvm.unregister_command('take(int,int)')", qr/definitions cannot be changed/, 'nor is one unregistered');
 sql('CREATE TEMP TABLE made ()');
 sql("SELECT nvm.demote_command('take(int,int)')", 'CREATE TABLE made ()', 'DROP TABLE made');
 $node->stop;
