@@ -176,7 +176,7 @@ set_field(int copy, const char *name, uint64_t value)
 }
 
 /*
- * Only in valid copies: a copy that the crash tore stays torn.
+ * A copy that the crash tore stays torn, and differs by what tore it alone.
  */
 static void
 detach(void)
@@ -185,14 +185,14 @@ detach(void)
 	{
 		NvmPoolHeader h;
 		uint32_t	crc;
+		int			valid;
 
 		get(&h, sizeof(h), NVM_HEADER_OFFSET(i));
 		crc = h.crc;
 		h.crc = 0;
-		if (h.magic != NVM_POOL_MAGIC || crc32c(&h, sizeof(h)) != crc)
-			continue;
+		valid = h.magic == NVM_POOL_MAGIC && crc32c(&h, sizeof(h)) == crc;
 		h.device = h.inode = h.birth = h.data_inode = h.data_birth = 0;
-		h.crc = crc32c(&h, sizeof(h));
+		h.crc = valid ? crc32c(&h, sizeof(h)) : crc;
 		put(&h, sizeof(h), NVM_HEADER_OFFSET(i));
 	}
 }
