@@ -2,7 +2,7 @@
 # All tests, on temporary servers made from a private copy of PostgreSQL.
 #
 # usage: check.sh [--long] [--keep] [--tests=LIST] [TIER...]
-#	--long	more crash images and longer runs, an hour or two on two processors;
+#	--long	more crash images and longer runs, hours on two processors;
 #			keeps the logs also if all is well
 #	--keep	keep the work directory
 #	--tests	only these TAP tests: topics (btree), files (btree/03_races, btree/races or
