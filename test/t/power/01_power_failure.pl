@@ -5,7 +5,7 @@
 # WAL as far as it had been flushed.
 #
 # Long form: 30 images of up to five crashes at each name of the protocol, 6 at the others;
-# here 14 of three, and 2.
+# here 9 of three, and 2.
 
 use strict;
 use warnings;
@@ -19,7 +19,7 @@ use Test::More;
 
 # images for each fence of the protocol of commit, abort and recovery, and for
 # each other one
-my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '30,6' : '14,2');
+my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '30,6' : '9,2');
 $few //= $many;
 # and how many crashes they are of
 my $crashes = NvmTest::is_long() ? 5 : 3;

@@ -4,7 +4,7 @@
 # each in the midst of several kinds of work; and death of one process there,
 # after which the postmaster starts anew.
 #
-# Long form: four scenarios a name, here 2.
+# Long form: four scenarios a name, here one.
 
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 # how many scenarios for a name: NVM_CRASH_PLACES
-my $places = $ENV{NVM_CRASH_PLACES} || (NvmTest::is_long() ? 4 : 2);
+my $places = $ENV{NVM_CRASH_PLACES} || (NvmTest::is_long() ? 4 : 1);
 # NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
 
