@@ -359,15 +359,6 @@ nvm_log_note_playing(Oid database, int player, NvmLogPosition position)
 	pg_memory_barrier();
 }
 
-static int
-compare_positions(const void *a, const void *b)
-{
-	NvmLogPosition x = *(const NvmLogPosition *) a;
-	NvmLogPosition y = *(const NvmLogPosition *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 int
 nvm_log_list_playing(Oid database, NvmLogPosition *list)
 {
@@ -383,7 +374,6 @@ nvm_log_list_playing(Oid database, NvmLogPosition *list)
 		if (position != 0)
 			list[n++] = position;
 	}
-	qsort(list, n, sizeof(list[0]), compare_positions);
 	return n;
 }
 

@@ -255,7 +255,7 @@ extern void nvm_log_forget_tries_but(const Oid *databases, int n);
 /*
  * Player `player` of this database begins with the record at that position; 0: has none, or is
  * through with it.  What was under way when a process died outlives that, until the database is
- * tried again.  list: into NVM_LOG_PLAYERS positions, in their order; returns how many.
+ * tried again.  list: into NVM_LOG_PLAYERS positions; returns how many.
  */
 extern void nvm_log_note_playing(Oid database, int player, NvmLogPosition position);
 extern int	nvm_log_list_playing(Oid database, NvmLogPosition *list);

@@ -423,6 +423,7 @@ tell_what_was_played(NvmLogReplayed *d)
 
 	if (n == 0)
 		return;
+	qsort(list, n, sizeof(list[0]), compare_positions);
 	d->position = list[0];
 	initStringInfo(&text);
 	for (int i = 0; i < n; i++)
