@@ -151,7 +151,8 @@ extern void nvm_pmem_sync_counts(uint64 *syncs, uint64 *drains, uint64 *joined);
 /*
  * A failpoint that is not a fence.  Cheap when nvm.failpoint is empty.
  * Actions: crash (SIGKILL every process of the server at once, then
- * ourselves), power (the same, with all WAL), panic, error, sleep=MS, stop, off.
+ * ourselves), power (the same, with all WAL), panic, error, sleep=MS, stop, off;
+ * miss does nothing here.
  * nvm_failpoint_hit is called by a test's library, too.
  */
 extern bool nvm_failpoint_armed;
@@ -162,5 +163,14 @@ extern PGDLLEXPORT void nvm_failpoint_hit(const char *name);
 		if (unlikely(nvm_failpoint_armed)) \
 			nvm_failpoint_hit(name); \
 	} while (0)
+
+/*
+ * Is the step that follows to be left out, by action miss?  Of a step for which
+ * another one stands in, or without which there must be an ERROR.
+ */
+extern bool nvm_failpoint_misses(const char *name);
+
+#define NVM_FAILPOINT_MISSES(name) \
+	(unlikely(nvm_failpoint_armed) && nvm_failpoint_misses(name))
 
 #endif							/* NVM_PMEM_H */

@@ -8,7 +8,7 @@
  *		name:action[:when]
  *
  * name		the literal given to nvm_drain or NVM_FAILPOINT, or * for each
- * action	crash, power, panic, error, sleep=MILLISECONDS, stop (until SIGCONT), off
+ * action	crash, power, panic, error, sleep=MILLISECONDS, stop (until SIGCONT), miss, off
  * when		N: on the Nth hit in this process only; N%: with that probability
  *			on each hit; absent: on each hit
  *
@@ -52,7 +52,8 @@ typedef enum FailpointAction
 	FAILPOINT_PANIC,
 	FAILPOINT_ERROR,
 	FAILPOINT_SLEEP,
-	FAILPOINT_STOP
+	FAILPOINT_STOP,
+	FAILPOINT_MISS
 } FailpointAction;
 
 typedef struct Failpoint
@@ -145,6 +146,8 @@ parse_failpoint(char *element, Failpoint *fp)
 		fp->action = FAILPOINT_ERROR;
 	else if (strcmp(action, "stop") == 0)
 		fp->action = FAILPOINT_STOP;
+	else if (strcmp(action, "miss") == 0)
+		fp->action = FAILPOINT_MISS;
 	else if (strcmp(action, "off") == 0)
 		fp->action = FAILPOINT_OFF;
 	else if (strncmp(action, "sleep=", 6) == 0)
@@ -157,7 +160,7 @@ parse_failpoint(char *element, Failpoint *fp)
 		fp->sleep_ms = (int) number;
 	}
 	else
-		return "The action must be crash, power, panic, error, sleep=MILLISECONDS, stop or off.";
+		return "The action must be crash, power, panic, error, sleep=MILLISECONDS, stop, miss or off.";
 
 	if (when == NULL)
 		return NULL;
@@ -275,7 +278,7 @@ nvm_failpoint_define_settings(void)
 
 	DefineCustomStringVariable("nvm.failpoint",
 							   "Places where the server is to fail, for tests.",
-							   "A list of name:action[:when]; actions are crash, power, panic, error, sleep=MILLISECONDS, stop and off.",
+							   "A list of name:action[:when]; actions are crash, power, panic, error, sleep=MILLISECONDS, stop, miss and off.",
 							   &nvm_failpoint,
 							   "",
 							   PGC_SUSET, GUC_NOT_IN_SAMPLE,
@@ -567,6 +570,7 @@ fire(Failpoint *fp, const char *name)
 			nvm_coverage_write();
 			(void) kill(MyProcPid, SIGSTOP);
 			break;
+		case FAILPOINT_MISS:
 		case FAILPOINT_OFF:
 			break;
 	}
@@ -586,7 +590,8 @@ nvm_failpoint_hit(const char *name)
 	{
 		Failpoint  *fp = &failpoint_list->point[i];
 
-		if (strcmp(fp->name, name) != 0 && strcmp(fp->name, "*") != 0)
+		if (fp->action == FAILPOINT_MISS ||
+			(strcmp(fp->name, name) != 0 && strcmp(fp->name, "*") != 0))
 			continue;
 		fp->hits++;
 		if (fp->nth != 0 && fp->hits != fp->nth)
@@ -595,4 +600,27 @@ nvm_failpoint_hit(const char *name)
 			continue;
 		fire(fp, name);
 	}
+}
+
+/*
+ * Is a step to be left out?  Of a list that says so once with a number or a chance,
+ * these count as for a hit.
+ */
+bool
+nvm_failpoint_misses(const char *name)
+{
+	if (failpoint_list == NULL)
+		return false;
+	for (int i = 0; i < failpoint_list->count; i++)
+	{
+		Failpoint  *fp = &failpoint_list->point[i];
+
+		if (fp->action != FAILPOINT_MISS || strcmp(fp->name, name) != 0)
+			continue;
+		fp->hits++;
+		if ((fp->nth == 0 || fp->hits == fp->nth) &&
+			(fp->percent == 0 || chance(fp->percent)))
+			return true;
+	}
+	return false;
 }
