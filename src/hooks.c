@@ -17,6 +17,7 @@
 
 #include "am/nvm_am.h"
 #include "btree/nvm_btree_am.h"
+#include "btree/nvm_btree_identity.h"
 #include "command/nvm_command.h"
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
@@ -99,6 +100,8 @@ nvm_get_relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *
 {
 	if (prev_get_relation_info)
 		prev_get_relation_info(root, relid, inhparent, rel);
+	nvm_index_exchange_planned(relid, rel);
+	nvm_index_plan_no_workers(root, relid, rel);
 	nvm_btree_hide_absent_indexes(rel);
 	nvm_btree_present_indexes(root, rel);
 	nvm_indexes_prove_planned(relid, rel);
@@ -164,9 +167,20 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 /* ---- the executor ---- */
 
 /*
+ * The last of what goes around the executor's own start.
+ */
+static void
+start_holding(QueryDesc *query, int eflags)
+{
+	nvm_index_hold_and_start(query, eflags,
+							 prev_ExecutorStart ? prev_ExecutorStart : standard_ExecutorStart);
+}
+
+/*
  * ExecutorStart_hook.
  *
- * The snapshot is published before the executor opens tables by it.  Indexes pose
+ * Indexes that were built in this command are right before anybody reads them.  The
+ * snapshot is published before the executor opens tables by it.  Indexes pose
  * as btree's while the executor opens them, and not longer.  The rest looks at
  * the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
  * slots of index-only scans, what a call reads; none of these depends on another.
@@ -176,18 +190,18 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 static void
 nvm_ExecutorStart(QueryDesc *query, int eflags)
 {
-	ExecutorStart_hook_type next = prev_ExecutorStart ? prev_ExecutorStart : standard_ExecutorStart;
 	bool		outer_slots;
 	bool		outer_bitmap;
 
 	nvm_command_query_starts(query);
+	nvm_index_write_taken();
 	nvm_snapshot_before_query(query);
 	outer_slots = nvm_unread_slots_begin();
 	outer_bitmap = nvm_bitmap_query_begin();
 #if NVM_ROW_COMPARE_WANTS_BTREE
-	nvm_btree_start_query(query, eflags, next);
+	nvm_btree_start_query(query, eflags, start_holding);
 #else
-	next(query, eflags);
+	start_holding(query, eflags);
 #endif
 #if NVM_SPECULATIVE_WANTS_BTREE
 	nvm_speculative_query_started(query, eflags);

@@ -23,6 +23,7 @@
 
 #include "am/nvm_am.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "btree/nvm_btree_state.h"
 #include "command/nvm_command.h"
 #include "ddl/nvm_ddl.h"
@@ -133,6 +134,7 @@ _PG_init(void)
 	nvm_wbl_define_settings();
 	nvm_command_define_settings();
 	nvm_btree_define_settings();
+	nvm_index_define_identity();
 	nvm_ddl_define_settings();
 	nvm_vlog_define_settings();
 	nvm_replay_define_settings();
@@ -164,6 +166,8 @@ _PG_init(void)
 	nvm_btree_register();
 	nvm_btree_register_settle();
 	nvm_index_register_relpages();
+	nvm_index_register_takeover();
+	nvm_index_register_routines();
 	nvm_vlog_register();
 	nvm_replay_register_player();
 

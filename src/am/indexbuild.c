@@ -21,6 +21,7 @@
 #include "am/nvm_am.h"
 #include "am/nvm_scan.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/catalog.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
@@ -405,6 +406,8 @@ nvm_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 	Snapshot	snapshot;
 	bool		registered;
 
+	if (nvm_index_take_over_build(rel, index, info, sscan, &build.reltuples))
+		return build.reltuples;
 	expect_left_entries(rel, index);
 	nvm_build_init(&build, rel, index, info);
 	build.anyvisible = anyvisible;
@@ -483,6 +486,8 @@ nvm_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 	bool		started = false;
 	bool		exhausted = false;
 
+	nvm_index_take_over_validation(rel, index, info, state);
+	nvm_index_require_routine(index);
 	nvm_build_init(&build, rel, index, info);
 	sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
 	build.scan = scan = (NvmScanDesc) sscan;

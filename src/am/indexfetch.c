@@ -65,6 +65,7 @@ nvm_index_fetch_reset(IndexFetchTableData *scan)
 void
 nvm_index_fetch_end(IndexFetchTableData *scan)
 {
+	nvm_indexes_fetched(scan->rel);
 	pfree(scan);
 }
 

@@ -24,6 +24,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "am/nvm_am.h"
+#include "btree/nvm_btree.h"
 #include "catalog/pg_index.h"
 #include "commands/progress.h"
 #include "compat/nvm_compat_vacuum.h"
@@ -31,6 +32,7 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "pgstat.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_chain.h"
 #include "row/nvm_modify.h"
@@ -350,6 +352,9 @@ nvm_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 	/* what a prepared transaction rolled back is in the gap: not copied */
 	nvm_twophase_settle();
 	nvm_wbl_advance_frozen();
+	/* the caller has it open, and is going to scan it */
+	if (OldIndex != NULL && !NVM_FAILPOINT_MISSES("exchange-clustered"))
+		(void) nvm_relation_is_btree(OldIndex);
 
 	memset(&rw, 0, sizeof(rw));
 	rw.old = OldTable;

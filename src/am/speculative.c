@@ -91,7 +91,7 @@ speculative_open_indexes(PlanState *planstate)
 
 		if (!info->ii_Unique)
 			continue;
-		if (nvm_relation_is_btree(index))
+		if (index->rd_rel->relam != BTREE_AM_OID && nvm_relation_is_btree(index))
 			speculative_index_info(index, info);
 		else
 			BuildSpeculativeIndexInfo(index, info);

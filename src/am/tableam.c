@@ -16,6 +16,7 @@
 #include "am/nvm_am.h"
 #include "compat/nvm_compat_am.h"
 #include "fmgr.h"
+#include "pmem/nvm_pmem.h"
 #include "replication/logicalworker.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_serializable.h"
@@ -60,6 +61,8 @@ nvm_slot_callbacks(Relation rel)
 	if (IsLogicalWorker())
 		apply_wants_slot(rel);
 #endif
+	if (!NVM_FAILPOINT_MISSES("exchange-slot"))
+		nvm_indexes_exchange(rel);
 	nvm_bitmap_slot_wanted();
 	nvm_allvisible_slot_wanted();
 	return &TTSOpsNvm;

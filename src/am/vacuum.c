@@ -37,6 +37,7 @@
 #include "am/nvm_am.h"
 #include "am/nvm_vacuum.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "commands/dbcommands.h"
@@ -352,6 +353,12 @@ vacuum_begin(NvmVacuum *vac, Relation rel, VacuumParams *params,
 	vacuum_set_options(vac, params);
 
 	vac_open_indexes(rel, RowExclusiveLock, &vac->nindexes, &vac->indrels);
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		if (!NVM_FAILPOINT_MISSES("exchange-vacuumed"))
+			(void) nvm_relation_is_btree(vac->indrels[i]);
+		nvm_index_require_routine(vac->indrels[i]);
+	}
 	if (vacuum_indexes_read_rows(vac))
 		vacuum_hold_horizon();
 

@@ -20,6 +20,7 @@
 
 #include "am/nvm_vacuum.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
 #include "optimizer/paths.h"
@@ -42,7 +43,7 @@ vacuum_has_large_index(NvmVacuum *vac)
 {
 	for (int i = 0; i < vac->nindexes; i++)
 	{
-		if (nvm_relation_is_btree(vac->indrels[i]) &&
+		if (nvm_relation_is_btree(vac->indrels[i]) && !nvm_index_says_btree(vac->indrels[i]) &&
 			pg_atomic_read_u32(&nvm_index_cache(vac->indrels[i])->state->nblocks) >=
 			(uint32) min_parallel_index_scan_size)
 			return true;

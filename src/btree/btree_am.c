@@ -55,9 +55,9 @@ nvm_btree_options(Datum reloptions, bool validate)
 {
 	static const relopt_parse_elt elements[] = {
 		{.optname = "fillfactor",.opttype = RELOPT_TYPE_INT,
-		.offset = offsetof(NvmIndexOptions, fillfactor)},
+		.offset = offsetof(NvmIndexOptions, base.fillfactor)},
 		{.optname = "deduplicate_items",.opttype = RELOPT_TYPE_BOOL,
-		.offset = offsetof(NvmIndexOptions, deduplicate_items)},
+		.offset = offsetof(NvmIndexOptions, base.deduplicate_items)},
 		{.optname = "persistence",.opttype = RELOPT_TYPE_ENUM,
 		.offset = offsetof(NvmIndexOptions, persistence)}
 	};
@@ -83,8 +83,8 @@ nvm_btree_canreturn(Relation index, int attno)
  * They ask for nothing but the catalogs, and there our operator families have
  * the same contents.
  */
-Datum
-nvm_btree_handler(PG_FUNCTION_ARGS)
+IndexAmRoutine *
+nvm_btree_routine(void)
 {
 	IndexAmRoutine *am = makeNode(IndexAmRoutine);
 
@@ -133,5 +133,11 @@ nvm_btree_handler(PG_FUNCTION_ARGS)
 	am->amparallelrescan = nvm_btree_parallelrescan;
 	nvm_compat_index_routine(am, nvm_btree_height);
 
-	PG_RETURN_POINTER(am);
+	return am;
+}
+
+Datum
+nvm_btree_handler(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(nvm_btree_routine());
 }

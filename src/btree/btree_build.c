@@ -23,6 +23,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "commands/progress.h"
@@ -257,6 +258,9 @@ nvm_btree_build_worker(dsm_segment *seg, shm_toc *toc)
 	heap = table_open(shared->heapid, heap_lock);
 	index = index_open(shared->indexid, index_lock);
 
+	if (index->rd_rel->relam == BTREE_AM_OID)
+		nvm_index_exchange(index, false);
+
 	tuplesort_attach_shared(sort, seg);
 	if (shared->unique)
 	{
@@ -461,7 +465,9 @@ build_scan_parallel(Build *build, IndexInfo *info)
 static void
 build_scan(Build *build, IndexInfo *info)
 {
-	int			nworkers = nvm_index_build_workers(build->heap, build->index, info);
+	int			nworkers = nvm_index_says_btree(build->index) ?
+	nvm_index_count_workers(build->heap, build->index) :
+	nvm_index_build_workers(build->heap, build->index, info);
 	SortCoordinate coordinate = NULL;
 	SortCoordinate coordinate_dead = NULL;
 
@@ -574,6 +580,9 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 	/* first of all, since it needs a stamp, which none gets in parallel mode */
 	nvm_index_make_storage(index, nvm_index_meta_flags(index));
 	nvm_index_note_relpages(RelationGetRelid(index));
+	/* nbtree has not written its own, or is going to: btree_takeover.c */
+	if (nvm_index_says_btree(index) && nvm_index_being_taken != RelationGetRelid(index))
+		nvm_index_write_failsafe(index, MAIN_FORKNUM);
 
 	build_init(&build, heap, index, info->ii_Unique, info->ii_NullsNotDistinct);
 	build_scan(&build, info);
@@ -582,6 +591,7 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 	if (build.leader != NULL)
 		build_end_parallel(build.leader);
 
+	nvm_index_release_truncated(index);
 	result = (IndexBuildResult *) palloc(sizeof(IndexBuildResult));
 	result->heap_tuples = build.heap_tuples;
 	result->index_tuples = build.index_tuples;
@@ -597,4 +607,6 @@ void
 nvm_btree_buildempty(Relation index)
 {
 	Assert(index->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED);
+	if (nvm_index_says_btree(index))
+		nvm_index_write_failsafe(index, INIT_FORKNUM);
 }

@@ -34,6 +34,7 @@ typedef enum NvmParallelState
 
 typedef struct NvmParallelScan
 {
+	uint64		magic;			/* see parallel_area */
 	slock_t		mutex;			/* protects all of this but cv */
 	NvmParallelState state;
 	uint32		place;
@@ -41,10 +42,30 @@ typedef struct NvmParallelScan
 	ConditionVariable cv;		/* state has changed */
 } NvmParallelScan;
 
+#define PARALLEL_MAGIC		UINT64CONST(0x5CA9A1B57C3D5E9F)
+
+/*
+ * The area begins with that of nbtree.  A process that has missed that the index is
+ * ours then comes to the end of an empty file, not to our state.  It touches no more
+ * than the fixed part of nbtree's before that.
+ */
+#define BTREE_AREA			1024
+
+static NvmParallelScan *
+parallel_area(IndexScanDesc scan)
+{
+	NvmParallelScan *shared = (NvmParallelScan *)
+	((char *) NvmParallelScanArea(scan) + BTREE_AREA);
+
+	if (shared->magic != PARALLEL_MAGIC)
+		nvm_scan_is_foreign(scan);
+	return shared;
+}
+
 Size
 nvm_btree_estimateparallelscan(NVM_ESTIMATE_PARALLEL_ARGS)
 {
-	return sizeof(NvmParallelScan);
+	return BTREE_AREA + sizeof(NvmParallelScan);
 }
 
 static void
@@ -58,8 +79,10 @@ start_over(NvmParallelScan *shared)
 void
 nvm_btree_initparallelscan(void *target)
 {
-	NvmParallelScan *shared = (NvmParallelScan *) target;
+	NvmParallelScan *shared = (NvmParallelScan *) ((char *) target + BTREE_AREA);
 
+	btinitparallelscan(target);
+	shared->magic = PARALLEL_MAGIC;
 	SpinLockInit(&shared->mutex);
 	start_over(shared);
 	ConditionVariableInit(&shared->cv);
@@ -69,7 +92,7 @@ nvm_btree_initparallelscan(void *target)
 void
 nvm_btree_parallelrescan(IndexScanDesc scan)
 {
-	NvmParallelScan *shared = (NvmParallelScan *) NvmParallelScanArea(scan);
+	NvmParallelScan *shared = parallel_area(scan);
 
 	SpinLockAcquire(&shared->mutex);
 	start_over(shared);
@@ -79,7 +102,7 @@ nvm_btree_parallelrescan(IndexScanDesc scan)
 NvmParallelTurn
 nvm_parallel_seize(IndexScanDesc scan, uint64 combination, uint32 *place)
 {
-	NvmParallelScan *shared = (NvmParallelScan *) NvmParallelScanArea(scan);
+	NvmParallelScan *shared = parallel_area(scan);
 	NvmParallelTurn turn = NVM_PARALLEL_OVER;
 	bool		wait;
 
@@ -115,7 +138,7 @@ nvm_parallel_seize(IndexScanDesc scan, uint64 combination, uint32 *place)
 void
 nvm_parallel_release(IndexScanDesc scan, uint32 place)
 {
-	NvmParallelScan *shared = (NvmParallelScan *) NvmParallelScanArea(scan);
+	NvmParallelScan *shared = parallel_area(scan);
 
 	SpinLockAcquire(&shared->mutex);
 	shared->place = place;
@@ -128,7 +151,7 @@ nvm_parallel_release(IndexScanDesc scan, uint32 place)
 void
 nvm_parallel_finish(IndexScanDesc scan, uint64 combination)
 {
-	NvmParallelScan *shared = (NvmParallelScan *) NvmParallelScanArea(scan);
+	NvmParallelScan *shared = parallel_area(scan);
 
 	SpinLockAcquire(&shared->mutex);
 	if (combination == shared->combination)

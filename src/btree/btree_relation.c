@@ -12,6 +12,7 @@
 #include "access/htup_details.h"
 #include "btree/nvm_btree_persist.h"
 #include "btree/nvm_btree_state.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "compat/nvm_compat.h"
@@ -30,12 +31,6 @@ StaticAssertDecl(sizeof(IndexTupleData) == 8 && offsetof(IndexTupleData, t_info)
 StaticAssertDecl(NVM_INDEX_PAGE_SIZE == NVM_UNIT_SIZE, "a page is a unit of the pool");
 StaticAssertDecl(MAXIMUM_ALIGNOF == 8, "offsets of entries are in units of 8 bytes");
 
-bool
-nvm_relation_is_btree(Relation index)
-{
-	return index->rd_indam != NULL && index->rd_indam->ambuild == nvm_btree_build;
-}
-
 /*
  * Is it an index of ours?  It is not locked yet.
  */
@@ -45,13 +40,25 @@ nvm_index_is_ours(Oid indexid)
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(indexid));
 	Form_pg_class form;
 	bool		ours;
+	bool		says_btree;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	ours = form->relkind == RELKIND_INDEX &&
 		form->relam == get_index_am_oid(NVM_BTREE_NAME, true);
+	says_btree = form->relkind == RELKIND_INDEX && form->relam == BTREE_AM_OID;
 	ReleaseSysCache(tuple);
+	if (says_btree)
+	{
+		Relation	index = RelationIdGetRelation(indexid);
+
+		if (index != NULL)
+		{
+			ours = nvm_relation_is_btree(index);
+			RelationClose(index);
+		}
+	}
 	return ours;
 }
 
@@ -213,6 +220,12 @@ nvm_index_cache_slow(Relation index)
 
 	cache = (NvmIndexCache *) MemoryContextAllocZero(index->rd_indexcxt,
 													 sizeof(NvmIndexCache));
+	cache->base.btm_magic = BTREE_MAGIC;
+	cache->base.btm_version = BTREE_VERSION;
+	cache->base.btm_root = NVM_BTREE_CACHE_ROOT;
+	cache->base.btm_fastroot = NVM_BTREE_FAR_ROOT;
+	cache->base.btm_fastlevel = cache->base.btm_level =
+		NVM_INDEX_ROOT_LEVEL(__atomic_load_n(&meta->root, __ATOMIC_RELAXED));
 	cache->state = state;
 	cache->meta = meta;
 	cache->dir = dir;

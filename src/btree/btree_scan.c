@@ -62,6 +62,16 @@ leaf_free(NvmScanLeaf *leaf)
 		pfree(leaf->tuples);
 }
 
+void
+nvm_scan_is_foreign(IndexScanDesc scan)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("a scan of index \"%s\" was begun by btree and is not one of ours",
+					RelationGetRelationName(scan->indexRelation)),
+			 errdetail("The scan began by a path on which pg_nvm does not see that the index is in the NVM pool.")));
+}
+
 IndexScanDesc
 nvm_btree_beginscan(Relation index, int nkeys, int norderbys)
 {
@@ -71,6 +81,7 @@ nvm_btree_beginscan(Relation index, int nkeys, int norderbys)
 	Assert(norderbys == 0);
 	nvm_index_wait(index);
 	nvm_index_count_use(nvm_index_cache(index));
+	so->magic = NVM_SCAN_MAGIC;
 	so->step = NVM_SCAN_NEW;
 	so->context = CurrentMemoryContext;
 	nvm_scankeys_init(&so->keys, scan, nkeys);
@@ -111,7 +122,7 @@ void
 nvm_btree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 				 ScanKey orderbys, int norderbys)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 
 	so->marked = so->mark_here = false;
 	leave_leaf(scan);
@@ -126,7 +137,7 @@ nvm_btree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 void
 nvm_btree_endscan(IndexScanDesc scan)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 
 	nvm_leaf_kill(scan, &so->leaf);
 	leaf_free(&so->leaf);
@@ -520,7 +531,7 @@ bring_in_rows(IndexScanDesc scan, const NvmScanLeaf *leaf, ScanDirection dir)
 bool
 nvm_btree_gettuple(IndexScanDesc scan, ScanDirection dir)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 	NvmScanItem *item;
 
 	scan->xs_recheck = false;
@@ -540,7 +551,7 @@ nvm_btree_gettuple(IndexScanDesc scan, ScanDirection dir)
 int64
 nvm_btree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 	int64		n = 0;
 
 	while (next_item(scan, ForwardScanDirection))
@@ -556,7 +567,7 @@ nvm_btree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 void
 nvm_btree_markpos(IndexScanDesc scan)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 
 	so->marked = so->mark_here =
 		so->step == NVM_SCAN_INSIDE && so->leaf.blkno != NVM_INDEX_NONE;
@@ -570,7 +581,7 @@ nvm_btree_markpos(IndexScanDesc scan)
 void
 nvm_btree_restrpos(IndexScanDesc scan)
 {
-	NvmScan    *so = (NvmScan *) scan->opaque;
+	NvmScan    *so = nvm_scan_state(scan);
 	NvmScanLeaf spare;
 
 	if (so->mark_here)

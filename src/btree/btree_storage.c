@@ -21,6 +21,7 @@
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_persist.h"
 #include "btree/nvm_btree_state.h"
+#include "catalog/pg_am.h"
 #include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "pmem/nvm_pmem.h"
@@ -194,6 +195,8 @@ nvm_index_make_storage(Relation index, uint32 meta_flags)
 		nvm_storage_form(index, heap, NVM_DIR_KIND_INDEX, index->rd_rel->relpersistence, &form);
 		if ((meta_flags & NVM_INDEX_META_NONE) != 0)
 			form.flags |= NVM_DIR_REBUILT;
+		if (index->rd_rel->relam == BTREE_AM_OID)
+			form.flags |= NVM_DIR_BTREE;
 		nvm_storage_require_region(form.flags);
 		if (dir != 0 && nvm_dir_entry(dir)->end == 0)
 			nvm_storage_end(dir);	/* nobody's, since the file number is ours */

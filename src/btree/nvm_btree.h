@@ -45,13 +45,22 @@ typedef enum NvmIndexFast
 	NVM_FAST_INT8
 } NvmIndexFast;
 
+/* roots of an index that says btree: in its file, and in our NvmIndexCache */
+#define NVM_BTREE_FAR_ROOT		((BlockNumber) 131070)
+#define NVM_BTREE_CACHE_ROOT	((BlockNumber) 131069)
+
 /*
  * State of an index's storage, in rd_amcache.  PostgreSQL frees it at any
  * invalidation, so nobody keeps the pointer across a call that may process
  * one.  `state` and `meta` stay valid as long as the index is locked.
+ *
+ * Of an index that says btree the planner calls nbtree, which looks at what is
+ * there, or puts its own meta page there.  So ours begins as that does, and is told
+ * by a root that no meta page has.
  */
 typedef struct NvmIndexCache
 {
+	BTMetaPageData base;
 	NvmRelState *state;
 	NvmIndexMeta *meta;
 	uint32		dir;
@@ -69,8 +78,10 @@ extern NvmIndexCache *nvm_index_cache_slow(Relation index);
 static inline NvmIndexCache *
 nvm_index_cache(Relation index)
 {
-	if (likely(index->rd_amcache != NULL))
-		return (NvmIndexCache *) index->rd_amcache;
+	NvmIndexCache *cache = (NvmIndexCache *) index->rd_amcache;
+
+	if (likely(cache != NULL && cache->base.btm_root == NVM_BTREE_CACHE_ROOT))
+		return cache;
 	return nvm_index_cache_slow(index);
 }
 
@@ -104,7 +115,10 @@ extern uint32 nvm_index_page_check(const NvmIndexPage *page);
 
 #define NVM_BTREE_NAME			"nvm_btree"
 
-/* the handler's address, to tell our indexes */
+/*
+ * Is it an index of ours?  One that says btree has our routine after that
+ * (btree_identity.c).  The caller has it open.
+ */
 extern bool nvm_relation_is_btree(Relation index);
 
 /* the same by its number */
@@ -121,9 +135,7 @@ extern void nvm_index_register_relpages(void);
 
 typedef struct NvmIndexOptions
 {
-	int32		vl_len_;		/* varlena header (do not touch directly!) */
-	int			fillfactor;
-	bool		deduplicate_items;
+	BTOptions	base;			/* also what an index has that says btree */
 	int			persistence;	/* NvmIndexPersistence */
 } NvmIndexOptions;
 
@@ -132,7 +144,7 @@ nvm_index_fillfactor(Relation index)
 {
 	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
 
-	return options ? options->fillfactor : BTREE_DEFAULT_FILLFACTOR;
+	return options ? options->base.fillfactor : BTREE_DEFAULT_FILLFACTOR;
 }
 
 /* are equal keys to be merged, where the meta page says that they can be? */
@@ -141,7 +153,7 @@ nvm_index_deduplicates(Relation index)
 {
 	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
 
-	return options ? options->deduplicate_items : true;
+	return options ? options->base.deduplicate_items : true;
 }
 
 /* what the index was defined with; its storage may still be of another kind */
@@ -150,7 +162,8 @@ nvm_index_option_persistence(Relation index)
 {
 	NvmIndexOptions *options = (NvmIndexOptions *) index->rd_options;
 
-	return options ? (NvmIndexPersistence) options->persistence : NVM_INDEX_FULL;
+	return options && VARSIZE(options) >= sizeof(NvmIndexOptions) ?
+		(NvmIndexPersistence) options->persistence : NVM_INDEX_FULL;
 }
 
 /* in _PG_init: the options must be known before ALTER INDEX chooses its lock */

@@ -17,6 +17,8 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/planner.h"
 
+extern IndexAmRoutine *nvm_btree_routine(void);
+
 /* ---- btree_cost.c ---- */
 
 /* level of the root; 0 of an empty index */

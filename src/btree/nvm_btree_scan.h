@@ -218,8 +218,12 @@ typedef enum NvmScanStep
 	NVM_SCAN_AFTER				/* behind the last one */
 } NvmScanStep;
 
+/* what nbtree has at this place is no such number */
+#define NVM_SCAN_MAGIC		UINT64CONST(0xA1B57C3D5E9F2468)
+
 typedef struct NvmScan
 {
+	uint64		magic;
 	NvmScanStep step;
 	MemoryContext context;		/* of everything here */
 	NvmScanKeys keys;
@@ -233,6 +237,22 @@ typedef struct NvmScan
 	int		   *mark_elems;
 	NvmScanLeaf mark;			/* unless mark_here */
 } NvmScan;
+
+extern void nvm_scan_is_foreign(IndexScanDesc scan) __attribute__((noreturn));
+
+/*
+ * The state of a scan.  ERROR if PostgreSQL's btree has begun the scan, before the
+ * index got our routine (btree_identity.c).
+ */
+static inline NvmScan *
+nvm_scan_state(IndexScanDesc scan)
+{
+	NvmScan    *so = (NvmScan *) scan->opaque;
+
+	if (unlikely(so->magic != NVM_SCAN_MAGIC))
+		nvm_scan_is_foreign(scan);
+	return so;
+}
 
 /* ---- lanes of a call (btree_pin.c) ---- */
 

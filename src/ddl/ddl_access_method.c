@@ -29,6 +29,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/toasting.h"
@@ -55,7 +56,7 @@ indexes_follow(Relation table, Oid old_method)
 {
 	uint32		dir;
 
-	if (nvm_default_index_method != NVM_INDEX_METHOD_NVM)
+	if (nvm_default_index_method != NVM_INDEX_METHOD_NVM || nvm_index_identity_applies())
 		return false;
 	if (!nvm_access_method_is_ours(old_method))
 		return true;
@@ -88,7 +89,7 @@ goes_along(Relation table, Relation index)
 {
 	if (!nvm_relation_is_btree(index))
 		return false;
-	if (index->rd_rel->relispartition)
+	if (index->rd_rel->relispartition && index->rd_rel->relam != BTREE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"%s\" is for indexes of nvm tables", NVM_BTREE_NAME),

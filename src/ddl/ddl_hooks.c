@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_am.h"
@@ -427,6 +428,7 @@ ddl_process(PlannedStmt *pstmt, DdlCommand *command)
 		ddl_execute_watched(command);
 	else
 		ddl_execute(command);
+	nvm_index_settle_builds();
 	nvm_index_settle_relpages();
 }
 

@@ -46,6 +46,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
@@ -78,6 +79,7 @@ typedef struct WatchedDrop
 {
 	Oid			table;
 	char	   *name;
+	bool		says_btree;		/* it was btree's for the catalogs, too */
 	bool		lent;
 	char	   *persistence;	/* index parameter of one that is lent, or
 								 * NULL */
@@ -129,13 +131,44 @@ watch_move(Oid relid)
 }
 
 /*
+ * Was an index of ours of this name dropped from the table, or lent?  says_btree: one
+ * that was of method btree.
+ */
+static WatchedDrop *
+watched_drop(NvmIndexWatch *w, Relation index, bool says_btree)
+{
+	ListCell   *lc;
+
+	foreach(lc, w->dropped)
+	{
+		WatchedDrop *drop = lfirst(lc);
+
+		if (drop->says_btree == says_btree && drop->table == index->rd_index->indrelid &&
+			strcmp(drop->name, RelationGetRelationName(index)) == 0)
+			return drop;
+	}
+	return NULL;
+}
+
+/*
  * An index of btree was made (OAT_POST_CREATE).
  */
 void
 nvm_ddl_created_btree(Oid indexid)
 {
+	bool		again = false;
+	Relation	index;
+
 	if (watch != NULL && watch->dropped != NIL)
-		nvm_ddl_recreated_index(watch, indexid);
+	{
+		CommandCounterIncrement();
+		index = index_open(indexid, NoLock);
+		again = watched_drop(watch, index, true) != NULL;
+		index_close(index, NoLock);
+		if (!again)
+			nvm_ddl_recreated_index(watch, indexid);
+	}
+	nvm_index_created(indexid, again);
 }
 
 /*
@@ -164,7 +197,8 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 		return;
 
 	index = relation_open(relid, NoLock);
-	if (index->rd_index != NULL && nvm_relation_is_btree(index))
+	if (index->rd_index != NULL &&
+		(index->rd_rel->relam == BTREE_AM_OID ? dir != 0 : nvm_relation_is_btree(index)))
 	{
 		WatchedDrop *drop;
 
@@ -172,6 +206,7 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 		drop = palloc0(sizeof(WatchedDrop));
 		drop->table = index->rd_index->indrelid;
 		drop->name = pstrdup(RelationGetRelationName(index));
+		drop->says_btree = index->rd_rel->relam == BTREE_AM_OID;
 		watch->dropped = lappend(watch->dropped, drop);
 		MemoryContextSwitchTo(oldcontext);
 	}
@@ -260,31 +295,12 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 /* ---- the end of a command ---- */
 
 /*
- * Was an index of ours of this name dropped from the table, or lent?
- */
-static WatchedDrop *
-watched_drop(NvmIndexWatch *w, Relation index)
-{
-	ListCell   *lc;
-
-	foreach(lc, w->dropped)
-	{
-		WatchedDrop *drop = lfirst(lc);
-
-		if (drop->table == index->rd_index->indrelid &&
-			strcmp(drop->name, RelationGetRelationName(index)) == 0)
-			return drop;
-	}
-	return NULL;
-}
-
-/*
  * Does an index that was just made take the place of one of ours?
  */
 bool
 nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
 {
-	WatchedDrop *drop = watched_drop(w, index);
+	WatchedDrop *drop = watched_drop(w, index, false);
 
 	return drop != NULL && !drop->lent;
 }
@@ -329,6 +345,10 @@ settle_index(NvmIndexWatch *w, Oid relid)
 		return;
 	dir = storage_of_index(index);
 	persistence = index->rd_rel->relpersistence;
+	/* SET TABLESPACE copies the file of one that says btree */
+	if (dir == 0 && index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
+		nvm_index_has_failsafe(index))
+		nvm_index_exchange(index, false);
 	if (nvm_relation_is_btree(index))
 	{
 		bool		new_file = index->rd_createSubid != InvalidSubTransactionId ||
@@ -347,7 +367,7 @@ settle_index(NvmIndexWatch *w, Oid relid)
 	else if (index->rd_rel->relam == BTREE_AM_OID)
 	{
 		table = table_open(index->rd_index->indrelid, AccessShareLock);
-		drop = nvm_relation_is_nvm(table) ? watched_drop(w, index) : NULL;
+		drop = nvm_relation_is_nvm(table) ? watched_drop(w, index, false) : NULL;
 		table_close(table, NoLock);
 		build = drop != NULL || dir != 0;
 	}
@@ -454,6 +474,5 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 void
 nvm_ddl_register_index_callbacks(void)
 {
-	nvm_ddl_register_index_change();
 	nvm_storage_register_moved(watch_move);
 }

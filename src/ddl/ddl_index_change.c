@@ -17,6 +17,7 @@
 #include "access/reloptions.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
@@ -33,22 +34,6 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "xact/nvm_storage.h"
-
-/*
- * An entry of the relcache that belongs to the current transaction is kept
- * when the index changes.  It would keep the old access method's routine, so
- * the routine is replaced in it.  If the subtransaction aborts, the old one
- * has to be put back.
- */
-typedef struct ReplacedRoutine
-{
-	Relation	index;			/* stays where it is, see replace_routine */
-	Oid			handler;
-	IndexAmRoutine routine;
-	int			level;			/* nesting level that answers for it */
-} ReplacedRoutine;
-
-static List *replaced = NIL;	/* in TopTransactionContext, last first */
 
 /*
  * Let the relcache entry of an open index have the routine of access method
@@ -77,68 +62,7 @@ replace_routine(Relation index, Oid am, bool just_made)
 		elog(ERROR, "access methods of index \"%s\" differ in their support functions",
 			 RelationGetRelationName(index));
 
-	if (!just_made &&
-		(index->rd_createSubid != InvalidSubTransactionId ||
-		 NvmRelFirstFileSubid(index) != InvalidSubTransactionId))
-	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(TopTransactionContext);
-		ReplacedRoutine *r = palloc(sizeof(ReplacedRoutine));
-
-		r->index = index;
-		r->handler = index->rd_amhandler;
-		memcpy(&r->routine, index->rd_indam, sizeof(IndexAmRoutine));
-		r->level = GetCurrentTransactionNestLevel();
-		replaced = lcons(r, replaced);
-		MemoryContextSwitchTo(oldcontext);
-	}
-	memcpy(index->rd_indam, routine, sizeof(IndexAmRoutine));
-	index->rd_amhandler = handler;
-	if (index->rd_amcache != NULL)
-		pfree(index->rd_amcache);
-	index->rd_amcache = NULL;
-}
-
-static void
-replaced_subxact(SubXactEvent event, SubTransactionId mySubid,
-				 SubTransactionId parentSubid, void *arg)
-{
-	int			level = GetCurrentTransactionNestLevel();
-	ListCell   *lc;
-
-	if (event == SUBXACT_EVENT_COMMIT_SUB)
-	{
-		foreach(lc, replaced)
-		{
-			ReplacedRoutine *r = lfirst(lc);
-
-			/* made and dropped within: the entry is about to go */
-			if (r->index->rd_createSubid == mySubid &&
-				r->index->rd_droppedSubid != InvalidSubTransactionId)
-				replaced = foreach_delete_current(replaced, lc);
-			else
-				r->level = Min(r->level, level - 1);
-		}
-	}
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		/* the index's entry is still there, whatever becomes of it */
-		while (replaced != NIL && ((ReplacedRoutine *) linitial(replaced))->level >= level)
-		{
-			ReplacedRoutine *r = linitial(replaced);
-
-			memcpy(r->index->rd_indam, &r->routine, sizeof(IndexAmRoutine));
-			r->index->rd_amhandler = r->handler;
-			replaced = list_delete_first(replaced);
-		}
-	}
-}
-
-static void
-replaced_xact(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-		event == XACT_EVENT_PREPARE)
-		replaced = NIL;
+	nvm_index_set_routine(index, handler, routine, just_made);
 }
 
 /*
@@ -219,16 +143,6 @@ nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
 }
 
 /*
- * In _PG_init.
- */
-void
-nvm_ddl_register_index_change(void)
-{
-	RegisterXactCallback(replaced_xact, NULL);
-	RegisterSubXactCallback(replaced_subxact, NULL);
-}
-
-/*
  * Make an index of ours btree's for good.  Nobody uses it.  An index that was
  * never built (a failed CREATE INDEX CONCURRENTLY) need not be built now.
  */
@@ -244,9 +158,10 @@ nvm_ddl_convert_index(Oid indexid)
 	dir = nvm_storage_of(indexid);
 	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
 	NVM_FAILPOINT("ddl-convert-index");
-	if (ready)
-		nvm_reindex_index(indexid, persistence);
+	/* the build asks whose the index was */
 	if (dir != 0)
 		nvm_storage_end(dir);
+	if (ready)
+		nvm_reindex_index(indexid, persistence);
 	CommandCounterIncrement();
 }

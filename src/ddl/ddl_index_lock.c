@@ -19,6 +19,7 @@
 #include "access/tableam.h"
 #include "btree/nvm_btree.h"
 #include "catalog/index.h"
+#include "catalog/pg_am.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
@@ -72,11 +73,12 @@ lock_tables_of_all(AlterTableMoveAllStmt *stmt)
 		Form_pg_class index = (Form_pg_class) GETSTRUCT(tuple);
 		Oid			table;
 
-		if (index->relkind != RELKIND_INDEX || index->relam != method ||
+		if (index->relkind != RELKIND_INDEX ||
+			(index->relam != method && index->relam != BTREE_AM_OID) ||
 			index->reltablespace != tablespace ||
 			index->relpersistence == RELPERSISTENCE_TEMP ||
 			(roles != NIL && !list_member_oid(roles, index->relowner)) ||
-			!NvmOwnsRelation(index->oid))
+			!NvmOwnsRelation(index->oid) || !nvm_index_is_ours(index->oid))
 			continue;
 		table = IndexGetRelation(index->oid, true);
 		if (!OidIsValid(table))

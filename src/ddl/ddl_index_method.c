@@ -29,6 +29,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
@@ -56,8 +57,6 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
-
-int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
 
 /* an index that poses as btree's, open */
 typedef struct Pose
@@ -188,6 +187,22 @@ text_has_using(PlannedStmt *pstmt, const char *queryString)
 }
 
 /*
+ * Is there an index parameter that btree does not know?
+ */
+static bool
+wants_persistence(List *options)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+	{
+		if (strcmp(lfirst_node(DefElem, lc)->defname, "persistence") == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Let the PRIMARY KEYs and UNIQUEs in a list of constraints take ours.
  */
 static bool
@@ -198,6 +213,8 @@ constraint_take_ours(Constraint *con)
 		return false;
 	if (con->indexname != NULL)
 		return false;			/* USING INDEX */
+	if (nvm_index_identity_applies() && !wants_persistence(con->options))
+		return false;
 	con->access_method = pstrdup(NVM_BTREE_NAME);
 	return true;
 }
@@ -312,7 +329,7 @@ nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
 		if (!OidIsValid(indexid) || get_rel_relkind(indexid) != RELKIND_INDEX)
 			continue;
 		index = index_open(indexid, AccessShareLock);
-		if (!nvm_relation_is_btree(index))
+		if (index->rd_rel->relam == BTREE_AM_OID || !nvm_relation_is_btree(index))
 			index_close(index, NoLock);
 		else if (nvm_ddl_only_index_constraints(stmt))
 		{
@@ -456,6 +473,7 @@ nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString)
 		if (strcmp(stmt->accessMethod, DEFAULT_INDEX_TYPE) != 0 ||
 			stmt->excludeOpNames != NIL || stmt->relation == NULL ||
 			OidIsValid(stmt->indexOid) ||
+			(nvm_index_identity_applies() && !wants_persistence(stmt->options)) ||
 			!method_is_ours(stmt->relation, stmt->unique))
 			return pstmt;
 		if (!stmt->isconstraint && !stmt->transformed &&

@@ -20,6 +20,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "command/nvm_command.h"
 #include "commands/defrem.h"
 #include "ddl/nvm_ddl.h"
@@ -412,7 +413,8 @@ nvm_ddl_mode_check_concurrent(Node *stmt)
 	bool		fits;
 
 	if (!IsA(stmt, IndexStmt) || !index->concurrent || !is_promoted() ||
-		strcmp(index->accessMethod, NVM_BTREE_NAME) == 0)
+		strcmp(index->accessMethod, NVM_BTREE_NAME) == 0 ||
+		(strcmp(index->accessMethod, DEFAULT_INDEX_TYPE) == 0 && nvm_index_identity_applies()))
 		return;
 	rel = table_openrv(index->relation, AccessShareLock);
 	fits = !nvm_command_is_table(rel);

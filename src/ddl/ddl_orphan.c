@@ -92,7 +92,7 @@ orphan_candidate(uint32 id, NvmDirEntry *entry, void *arg)
 
 /*
  * The files of this database's relations of any access method but the built-in
- * ones: ours may be known under any name.
+ * ones: ours may be known under any name, and an index of ours may say btree.
  */
 static HTAB *
 orphan_files_in_use(void)
@@ -111,7 +111,8 @@ orphan_files_in_use(void)
 
 		if ((form->relkind == RELKIND_RELATION || form->relkind == RELKIND_MATVIEW ||
 			 form->relkind == RELKIND_INDEX) &&
-			form->relam >= FirstNormalObjectId)
+			(form->relam >= FirstNormalObjectId ||
+			 (form->relkind == RELKIND_INDEX && form->relam == BTREE_AM_OID)))
 			(void) hash_search(files, &file, HASH_ENTER, NULL);
 	}
 	systable_endscan(scan);

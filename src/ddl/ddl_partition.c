@@ -89,7 +89,8 @@ index_matches(Relation ptable, Relation parent, Relation table, Relation index)
 static bool
 is_convertible(Relation index)
 {
-	return index->rd_rel->relkind == RELKIND_INDEX && nvm_relation_is_btree(index) &&
+	return index->rd_rel->relkind == RELKIND_INDEX &&
+		index->rd_rel->relam != BTREE_AM_OID && nvm_relation_is_btree(index) &&
 		(index->rd_index->indisvalid || !index->rd_index->indisready);
 }
 

@@ -275,7 +275,7 @@ lay_aside_of_tables(AlterTableStmt *stmt, NvmIndexWatch *w, List *tables)
 		{
 			Relation	index = index_open(lfirst_oid(lc2), AccessExclusiveLock);
 
-			if (nvm_relation_is_btree(index))
+			if (index->rd_rel->relam != BTREE_AM_OID && nvm_relation_is_btree(index))
 				lay_aside(stmt, w, table, index);
 			index_close(index, NoLock);
 		}

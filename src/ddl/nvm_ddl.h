@@ -33,13 +33,6 @@ extern void nvm_ddl_check_publication(Node *stmt);
 
 /* ---- ddl_index_method.c ---- */
 
-/* nvm.default_index_method */
-#define NVM_INDEX_METHOD_BTREE	0
-#define NVM_INDEX_METHOD_NVM	1
-#define NVM_DEFAULT_INDEX_METHOD NVM_INDEX_METHOD_NVM
-
-extern int	nvm_default_index_method;	/* NVM_INDEX_METHOD_* */
-
 extern void nvm_ddl_define_settings(void);
 extern bool nvm_ddl_takes_ours(Form_pg_class table, bool unique);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
@@ -87,7 +80,6 @@ extern void nvm_ddl_register_index_callbacks(void);
 
 extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
 extern void nvm_ddl_convert_index(Oid indexid);
-extern void nvm_ddl_register_index_change(void);
 
 /* ---- ddl_index_lock.c ---- */
 

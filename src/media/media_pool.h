@@ -252,6 +252,8 @@ typedef struct NvmPlaceRecord
 #define NVM_DIR_COMMANDS		0x0020	/* a logged table whose transactions
 										 * may be calls: a checkpoint has it
 										 * as of one moment */
+#define NVM_DIR_BTREE			0x0040	/* an index that says btree in the
+										 * catalogs */
 
 typedef struct NvmDirEntry
 {

@@ -82,6 +82,12 @@ typedef struct NvmPoolShared
 	/* protected by dir_lock */
 	uint32		ndirs;			/* ids handed out: 1 .. ndirs */
 
+	/*
+	 * There has been a storage with NVM_DIR_BTREE since the start.  Set under
+	 * dir_lock.  Who has locked the table of such an index sees it without.
+	 */
+	bool		has_btree;
+
 	NvmRegion	region[NVM_NUM_REGIONS];
 } NvmPoolShared;
 

@@ -58,6 +58,8 @@ nvm_dir_hash_insert(uint32 id)
 
 	nvm_relstates[id].dir_next = *head;
 	*head = id;
+	if ((nvm_dir_entry(id)->flags & NVM_DIR_BTREE) != 0)
+		NvmPool->has_btree = true;
 }
 
 void

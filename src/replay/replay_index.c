@@ -20,6 +20,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
@@ -45,6 +46,27 @@ same_columns(int natts)
 }
 
 /*
+ * Make an index that says btree, whatever this process has for settings.
+ */
+static Oid
+define_as_ours(Relation copy, IndexStmt *stmt)
+{
+	volatile Oid index = InvalidOid;
+
+	nvm_index_identity_forced = true;
+	PG_TRY();
+	{
+		index = NvmDefineIndex(RelationGetRelid(copy), stmt).objectId;
+	}
+	PG_FINALLY();
+	{
+		nvm_index_identity_forced = false;
+	}
+	PG_END_TRY();
+	return index;
+}
+
+/*
  * Rows of one that is not valid may not be unique.  DefineIndex becomes the owner of the copy
  * before it looks at expressions.
  */
@@ -60,8 +82,13 @@ make_index(Relation original, Relation copy, Oid schema)
 	stmt->unique &= original->rd_index->indisvalid;
 	stmt->primary = stmt->isconstraint = stmt->deferrable = stmt->initdeferred = false;
 	stmt->excludeOpNames = NIL;
-	nvm_btree_name_opclasses(stmt);
-	index = NvmDefineIndex(RelationGetRelid(copy), stmt).objectId;
+	if (nvm_index_says_btree(original))
+		index = define_as_ours(copy, stmt);
+	else
+	{
+		nvm_btree_name_opclasses(stmt);
+		index = NvmDefineIndex(RelationGetRelid(copy), stmt).objectId;
+	}
 	free_attrmap(map);
 	CommandCounterIncrement();
 	return index;

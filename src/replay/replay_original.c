@@ -66,12 +66,12 @@ list_indexes(Relation rel)
 		NvmReplayIndex *pair = palloc0(sizeof(NvmReplayIndex));
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		nvm_replay_require_btree(rel, index);
 		pair->original = pair->copy = RelationGetRelid(index);
 		nvm_replay_storage_of(index, &pair->from);
 		pair->to = pair->from;
 		if (!was_never_built(index, &pair->from))
 		{
+			nvm_replay_require_btree(rel, index);
 			close_index(&pair->from);
 			result = lappend(result, pair);
 		}

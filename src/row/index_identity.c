@@ -23,8 +23,10 @@
 #include "access/genam.h"
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_am.h"
+#include "btree/nvm_btree_identity.h"
 #include "compat/nvm_compat.h"
 #include "optimizer/plancat.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "utils/rel.h"
@@ -83,13 +85,41 @@ check_identity(Oid indexid)
 void
 nvm_indexes_prove_slow(Relation rel)
 {
-	List	   *indexes = RelationGetIndexList(rel);
+	uint64		generation = nvm_index_generation;
+	List	   *indexes = NIL;
 	ListCell   *lc;
 
+	if (!NVM_FAILPOINT_MISSES("exchange-written"))
+		indexes = RelationGetIndexList(rel);
 	foreach(lc, indexes)
 		check_identity(lfirst_oid(lc));
 	list_free(indexes);
-	nvm_rel_cache(rel)->indexes_proven = true;
+	nvm_rel_cache(rel)->indexes_proven = generation;
+}
+
+/*
+ * See nvm_indexes_exchange.  True if an index of ours may be checked at COMMIT.
+ */
+bool
+nvm_indexes_exchange_slow(Relation rel)
+{
+	uint64		generation = nvm_index_generation;
+	bool		deferred = nvm_index_exchange_all(rel);
+	NvmRelCache *cache = (NvmRelCache *) rel->rd_amcache;
+
+	if (cache != NULL)
+	{
+		cache->indexes_exchanged = generation;
+		cache->indexes_deferred = deferred;
+	}
+	return deferred;
+}
+
+void
+nvm_indexes_fetched_slow(Relation rel)
+{
+	if (nvm_indexes_exchange_slow(rel) && !NVM_FAILPOINT_MISSES("exchange-fetched"))
+		nvm_index_hold_deferred(rel);
 }
 
 /*

@@ -13,6 +13,7 @@
 
 #include "postgres.h"
 
+#include "btree/nvm_btree_identity.h"
 #include "pool/nvm_pool.h"
 #include "pool/nvm_sound.h"
 #include "utils/rel.h"
@@ -29,7 +30,9 @@ typedef struct NvmRelCache
 {
 	NvmRelState *state;
 	uint32		dir;
-	bool		indexes_proven; /* see nvm_indexes_prove */
+	uint64		indexes_proven; /* see nvm_indexes_prove */
+	uint64		indexes_exchanged;	/* see nvm_indexes_exchange */
+	bool		indexes_deferred;	/* one of these may be checked at COMMIT */
 	/* indexed columns and those of keys, as bits of attribute numbers 1..63 */
 	bool		attrs_known;
 	bool		attrs_wide;		/* there are others: ask the relcache */
@@ -104,11 +107,40 @@ extern void nvm_indexes_prove_slow(Relation rel);
 struct RelOptInfo;
 extern void nvm_indexes_prove_planned(Oid relid, struct RelOptInfo *rel);
 
+extern bool nvm_indexes_exchange_slow(Relation rel);
+extern void nvm_indexes_fetched_slow(Relation rel);
+
 static inline void
 nvm_indexes_prove(Relation rel)
 {
-	if (unlikely(!nvm_rel_cache(rel)->indexes_proven))
+	if (unlikely(nvm_rel_cache(rel)->indexes_proven != nvm_index_generation))
 		nvm_indexes_prove_slow(rel);
+}
+
+/*
+ * Whoever comes by indexes of rel after this has our routine in those that say btree
+ * and are ours (btree/btree_identity.c), if they are open.
+ */
+static inline void
+nvm_indexes_exchange(Relation rel)
+{
+	NvmRelCache *cache = (NvmRelCache *) rel->rd_amcache;
+
+	if (unlikely(cache == NULL || cache->indexes_exchanged != nvm_index_generation))
+		nvm_indexes_exchange_slow(rel);
+}
+
+/*
+ * Before a scan of an index gives up the table: see nvm_index_hold_deferred.
+ */
+static inline void
+nvm_indexes_fetched(Relation rel)
+{
+	NvmRelCache *cache = (NvmRelCache *) rel->rd_amcache;
+
+	if (unlikely(cache == NULL || cache->indexes_exchanged != nvm_index_generation ||
+				 cache->indexes_deferred))
+		nvm_indexes_fetched_slow(rel);
 }
 
 static inline NvmRelState *

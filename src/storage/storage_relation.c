@@ -22,6 +22,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
 #include "command/nvm_command.h"
@@ -131,8 +132,10 @@ nvm_relation_set_new_filelocator(Relation rel, const NvmLocator *newlocator,
 void
 nvm_relation_nontransactional_truncate(Relation rel)
 {
-	NvmRelCache *cache = nvm_rel_cache(rel);
+	NvmRelCache *cache;
 
+	nvm_index_hold_truncated(rel);
+	cache = nvm_rel_cache(rel);
 	if (nvm_rel_nblocks(cache->state) == 0)
 		return;
 	nvm_storage_empty(cache->dir);
@@ -191,7 +194,9 @@ nvm_storage_of(Oid relid)
 	if (rel == NULL)
 		return 0;
 
-	if (relkind == RELKIND_INDEX ? nvm_relation_is_btree(rel) : nvm_relation_is_nvm(rel))
+	if (relkind == RELKIND_INDEX && rel->rd_rel->relam == BTREE_AM_OID)
+		dir = nvm_index_btree_storage(rel);
+	else if (relkind == RELKIND_INDEX ? nvm_relation_is_btree(rel) : nvm_relation_is_nvm(rel))
 	{
 		if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
 			ereport(WARNING,

@@ -27,6 +27,10 @@ extern void nvm_table_require(void);
 extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 							NvmStorageKey *key);
 
+/* the same, but where the catalogs say, in any process */
+extern void nvm_storage_own_key(Relation rel, const NvmLocator *locator,
+								NvmStorageKey *key);
+
 /* ---- storage_redirect.c: a process that works on a copy ---- */
 
 /*

@@ -58,7 +58,7 @@ nvm_table_require(void)
  * without us, by ALTER DATABASE and in a copy of the database.
  */
 void
-nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
+nvm_storage_own_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 {
 	memset(key, 0, sizeof(*key));
 	key->database = NvmLocatorDb(*locator);
@@ -67,6 +67,12 @@ nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 	key->relnumber = NvmLocatorRel(*locator);
 	if (RelationUsesLocalBuffers(rel))
 		key->relnumber |= (uint64) (uint32) (rel->rd_backend + 1) << 32;
+}
+
+void
+nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
+{
+	nvm_storage_own_key(rel, locator, key);
 	if (unlikely(nvm_storage_redirected))
 		nvm_storage_redirect_key(rel, key);
 }

@@ -1,0 +1,161 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_hold.c
+ *	  The indexes of a plan have our routine when the executor opens them.
+ *
+ * An entry of the relcache keeps its routine as long as somebody has it open.
+ * The executor's own lock on an index may be the one that takes messages, which
+ * take entries away.  So the indexes of a plan are opened here, and stay open until
+ * the executor has opened them, too.  No lock is taken: that on the table keeps an
+ * index, and the executor locks no indexes of partitions that it prunes.
+ *
+ * Copyright (c) 2026, pg_nvm contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "btree/nvm_btree.h"
+#include "btree/nvm_btree_identity.h"
+#include "catalog/pg_am.h"
+#include "miscadmin.h"
+#include "nodes/plannodes.h"
+#include "parser/parsetree.h"
+#include "pmem/nvm_pmem.h"
+#include "pool/nvm_pool.h"
+#include "utils/rel.h"
+#include "xact/nvm_storage.h"
+
+/* most plans have no more indexes */
+#define FEW_INDEXES		8
+
+typedef struct Held
+{
+	PlannedStmt *stmt;
+	int			nfew;
+	Relation	few[FEW_INDEXES];
+	List	   *more;
+} Held;
+
+/*
+ * Is index of table relid, which is open, ours, and does it say btree?
+ */
+static bool
+exchange(Relation index, Oid relid)
+{
+	Relation	table;
+	bool		ours = false;
+
+	if (index->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	if (likely(nvm_index_says_btree(index)))
+		return true;
+	table = RelationIdGetRelation(relid);
+	if (table != NULL)
+	{
+		ours = nvm_storage_is_table(table) && nvm_relation_is_btree(index);
+		RelationClose(table);
+	}
+	return ours;
+}
+
+static void
+hold_index(Held *held, Oid indexid, Index scanrelid)
+{
+	Relation	index = RelationIdGetRelation(indexid);
+
+	if (index == NULL)
+		return;
+	if (!exchange(index, rt_fetch(scanrelid, held->stmt->rtable)->relid))
+		RelationClose(index);
+	else if (held->nfew < FEW_INDEXES)
+		held->few[held->nfew++] = index;
+	else
+		held->more = lappend(held->more, index);
+}
+
+static void hold_plan(Held *held, Plan *plan);
+
+static void
+hold_plans(Held *held, List *plans)
+{
+	ListCell   *lc;
+
+	foreach(lc, plans)
+		hold_plan(held, (Plan *) lfirst(lc));
+}
+
+static void
+hold_plan(Held *held, Plan *plan)
+{
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			hold_index(held, ((IndexScan *) plan)->indexid,
+					   ((IndexScan *) plan)->scan.scanrelid);
+			break;
+		case T_IndexOnlyScan:
+			hold_index(held, ((IndexOnlyScan *) plan)->indexid,
+					   ((IndexOnlyScan *) plan)->scan.scanrelid);
+			break;
+		case T_BitmapIndexScan:
+			hold_index(held, ((BitmapIndexScan *) plan)->indexid,
+					   ((BitmapIndexScan *) plan)->scan.scanrelid);
+			break;
+		case T_Append:
+			hold_plans(held, ((Append *) plan)->appendplans);
+			break;
+		case T_MergeAppend:
+			hold_plans(held, ((MergeAppend *) plan)->mergeplans);
+			break;
+		case T_BitmapAnd:
+			hold_plans(held, ((BitmapAnd *) plan)->bitmapplans);
+			break;
+		case T_BitmapOr:
+			hold_plans(held, ((BitmapOr *) plan)->bitmapplans);
+			break;
+		case T_SubqueryScan:
+			hold_plan(held, ((SubqueryScan *) plan)->subplan);
+			break;
+		case T_CustomScan:
+			hold_plans(held, ((CustomScan *) plan)->custom_plans);
+			break;
+		default:
+			break;
+	}
+	hold_plan(held, plan->lefttree);
+	hold_plan(held, plan->righttree);
+}
+
+/*
+ * ExecutorStart_hook, around the start.  After an ERROR the resource owner gives
+ * up the relations.
+ */
+void
+nvm_index_hold_and_start(QueryDesc *query, int eflags, ExecutorStart_hook_type next)
+{
+	Held		held;
+	ListCell   *lc;
+
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || NvmPool == NULL || !NvmPool->has_btree ||
+		NVM_FAILPOINT_MISSES("exchange-start"))
+	{
+		next(query, eflags);
+		return;
+	}
+	held.stmt = query->plannedstmt;
+	held.nfew = 0;
+	held.more = NIL;
+	hold_plan(&held, held.stmt->planTree);
+	hold_plans(&held, held.stmt->subplans);
+	next(query, eflags);
+	for (int i = 0; i < held.nfew; i++)
+		RelationClose(held.few[i]);
+	foreach(lc, held.more)
+		RelationClose((Relation) lfirst(lc));
+	list_free(held.more);
+}
