@@ -133,7 +133,6 @@ our %elsewhere = (
 	'ddl-convert-index' => 'ddl/01_index_ddl',
 	'ddl-swapped-table' => 'ddl/01_index_ddl',
 	'ddl-settle-index'  => 'ddl/04_index_ddl_crash',
-	(map { ($_ => 'identity/03_form_crash') } qw(btree-failsafe btree-taken-over btree-settle-builds)),
 	'copy-index-block'  => 'ddl/04_index_ddl_crash',
 	'gap-undecided'     => 'gap/04_aborted_takeover',
 	'rowlock-elsewhere' => 'commit/12_asked_while_it_ends',

@@ -154,6 +154,12 @@ INSERT INTO ddl_t.o SELECT i, repeat('o', i) FROM generate_series(1, 300) i;
 RESET ROLE;
 SQL
 
+	# of indexes that are ours and say btree
+	if ($method eq 'identity')
+	{
+		$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.index_identity = 'btree'");
+		$method = 'nvm_btree';
+	}
 	$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.default_index_method = '$method'");
 	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
 	$node->safe_psql('postgres', <<SQL);
@@ -162,6 +168,11 @@ DROP TABLE filler, acct, ix, kv, large, ack, hist, ddl;
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE crash_space_2 LOCATION '';
 CREATE ROLE ddl_owner;
+CREATE FUNCTION has_storage(oid) RETURNS boolean LANGUAGE plpgsql AS
+\$\$
+BEGIN
+	RETURN EXISTS (SELECT FROM nvm.relations WHERE relation = \$1);
+END \$\$;
 -- what there is, whatever its state
 CREATE FUNCTION ddl_state() RETURNS SETOF text LANGUAGE plpgsql AS
 \$\$
@@ -184,7 +195,8 @@ BEGIN
 			RETURN NEXT 'problem: by index ' || i;
 		END IF;
 	END LOOP;
-	RETURN QUERY SELECT concat_ws(' ', current_database() || ':', c.oid::regclass, amname, coalesce(spcname, 'default'), indisvalid, indisready)
+	RETURN QUERY SELECT concat_ws(' ', current_database() || ':', c.oid::regclass, amname, coalesce(spcname, 'default'), indisvalid, indisready,
+			CASE WHEN amname = 'btree' AND to_regnamespace('nvm') IS NOT NULL AND indisready THEN has_storage(c.oid) END)
 		FROM pg_class c JOIN pg_am a ON a.oid = relam JOIN pg_index i ON indexrelid = c.oid LEFT JOIN pg_tablespace s ON s.oid = reltablespace
 		WHERE relnamespace = to_regnamespace('ddl_t') ORDER BY relname;
 	IF to_regnamespace('nvm') IS NULL THEN
@@ -192,7 +204,7 @@ BEGIN
 	END IF;
 	FOR r IN SELECT c.oid::regclass AS rel, coalesce(indisready AND indislive, true) AS ready, coalesce(indisvalid, true) AS valid
 			 FROM pg_class c JOIN pg_am a ON a.oid = relam LEFT JOIN pg_index i ON indexrelid = c.oid
-			 WHERE a.amname IN ('nvm', 'nvm_btree') AND relkind IN ('r', 'm', 'i')
+			 WHERE (a.amname IN ('nvm', 'nvm_btree') AND relkind IN ('r', 'm', 'i')) OR (a.amname = 'btree' AND has_storage(c.oid))
 	LOOP
 		IF r.valid THEN
 			RETURN QUERY SELECT 'problem: nvm.check ' || r.rel || ': ' || f::text FROM nvm.check(r.rel, true) f;

@@ -296,6 +296,8 @@ log_statement = none
 # in the data directory, so that servers that are killed leave nothing elsewhere
 dynamic_shared_memory_type = mmap
 CONF
+	# a test that names no index method may be run with indexes that say btree
+	$self->append_conf('postgresql.conf', "nvm.index_identity = $ENV{NVM_INDEX_IDENTITY}") if $ENV{NVM_INDEX_IDENTITY};
 	$self->append_conf('postgresql.conf', <<CONF) if $simulate;
 nvm.persist_method = simulate
 fsync = on

@@ -18,6 +18,9 @@ they are.  C<problems()> returns a row for each thing that is wrong: an index wh
 access method and storage disagree, which is of another access method than it was, has
 lost its index parameter or operator class, lacks entries; a storage of nobody.
 
+C<NvmWalk::node(identity =E<gt> 'btree')> sets nvm.index_identity.  An index that says btree
+and has a storage is then C<ours>, and so are all that are nvm_btree's without the setting.
+
 =cut
 
 package NvmWalk;
@@ -32,13 +35,18 @@ use Test::More;
 our @EXPORT = qw(walk script);
 
 my ($node, $storages);
+my $ours = 'nvm_btree';			# what an index of ours is
 my $turn = 0;
 
 # The server of all walks, with the above in database postgres.
 sub node
 {
+	my (%how) = @_;
+
+	$ours = 'ours' if ($how{identity} // '') eq 'btree';
 	$node = NvmTest->new('main');
 	$node->init;
+	$node->append_conf('postgresql.conf', "nvm.index_identity = $how{identity}\n") if $how{identity};
 	$node->append_conf('postgresql.conf', <<CONF);
 nvm.default_index_method = nvm_btree
 allow_in_place_tablespaces = on
@@ -47,7 +55,7 @@ autovacuum = off
 client_min_messages = warning
 CONF
 	$node->start;
-	$node->safe_psql('postgres', <<'SQL');
+	$node->safe_psql('postgres', <<'SQL' =~ s/OURS/$ours/gr);
 CREATE TABLESPACE there LOCATION '';
 CREATE ROLE someone;
 CREATE EXTENSION pg_nvm;
@@ -65,7 +73,7 @@ DECLARE
 	leaves text := '';
 	none text := '';
 BEGIN
-	IF am = 'nvm' THEN
+	IF am = 'nvm' AND current_setting('nvm.index_identity') <> 'btree' THEN
 		leaves := 'WITH (persistence = leaves)';
 		none := 'WITH (persistence = none, fillfactor = 80)';
 	END IF;
@@ -95,16 +103,21 @@ BEGIN
 	DELETE FROM w.t WHERE id % 11 = 0;
 END $$;
 
+-- access method, or `ours` if it says btree and has a storage
+CREATE FUNCTION method(index oid, am text) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN am = 'btree' AND EXISTS (SELECT FROM nvm.relations s WHERE s.relation = index AND NOT ended) THEN 'ours' ELSE am END
+$$;
+
 -- what was there, to be compared
 CREATE TABLE was (name text, am text, persistence text);
 CREATE PROCEDURE note() LANGUAGE sql AS $$
 	DELETE FROM was;
-	INSERT INTO was SELECT relnamespace::regnamespace || '.' || relname, amname, (SELECT option_value FROM pg_options_to_table(reloptions) WHERE option_name = 'persistence') FROM pg_class c JOIN pg_am a ON a.oid = relam
+	INSERT INTO was SELECT relnamespace::regnamespace || '.' || relname, method(c.oid, amname), (SELECT option_value FROM pg_options_to_table(reloptions) WHERE option_name = 'persistence') FROM pg_class c JOIN pg_am a ON a.oid = relam
 		WHERE relnamespace IN (to_regnamespace('w'), pg_my_temp_schema()) AND relkind = 'i';
 $$;
 
 -- what is wrong with tables and indexes of schema w, and of this session's temporary ones
-CREATE FUNCTION problems(becomes text DEFAULT 'nvm_btree', what text DEFAULT 'nvm_btree') RETURNS SETOF text LANGUAGE plpgsql AS $$
+CREATE FUNCTION problems(becomes text DEFAULT 'OURS', what text DEFAULT 'OURS') RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	r record;
 	want text;
@@ -112,18 +125,22 @@ DECLARE
 	b bigint;
 BEGIN
 	SET LOCAL search_path = public;
-	FOR r IN SELECT c.oid, relnamespace::regnamespace || '.' || relname AS name, relkind, relpersistence, amname, reloptions, indrelid, indclass, indisvalid AND indisready AND indislive AS valid,
+	FOR r IN SELECT c.oid, relnamespace::regnamespace || '.' || relname AS name, relkind, relpersistence, method(c.oid, amname) AS amname, reloptions, indrelid, indclass, indisvalid AND indisready AND indislive AS valid,
 				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended) AS storages,
 				(SELECT count(*) FROM nvm.relations s WHERE s.relation = c.oid AND NOT ended AND kind = CASE c.relkind WHEN 'i' THEN 'i' ELSE 'r' END
 					AND persistence = relpersistence AND (kind = 'r' OR blocks > 0 OR relpersistence = 'u')) AS good
 			 FROM pg_class c JOIN pg_am a ON a.oid = relam LEFT JOIN pg_index i ON indexrelid = c.oid
 			 WHERE relkind IN ('i', 'r', 'm') AND relnamespace IN (to_regnamespace('w'), pg_my_temp_schema()) ORDER BY 2
 	LOOP
-		IF r.storages <> (r.amname IN ('nvm', 'nvm_btree'))::int OR r.good <> r.storages THEN
+		IF r.storages <> (r.amname IN ('nvm', 'nvm_btree', 'ours'))::int OR r.good <> r.storages THEN
 			RETURN NEXT format('%s (%s) has %s storages, %s good', r.name, r.amname, r.storages, r.good);
 		END IF;
+		-- the one page that says so
+		IF r.amname = 'ours' AND pg_relation_size(r.oid) <> current_setting('block_size')::int THEN
+			RETURN NEXT format('%s has a file of %s bytes', r.name, pg_relation_size(r.oid));
+		END IF;
 		CONTINUE WHEN r.amname NOT LIKE 'nvm%' AND r.relkind <> 'i';
-		IF r.amname LIKE 'nvm%' THEN
+		IF r.amname LIKE 'nvm%' OR r.amname = 'ours' THEN
 			RETURN QUERY SELECT format('check of %s: %s', r.name, f) FROM nvm.check(r.oid::regclass, true) f;
 		END IF;
 		IF r.relkind = 'i' THEN
@@ -136,7 +153,7 @@ BEGIN
 				RETURN NEXT format('%s has options %s, persistence was %s', r.name, r.reloptions, want);
 			END IF;
 			want := NULL;
-			SELECT CASE WHEN am = what AND r.indrelid = to_regclass('w.t') AND r.name <> 'w.t_excl' THEN becomes ELSE am END INTO want FROM was WHERE name = r.name;
+			SELECT CASE WHEN am = what AND r.indrelid = to_regclass('w.t') AND (r.name <> 'w.t_excl' OR current_setting('nvm.index_identity') = 'btree') THEN becomes ELSE am END INTO want FROM was WHERE name = r.name;
 			IF want <> r.amname THEN
 				RETURN NEXT format('%s has access method %s, not %s', r.name, r.amname, want);
 			END IF;
@@ -183,8 +200,8 @@ sub script
 sub walk
 {
 	my ($form, %how) = @_;
-	my $becomes = $how{becomes} // 'nvm_btree';
-	my $what = $how{what} // 'nvm_btree';
+	my $becomes = $how{becomes} // $ours;
+	my $what = $how{what} // $ours;
 	my $am = $how{am} // 'nvm';
 	my $kind = $how{kind} // '';
 	my $next = 'FROM generate_series(1, 50) i, (SELECT coalesce(max(id), 0) AS b FROM w.t) m;';

@@ -26,7 +26,8 @@ my $only = $ENV{NVM_CRASH_ONLY};
 # Names that nothing reaches, and why.
 my %unreachable = (
 	'btree-scan-left' => 'stores nothing; t/btree/01_scan stops scans there',
-	'pool-redo-make'  => 'the first split of a pool; t/recovery/05_redo_lanes');
+	'pool-redo-make'  => 'the first split of a pool; t/recovery/05_redo_lanes',
+	(map { $_ => 'an index that says btree; t/identity/03_form_crash' } qw(btree-failsafe btree-taken-over btree-settle-builds)));
 
 note("seed $NvmCrash::seed");
 my %all   = NvmCrash::failpoint_names();
