@@ -10,7 +10,8 @@
 #	--suites	some of: regress isolation dump contrib tap (dump needs regress);
 #			default: all, contrib only where there is a list of exceptions
 #	--method	nvm (the default) or nvm_vlog, whose exceptions are those of nvm, or fewer
-#	--index-method	btree, nvm_btree, or (the default) both
+#	--index-method	some of btree, nvm_btree, identity (nvm.index_identity = btree);
+#			default: the first two
 #	--heap-runs	how often heap runs each suite (default 1); nvm may print what
 #			any of the runs printed
 #	--accept	write the lists of exceptions anew into DIR (test/core/exceptions),
@@ -98,7 +99,7 @@ END
 scripts_of() {
 	local list=test/core/exceptions/$major-$1 tids='' tree=$source/src/test/$1
 	local input=$core/scripts.$1.$2${3:+/$3}
-	case $2 in nvm) tids=$list ;; nvm_btree) tids=$list-nvm_btree ;; esac
+	case $2 in nvm | identity) tids=$list ;; nvm_btree) tids=$list-nvm_btree ;; esac
 	[ -z "${3:-}" ] || tree=$source/contrib/$3
 	test/core/rewrite.py ${tids:+--exceptions "$tids"} --heap "$list" ${3:+--prefix "$3/"} \
 		--tree "$tree" --out "$input" && echo "$input"
@@ -110,6 +111,11 @@ settings() {
 	local am=$table_method index=btree
 	[ "$1" != heap ] || am=heap
 	[ "$1" != nvm_btree ] || index=nvm_btree
+	# indexes that say btree, and are ours
+	if [ "$1" = identity ]; then
+		index=nvm_btree
+		echo "nvm.index_identity = 'btree'"
+	fi
 	cat <<END
 shared_preload_libraries = 'pg_nvm'
 default_table_access_method = '$am'
@@ -201,12 +207,13 @@ query() {				# query DATABASE SQL: the answer, one value
 # restore AM METHOD: the dump into a database of its own, with these defaults.
 # On heap, an index of which the dump says that it is nvm_btree's is btree's
 restore() {
-	local db=restored_$1
+	local db=restored_$1 method=$2 identity=nvm_btree
+	if [ "$2" = identity ]; then method=nvm_btree identity=btree; fi
 	query postgres "DROP DATABASE IF EXISTS $db" &&
 		query postgres "CREATE DATABASE $db TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'" &&
 		query "$db" "CREATE EXTENSION pg_nvm" &&
 		if [ "$1" = heap ]; then as_btree <"$core/dump/nvm.sql"; else cat "$core/dump/nvm.sql"; fi |
-		PGOPTIONS="-c default_table_access_method=$1 -c nvm.default_index_method=$2" \
+		PGOPTIONS="-c default_table_access_method=$1 -c nvm.default_index_method=$method -c nvm.index_identity=$identity" \
 			psql -Xq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$db" -f -
 }
 
