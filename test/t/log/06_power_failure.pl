@@ -26,7 +26,7 @@ use Time::HiRes qw(usleep);
 my $long = NvmTest::is_long();
 # NVM_CRASH_ONLY=scenario/name/hit[,...] repeats some
 my $only = $ENV{NVM_CRASH_ONLY};
-my $images = $ENV{NVM_CRASH_IMAGES} || ($long ? 4 : 3);
+my $images = $ENV{NVM_CRASH_IMAGES} || ($long ? 4 : 2);
 my $moments = $long ? 10 : 3;
 my @kinds = qw(any longer inside durable twice);
 
