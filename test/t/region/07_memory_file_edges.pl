@@ -298,7 +298,13 @@ SQL
 	# no room for the file at all
 	$node->stop;
 	unlink "$small/memory/pg_nvm_memory";
-	$room = (qx(df -P --block-size=1 $small))[-1] =~ /^\S+ +\d+ +\d+ +(\d+)/ ? $1 : 0;
+	# a process of the server that is about to end may still have it mapped
+	NvmTest::wait_until(
+		'the room of the file that is gone',
+		sub {
+			$room = (qx(df -P --block-size=1 $small))[-1] =~ /^\S+ +\d+ +\d+ +(\d+)/ ? $1 : 0;
+			return $room > 8 << 20;
+		});
 	system_or_bail('fallocate', '-l', $room - (8 << 20), "$small/filler2");
 	$node->start;
 	$node->fails_with('SELECT FROM v', qr/could not get \d+ MB for file "[^"]*pg_nvm_memory": No space left on device/, 'no room at all: the pool is refused');
