@@ -23,6 +23,7 @@
 #include "ddl/nvm_ddl.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "func/nvm_block_readers.h"
 #include "nvm_library.h"
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
@@ -56,22 +57,19 @@ nvm_needs_fmgr(Oid fn_oid)
 
 /*
  * fmgr_hook.  Others' functions come here too, and those with SET or SECURITY DEFINER.
- *
- * A hook that throws at the start is not told of the end: so no more do we begin
- * before the next one has returned.
  */
 static void
 nvm_fmgr(FmgrHookEventType event, FmgrInfo *flinfo, Datum *arg)
 {
 	Datum	   *next_arg = nvm_command_hook_argument(flinfo, arg);
 
-	if (event != FHET_START)
-		nvm_block_readers_end(flinfo->fn_oid);
 	if (prev_fmgr)
 		prev_fmgr(event, flinfo, next_arg);
 	if (event == FHET_START)
 	{
-		nvm_block_readers_begin(flinfo->fn_oid);
+		/* a registered one has the address of command/, with ours behind it */
+		if (next_arg == arg)
+			nvm_block_reader_enter(flinfo);
 		nvm_command_enter(flinfo, arg);
 	}
 }

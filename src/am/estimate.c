@@ -57,7 +57,6 @@ nvm_relation_size(Relation rel, ForkNumber forkNumber)
 
 	if (forkNumber != MAIN_FORKNUM && forkNumber != InvalidForkNumber)
 		return 0;
-	nvm_block_readers_refuse(rel);
 	nblocks = nvm_rel_nblocks(nvm_rel_reader(rel));
 	nvm_analyze_size_asked(nblocks);	/* a large table's ANALYZE needs it */
 	return (uint64) nblocks * BLCKSZ;

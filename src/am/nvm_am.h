@@ -150,15 +150,6 @@ extern PlannedStmt *nvm_plan_with_page_costs(Query *parse, const char *query_str
 											 int cursorOptions, ParamListInfo boundParams,
 											 planner_hook_type next);
 
-/* ---- block_readers.c ---- */
-
-extern void nvm_block_readers_refuse(Relation rel);
-
-/* src/hooks.c, of needs_fmgr_hook and fmgr_hook */
-extern bool nvm_is_block_reader(Oid fn_oid);
-extern void nvm_block_readers_begin(Oid function);
-extern void nvm_block_readers_end(Oid function);
-
 /* ---- speculative.c ---- */
 
 #if NVM_SPECULATIVE_WANTS_BTREE

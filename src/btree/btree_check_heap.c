@@ -6,7 +6,8 @@
  * A snapshot is taken first.  Every row that it sees has its entry by then,
  * and nobody takes the entry away.  As the leaves are walked each entry goes
  * into a Bloom filter.  If the snapshot sees a row behind the entry, the row
- * must have this very entry.  Then the table is scanned as CREATE INDEX would.
+ * must have this very entry, and in a unique index the entry before of the same
+ * key must lead to no such row.  Then the table is scanned as CREATE INDEX would.
  * A row whose entry is not in the filter has none.
  *
  * A few rows that lack their entry escape such a filter; each time they are
@@ -96,6 +97,9 @@ nvm_index_check_heap_begin(IndexCheck *check)
 {
 	check->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	check->info = check_index_info(check);
+	/* one that is looked at later may be broken for our own transaction */
+	check->unique = check->index->rd_index->indisunique &&
+		check->index->rd_index->indimmediate && check->index->rd_index->indisvalid;
 	check->estate = CreateExecutorState();
 	check->slot = table_slot_create(check->heap, NULL);
 	GetPerTupleExprContext(check->estate)->ecxt_scantuple = check->slot;
@@ -114,18 +118,48 @@ nvm_index_check_heap_pass(IndexCheck *check)
 							(int64) pg_atomic_read_u32(&check->cache.state->nblocks) *
 							(MaxTIDsPerBTreePage / 3));
 
+	if (check->visible != NULL)
+		pfree(check->visible);
+	check->visible = NULL;
 	if (check->filter != NULL)
 		bloom_free(check->filter);
 	check->filter = bloom_create(nrows, maintenance_work_mem, pg_prng_uint64(&pg_global_prng_state));
 }
 
 /*
+ * An entry of a unique index leads to a row that the snapshot sees.  Does one before
+ * it with the same key?  Entries come in the order of their keys.
+ */
+static void
+check_unique(IndexCheck *check, uint32 blkno, int item, IndexTuple itup, ItemPointer tid)
+{
+	NvmIndexKey key;
+
+	nvm_index_key_init(check->index, &check->cache, itup, &key);
+	key.scantid = NULL;
+	if (check->visible != NULL)
+	{
+		if (!key.anynull && nvm_index_compare(&key, check->visible) == 0)
+			nvm_index_check_report(check, blkno, item, "rows (%u,%u) and (%u,%u) have the same key in a unique index",
+								   ItemPointerGetBlockNumberNoCheck(&check->visible_tid),
+								   ItemPointerGetOffsetNumberNoCheck(&check->visible_tid),
+								   ItemPointerGetBlockNumberNoCheck(tid),
+								   ItemPointerGetOffsetNumberNoCheck(tid));
+		pfree(check->visible);
+	}
+	check->visible = (IndexTuple) MemoryContextAlloc(GetMemoryChunkContext(check),
+													 IndexTupleSize(itup));
+	memcpy(check->visible, itup, IndexTupleSize(itup));
+	check->visible_tid = *tid;
+}
+
+/*
  * The row to which an entry leads, if there is one: is it the entry's?  Where
  * the block is noted as visible to all, an index-only scan takes it for
  * granted that there is one.  For an entry that was read before, that holds
- * for our snapshot, too.
+ * for our snapshot, too.  Returns whether there is a row.
  */
-static void
+static bool
 check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 hash)
 {
 	ItemPointerData at = *tid;
@@ -144,7 +178,7 @@ check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 has
 			nvm_index_check_report(check, blkno, item, "entry leads to (%u,%u), where there is no row, in a block that is noted as visible to all transactions",
 								   ItemPointerGetBlockNumberNoCheck(tid),
 								   ItemPointerGetOffsetNumberNoCheck(tid));
-		return;
+		return false;
 	}
 	ResetExprContext(econtext);
 	if (check->predicate != NULL && !ExecQual(check->predicate, econtext))
@@ -160,6 +194,7 @@ check_row(IndexCheck *check, uint32 blkno, int item, ItemPointer tid, uint64 has
 								   ItemPointerGetOffsetNumberNoCheck(tid));
 	}
 	ExecClearTuple(check->slot);
+	return true;
 }
 
 /*
@@ -179,7 +214,8 @@ nvm_index_check_heap_entry(IndexCheck *check, uint32 blkno, int item, IndexTuple
 		uint64		hash = check_hash(check, values, isnull, &tids[i]);
 
 		bloom_add_element(check->filter, (unsigned char *) &hash, sizeof(hash));
-		check_row(check, blkno, item, &tids[i], hash);
+		if (check_row(check, blkno, item, &tids[i], hash) && check->unique)
+			check_unique(check, blkno, item, itup, &tids[i]);
 	}
 }
 

@@ -42,6 +42,14 @@ typedef struct IndexCheck
 	ExprState  *predicate;
 	TupleTableSlot *slot;
 	IndexFetchTableData *fetch;
+
+	/*
+	 * of a unique index: the last entry that leads to a visible row, and the
+	 * row
+	 */
+	bool		unique;
+	IndexTuple	visible;
+	ItemPointerData visible_tid;
 } IndexCheck;
 
 typedef struct IndexFinding

@@ -22,6 +22,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
+#include "func/nvm_block_readers.h"
 #include "func/nvm_check_brin.h"
 #include "func/nvm_stat_row.h"
 #include "funcapi.h"
@@ -278,6 +279,35 @@ check_index(Oid indexid, bool heapallindexed, ReturnSetInfo *rsinfo)
 		nvm_btree_check(index, heap, heapallindexed, check_index_emit, &arg);
 	index_close(index, AccessShareLock);
 	table_close(heap, AccessShareLock);
+}
+
+/* the first finding of an index; others are not kept */
+static void
+check_first_emit(void *arg, uint32 blkno, int item, const char *problem)
+{
+	char	  **first = (char **) arg;
+
+	if (*first == NULL)
+		*first = item == 0 ? psprintf("Block %u: %s.", blkno, problem) :
+			psprintf("Block %u, entry %d: %s.", blkno, item, problem);
+}
+
+/*
+ * See nvm_block_readers.h.  Caller has opened both and holds locks.
+ */
+void
+nvm_check_index_or_fail(Relation index, Relation heap, bool heapallindexed)
+{
+	char	   *first = NULL;
+
+	nvm_btree_check(index, heap, heapallindexed, check_first_emit, &first);
+	if (first != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" of an nvm table is damaged",
+						RelationGetRelationName(index)),
+				 errdetail_internal("%s", first),
+				 errhint("nvm.check() shows all problems. REINDEX builds the index anew.")));
 }
 
 /*

@@ -25,6 +25,10 @@ CREATE TABLE h (id int PRIMARY KEY) USING heap;
 INSERT INTO h SELECT generate_series(1, 1000);
 -- and one that they do not
 CREATE UNIQUE INDEX t_ours ON t USING nvm_btree (id);
+-- and one of ours that says btree
+SET nvm.default_index_method = nvm_btree;
+SET nvm.index_identity = btree;
+CREATE UNIQUE INDEX t_says ON t USING btree (id, v);
 UPDATE t SET v = v + 1 WHERE id % 3 = 0;
 UPDATE t SET s = s WHERE id % 5 = 0;
 DELETE FROM t WHERE id % 7 = 0;
@@ -42,6 +46,7 @@ sub available
 # an error of ours, or theirs about access methods
 my $ours   = qr/function \w+ cannot read nvm table "t".*DETAIL: .*HINT: .*nvm\.check/s;
 my $theirs = qr/only heap AM is supported/;
+my $index  = qr/function \w+ cannot read index "t_says" of an nvm table.*DETAIL: .*HINT: .*nvm\.check/s;
 
 if (available('amcheck'))
 {
@@ -59,7 +64,7 @@ if (available('amcheck'))
 			$load->finish;
 			$node->start;
 		}
-		foreach my $index ('t_pkey', 't_v', 't_low')
+		foreach my $index ('t_pkey', 't_v', 't_low', 't_says')
 		{
 			is($node->safe_psql('postgres', "SELECT bt_index_check('$index', true), bt_index_parent_check('$index', true, true)"),
 				'|', "amcheck of $index, $round: heapallindexed finds every row");
@@ -79,6 +84,38 @@ CREATE OR REPLACE FUNCTION even(int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SEL
 SQL
 	$node->fails_with(q(SELECT bt_index_check('lie_even', true)), qr/heap tuple .* lacks matching index tuple/, 'amcheck finds what an index lacks');
 	$node->safe_psql('postgres', 'DROP TABLE lie');
+
+	# so does the check of ours that answers for it: a row without entry, a key that is there twice
+	$node->safe_psql('postgres', <<SQL);
+SET nvm.index_identity = btree;
+CREATE TABLE lie (id int) USING nvm;
+INSERT INTO lie SELECT generate_series(1, 100);
+CREATE FUNCTION odd(int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT \$1 % 2 = 1';
+CREATE INDEX lie_odd ON lie (id) WHERE odd(id);
+CREATE OR REPLACE FUNCTION odd(int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT true';
+CREATE INDEX lie_once ON lie (id);
+INSERT INTO lie VALUES (50), (NULL), (NULL);
+SQL
+	my $once = q(DO $$ BEGIN UPDATE pg_index SET indisunique = true WHERE indexrelid = 'lie_once'::regclass; END $$;);
+	my $lacks = qr/index "lie_odd" of an nvm table is damaged.*DETAIL: .*has no entry.*HINT: .*REINDEX/s;
+	my $twice = qr/index "lie_once" of an nvm table is damaged.*rows \(\d+,\d+\) and \(\d+,\d+\) have the same key in a unique index/s;
+	is($node->safe_psql('postgres', $_), '', $_) foreach (q(SELECT bt_index_check('lie_odd')), q(SELECT bt_index_parent_check('lie_once', true, true)));
+	$node->fails_with(q(SELECT bt_index_check('lie_odd', true)), $lacks, 'of an index in the pool that lacks what its table has');
+	$node->fails_with(q(SELECT bt_index_parent_check('lie_odd', true)), $lacks, 'the same by bt_index_parent_check');
+	$node->safe_psql('postgres', $once);
+	$node->fails_with(q(SELECT bt_index_check('lie_once', true)), $twice, 'of a unique index with one key twice');
+	like($node->safe_psql('postgres', q(SELECT problem FROM nvm.check('lie_once', true))), qr/^rows .* have the same key in a unique index$/, 'nvm.check shows it');
+	is($node->safe_psql('postgres', q(SELECT * FROM nvm.check('lie_once'))), '', 'but not without a look at the rows');
+	if ($node->pg_version >= 17)
+	{
+		is($node->safe_psql('postgres', q(SELECT bt_index_check('lie_once', false, false), bt_index_parent_check('lie_once', false, false, false))), '|', 'nor if amcheck is not asked about it');
+		$node->fails_with($_, $twice, $_) foreach (q(SELECT bt_index_check('lie_once', false, true)), q(SELECT bt_index_parent_check('lie_once', false, false, true)));
+	}
+	command_checks_all([ 'pg_amcheck', '-h', $node->host, '-p', $node->port, '-d', 'postgres', '--heapallindexed', '-i', 'lie_*' ],
+		2, [ $lacks, $twice ], [qr/^$/], 'pg_amcheck shows what is wrong');
+	$node->safe_psql('postgres', "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'lie_odd'::regclass");
+	$node->fails_with(q(SELECT bt_index_check('lie_odd')), qr/cannot check index "lie_odd"/, 'one that is not valid is amcheck\'s');
+	$node->safe_psql('postgres', 'DROP TABLE lie');
 }
 
 if (available('pageinspect'))
@@ -89,6 +126,11 @@ if (available('pageinspect'))
 	is($node->safe_psql('postgres', q(SELECT count(*) FROM heap_page_items(get_raw_page('h', 0)))), '226', 'heap_page_items of heap');
 	is($node->safe_psql('postgres', q(SELECT count(*) > 50 FROM bt_page_items('t_pkey', 1))), 't', 'bt_page_items of an index');
 	is($node->safe_psql('postgres', q(SELECT magic FROM bt_metap('t_pkey'))), '340322', 'bt_metap');
+	$node->fails_with($_, $index, $_)
+	  foreach (q(SELECT get_raw_page('t_says', 0)), q(SELECT get_raw_page('public.t_says', 'main', 0)), q(SELECT magic FROM bt_metap('t_says')),
+		q(SELECT * FROM bt_page_stats('t_says', 1)), q(SELECT * FROM bt_page_items('t_says', 1)),
+		$node->pg_version >= 17 ? q(SELECT * FROM bt_multi_page_stats('t_says', 1, 2)) : ());
+	$node->fails_with(q(SELECT * FROM bt_metap('nowhere')), qr/relation "nowhere" does not exist/, 'a name of nothing');
 	is($node->safe_psql('postgres', q(SELECT type FROM (SELECT hash_page_type(get_raw_page('t_hash', 0)) AS type) x)), 'metapage', 'hash_page_type');
 	is($node->safe_psql('postgres', q(SELECT count(*) > 0 FROM brin_page_items(get_raw_page('t_brin', 2), 't_brin'))), 't', 'brin_page_items');
 	# every entry of an index leads to a row or to what VACUUM will remove
@@ -102,6 +144,9 @@ if (available('pgstattuple'))
 	is($node->safe_psql('postgres', q(SELECT tuple_count FROM pgstattuple('h'))), '1000', 'pgstattuple of heap');
 	is($node->safe_psql('postgres', q(SELECT tuple_count > 4000 FROM pgstattuple('t_pkey'))), 't', 'pgstattuple of an index');
 	is($node->safe_psql('postgres', q(SELECT leaf_pages > 5, tree_level FROM pgstatindex('t_pkey'))), 't|1', 'pgstatindex');
+	$node->fails_with($_, $index, $_)
+	  foreach (q(SELECT * FROM pgstatindex('t_says')), q(SELECT * FROM pgstatindex('t_says'::regclass)),
+		q(SELECT * FROM pgstattuple('t_says')), q(SELECT * FROM pgstattuple('t_says'::regclass)));
 	is($node->safe_psql('postgres', q(SELECT pending_pages >= 0 FROM pgstatginindex('t_gin'))), 't', 'pgstatginindex');
 	is($node->safe_psql('postgres', q(SELECT bucket_pages > 0 FROM pgstathashindex('t_hash'))), 't', 'pgstathashindex');
 	is($node->safe_psql('postgres', q(SELECT pg_relpages('t') = blocks FROM nvm.relations WHERE relation = 't'::regclass)), 't', 'pg_relpages is the number of blocks');
