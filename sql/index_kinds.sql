@@ -76,6 +76,8 @@ BEGIN
     IF e IS DISTINCT FROM f OR NOT used OR (first AND expected = 0) THEN RETURN NEXT; END IF;
   END LOOP;
 END$$;
+-- those of btree in files
+SET nvm.default_index_method = btree;
 DO $$DECLARE x record; BEGIN
   FOR x IN SELECT * FROM q LOOP EXECUTE format('CREATE INDEX %I ON t %s', x.name, x.def); END LOOP;
 END$$;
@@ -111,6 +113,7 @@ SELECT * FROM wrong();
 CLUSTER t USING t_gistp;
 SELECT * FROM wrong();
 SELECT count(*), bool_and(indisvalid AND indisready AND indislive) FROM pg_index WHERE indrelid = 't'::regclass;
+RESET nvm.default_index_method;
 -- concurrently created beside what is there, in a table that was changed before
 UPDATE t SET h = h || 'x' WHERE id % 3 = 0;
 DROP INDEX CONCURRENTLY t_expr;
@@ -128,7 +131,9 @@ SELECT id, bo <-> point '(500,500)' < 40 AS near FROM t ORDER BY bo <-> point '(
 RESET enable_seqscan;
 
 -- uniqueness: NULLS NOT DISTINCT, partial, on expressions, over large values, deferred; exclusion
+SET nvm.default_index_method = btree;
 CREATE TABLE un (a int, b text, c int, EXCLUDE USING btree (c WITH =) WHERE (a > 0));
+RESET nvm.default_index_method;
 CREATE UNIQUE INDEX un_ab ON un (a, lower(b)) NULLS NOT DISTINCT;
 CREATE UNIQUE INDEX un_md ON un (md5(b)) WHERE a < 100;
 INSERT INTO un VALUES (NULL, NULL, 1);

@@ -32,7 +32,9 @@ SELECT reltoastrelid, pg_relation_size(oid) FROM pg_class WHERE oid = 't'::regcl
 SELECT * FROM nvm.check('t');
 SELECT * FROM nvm.check('pg_class');
 SELECT * FROM nvm.check('t_pkey');
+SET nvm.default_index_method = btree;
 CREATE INDEX t_builtin ON t USING btree (s);
+RESET nvm.default_index_method;
 SELECT * FROM nvm.check('t_builtin');
 DROP INDEX t_builtin;
 CREATE TABLE parts (a int) PARTITION BY LIST (a);
@@ -60,7 +62,9 @@ UPDATE t SET s = 'one';
 SELECT commits AS c, mixed_commits AS m, aborts AS a FROM nvm.activity \gset
 UPDATE t SET s = 'two';
 SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
+SET nvm.default_index_method = btree;
 CREATE INDEX t_builtin ON t USING btree (s);
+RESET nvm.default_index_method;
 UPDATE t SET s = 'two and a half';
 SELECT commits - :c AS commits, mixed_commits - :m AS mixed, aborts - :a AS aborts FROM nvm.activity;
 CREATE TABLE hp (a int) USING heap;

@@ -18,6 +18,8 @@ CREATE EXTENSION btree_gist SCHEMA operator_classes;
 CREATE EXTENSION btree_gin SCHEMA operator_classes;
 CREATE EXTENSION intarray SCHEMA operator_classes;
 CREATE TABLE t (id int PRIMARY KEY, c citext UNIQUE, h hstore, l ltree, b1 int, b2 int, b3 text, s text, ia int[], r int) WITH (autovacuum_enabled = off);
+-- those of btree in files
+SET nvm.default_index_method = btree;
 CREATE INDEX t_h ON t USING gin (h);
 CREATE INDEX t_h2 ON t USING gist (h gist_hstore_ops (siglen = 32));
 CREATE INDEX t_h3 ON t USING hash (h);
@@ -104,6 +106,7 @@ REINDEX TABLE CONCURRENTLY t;
 SELECT * FROM wrong();
 SELECT add_rows(3000, 3500);
 CLUSTER t USING t_r;
+RESET nvm.default_index_method;
 SELECT * FROM wrong();
 SET enable_seqscan = off;
 SELECT string_agg(r::text, ' ') FROM (SELECT r FROM t WHERE r <# 105 ORDER BY r USING <#) x;

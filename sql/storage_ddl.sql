@@ -284,7 +284,9 @@ SELECT relkind = CASE count WHEN 0 THEN 'v' ELSE 'r' END AS accounted FROM pg_cl
 CREATE TABLE far (a int, s text);
 INSERT INTO far SELECT g, 's' || g FROM generate_series(1, 1000) g;
 CREATE INDEX far_ours ON far USING nvm_btree (s) TABLESPACE storage_ddl_a;
+SET nvm.default_index_method = btree;
 CREATE INDEX far_built_in ON far USING btree (s) TABLESPACE storage_ddl_a;
+RESET nvm.default_index_method;
 ALTER INDEX ALL IN TABLESPACE storage_ddl_a OWNED BY CURRENT_USER SET TABLESPACE storage_ddl_b NOWAIT;
 SELECT c.relname, s.spcname FROM pg_class c JOIN pg_tablespace s ON s.oid = c.reltablespace WHERE relname ~ '^far_' ORDER BY 1;
 ALTER INDEX ALL IN TABLESPACE storage_ddl_b SET TABLESPACE pg_default;

@@ -171,7 +171,9 @@ SELECT * FROM kinds WHERE relname LIKE 'on_vlog%' ORDER BY 1;
 
 -- indexes of every method
 CREATE TABLE built_in (id int, s text, r int4range, p point);
+SET nvm.default_index_method = btree;
 CREATE INDEX built_in_btree ON built_in USING btree (id);
+RESET nvm.default_index_method;
 CREATE INDEX built_in_hash ON built_in USING hash (id);
 CREATE INDEX built_in_gin ON built_in USING gin (to_tsvector('simple', s));
 CREATE INDEX built_in_gist ON built_in USING gist (r);
