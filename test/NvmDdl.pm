@@ -154,10 +154,10 @@ INSERT INTO ddl_t.o SELECT i, repeat('o', i) FROM generate_series(1, 300) i;
 RESET ROLE;
 SQL
 
-	# of indexes that are ours and say btree
-	if ($method eq 'identity')
+	# of indexes that are ours: say they btree?
+	if ($method ne 'btree')
 	{
-		$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.index_identity = 'btree'");
+		$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.index_identity = " . ($method eq 'identity' ? 'btree' : 'nvm_btree'));
 		$method = 'nvm_btree';
 	}
 	$node->safe_psql('postgres', "ALTER SYSTEM SET nvm.default_index_method = '$method'");

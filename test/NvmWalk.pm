@@ -46,7 +46,7 @@ sub node
 	$ours = 'ours' if ($how{identity} // '') eq 'btree';
 	$node = NvmTest->new('main');
 	$node->init;
-	$node->append_conf('postgresql.conf', "nvm.index_identity = $how{identity}\n") if $how{identity};
+	$node->append_conf('postgresql.conf', 'nvm.index_identity = ' . ($how{identity} // 'nvm_btree') . "\n");
 	$node->append_conf('postgresql.conf', <<CONF);
 nvm.default_index_method = nvm_btree
 allow_in_place_tablespaces = on

@@ -10,7 +10,7 @@ from .server import Server
 from .workloads import Tpcb
 
 MODES = ["none", "leaves", "full"]
-SETTINGS = {"autovacuum": "off"}
+SETTINGS = {"autovacuum": "off", "nvm.index_identity": "nvm_btree"}
 
 
 def _set_persistence(server, mode):

@@ -160,7 +160,8 @@ def _index_scan(server):
 
 def _nvm(sandbox, where, rows, transactions, starts, settings):
     server = Server(sandbox, "nvm", "nvm", where,
-                    dict(settings, **{"nvm.default_index_method": "nvm_btree"}))
+                    dict(settings, **{"nvm.default_index_method": "nvm_btree",
+                                      "nvm.index_identity": "nvm_btree"}))
     results = {}
     done = 0
     with server.running():

@@ -235,7 +235,8 @@ def _arm(server, name, subscribers, options):
 
 def _nvm(sandbox, where, subscribers, options, settings):
     server = Server(sandbox, "nvm", "nvm", where,
-                    dict(settings, **{"nvm.default_index_method": "nvm_btree"}))
+                    dict(settings, **{"nvm.default_index_method": "nvm_btree",
+                                      "nvm.index_identity": "nvm_btree"}))
     results = collections.OrderedDict()
     with server.running():
         _setup(server, subscribers)

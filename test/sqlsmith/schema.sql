@@ -71,6 +71,7 @@ INSERT INTO large SELECT g, big(g * 200, g), convert_to(repeat('abc', g * 300), 
 -- from here on the keys too are of our index method
 \if :nvm
 SET nvm.default_index_method = nvm_btree;
+SET nvm.index_identity = nvm_btree;
 \endif
 -- generated and identity columns, checks, defaults, a dropped and an added one
 CREATE TABLE made (

@@ -80,6 +80,7 @@ sub fill
 
 	$node->safe_psql('postgres', <<SQL);
 SET nvm.default_index_method = 'nvm_btree';
+SET nvm.index_identity = nvm_btree;
 CREATE FUNCTION ku(id int, ver int, kx int) RETURNS text IMMUTABLE LANGUAGE sql AS
 	\$\$ SELECT lpad(id::text, 5, '0') || md5(id || '/' || ver) || repeat('u', 150 + kx % 300) \$\$;
 CREATE FUNCTION kk(kx int) RETURNS text IMMUTABLE LANGUAGE sql AS

@@ -17,6 +17,7 @@ my $node = NvmTest->start_new('settle', simulate => 1, conf => <<CONF, sql => <<
 autovacuum = off
 max_prepared_transactions = 5
 nvm.default_index_method = 'nvm_btree'
+nvm.index_identity = nvm_btree
 CONF
 CREATE TABLE t (id int PRIMARY KEY, a int, s text) USING nvm;
 CREATE INDEX t_a ON t (a);

@@ -27,6 +27,7 @@ checkpoint_timeout = 1h
 max_wal_size = 4GB
 nvm.redo_limit = 0
 nvm.default_index_method = 'nvm_btree'
+nvm.index_identity = nvm_btree
 CONF
 CREATE TABLE t (id int PRIMARY KEY, a int, b text, n int DEFAULT 0) USING nvm;
 CREATE INDEX t_a ON t (a);

@@ -19,6 +19,7 @@ max_prepared_transactions = 5
 autovacuum = off
 restart_after_crash = on
 nvm.default_index_method = 'nvm_btree'
+nvm.index_identity = nvm_btree
 CONF
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }

@@ -15,7 +15,9 @@ SQL
 
 foreach my $alter ('INDEX t_v SET TABLESPACE there', 'TABLE t_v SET TABLESPACE there', 'INDEX t_v SET (persistence = leaves)', 'INDEX ALL IN TABLESPACE pg_default SET TABLESPACE there')
 {
-	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS t; CREATE TABLE t (v int) USING nvm; CREATE INDEX t_v ON t (v)');
+	# the default, and the method that has the parameter
+	my $method = $alter =~ /persistence/ ? 'USING nvm_btree' : '';
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS t; CREATE TABLE t (v int) USING nvm; CREATE INDEX t_v ON t $method (v)");
 
 	# a plan that is there already locks an index for its statement only
 	my $writer = $node->session('SET plan_cache_mode = force_generic_plan', 'PREPARE ins AS INSERT INTO t VALUES ($1) RETURNING v', 'EXECUTE ins (1)');

@@ -43,6 +43,7 @@ foreach my $case (map { my $place = $_; map { [ $place, @$_ ] } [ 1, 'btree' ], 
 
 	$node->safe_psql('postgres', <<SQL);
 SET nvm.default_index_method = $method;
+SET nvm.index_identity = nvm_btree;
 CREATE TABLE $t (id int PRIMARY KEY, v int, pad text) USING nvm WITH (vacuum_index_cleanup = on);
 INSERT INTO $t SELECT i, 0, repeat('x', 60) FROM generate_series(1, 60) i;
 SQL
