@@ -102,6 +102,13 @@ SHARED = {"hist": ["hist_aid", "hist_client"], "acct": ["acct_pkey"], "large": [
 COLUMN = {"hist": "delta", "ack": "kv", "churn": "n", "kv": "hits", "bulk": "v", "fold": "delta"}
 
 
+def in_files(step):
+    """That step, after which an index in files is still there; others stay what they are."""
+    name, statements, transaction = step
+    end = [] if statements[-1] == "ROLLBACK" else ["RESET nvm.default_index_method"]
+    return name, ["SET nvm.default_index_method = btree"] + statements + end, transaction
+
+
 def shared(rng, kinds):
     """A step for a table that everybody uses."""
     table = rng.choice(sorted(SHARED))
@@ -128,7 +135,10 @@ def shared(rng, kinds):
         # not by a partial index
         steps.append(("cluster", ["CLUSTER %s USING %s" % (table, index)], False))
     if method in OURS and index != "child_parent":
-        steps.append(("persistence", ["ALTER INDEX %s SET (persistence = %s)" % (index, rng.choice(PERSISTENCE))]
+        # a parameter of nvm_btree alone
+        steps.append(("persistence", ["DO $$ BEGIN IF (SELECT amname = 'nvm_btree' FROM pg_class c JOIN pg_am a ON a.oid = relam "
+                                      "WHERE c.oid = '%s'::regclass) THEN ALTER INDEX %s SET (persistence = %s); END IF; END $$" % (
+                                          index, index, rng.choice(PERSISTENCE))]
                       + (["REINDEX INDEX " + index] if rng.random() < 0.5 else []), True))
     if table in ("hist", "churn", "large"):
         steps.append(("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (
@@ -138,7 +148,8 @@ def shared(rng, kinds):
     if method == "heap" and rng.random() < 0.5:
         # not for long
         steps = [("access method", ["ALTER TABLE %s SET ACCESS METHOD %s" % (table, METHODS[0])], True)]
-    return rng.choice(steps)
+    step = rng.choice(steps)
+    return in_files(step) if table == "child" and step[0] != "index concurrently" else step
 
 
 # table of commands.sql: its indexes

@@ -15,7 +15,8 @@ CREATE TABLE ack (client int, n bigint, nhist int DEFAULT 0, nlarge int DEFAULT 
 	npart int DEFAULT 0, kv int DEFAULT 0, drawn bigint, PRIMARY KEY (client, n));
 CREATE TABLE acct (id int PRIMARY KEY, balance bigint DEFAULT 0, pad text) WITH (fillfactor = 70);
 CREATE TABLE hist (client int, n bigint, aid int, delta int);
-CREATE INDEX hist_aid ON hist (aid);
+-- some are nvm_btree's in their own right, which have persistence
+CREATE INDEX hist_aid ON hist USING nvm_btree (aid);
 CREATE INDEX hist_client ON hist (client, n);
 CREATE TABLE fold (client int, aid int, delta bigint, PRIMARY KEY (client, aid));
 CREATE TABLE large (client int, n bigint, part int, body text, sum text, PRIMARY KEY (client, n, part));
@@ -23,8 +24,10 @@ CREATE TABLE holder (id int PRIMARY KEY, name text);
 CREATE TABLE parent (client int, n bigint, holder int REFERENCES holder, PRIMARY KEY (client, n));
 CREATE TABLE child (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, client int, n bigint, note text,
 	FOREIGN KEY (client, n) REFERENCES parent ON DELETE CASCADE);
--- both methods
+-- one in files
+SET nvm.default_index_method = btree;
 CREATE INDEX child_parent ON child USING btree (client, n);
+RESET nvm.default_index_method;
 CREATE INDEX child_holder ON parent (holder);
 CREATE TABLE kv (k int PRIMARY KEY, hits bigint, note text);
 CREATE TABLE part (client int, n bigint, k int, v text) PARTITION BY RANGE (k);
@@ -34,9 +37,9 @@ CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM (20) TO (30);
 CREATE TABLE part_3 PARTITION OF part FOR VALUES FROM (30) TO (40);
 CREATE INDEX part_client ON part (client, n);
 CREATE TABLE churn (client int, slot int, n bigint, body text, sum text, PRIMARY KEY (client, slot));
-CREATE INDEX churn_n ON churn (n) WHERE slot > 2;
+CREATE INDEX churn_n ON churn USING nvm_btree (n) WHERE slot > 2;
 CREATE TABLE bulk (id int PRIMARY KEY, v int DEFAULT 0, body text, sum text);
-CREATE INDEX bulk_v ON bulk (v);
+CREATE INDEX bulk_v ON bulk USING nvm_btree (v);
 CREATE TABLE heap_ack (client int, n bigint, drawn bigint, PRIMARY KEY (client, n)) USING heap;
 -- what each table of the DDL clients should hold: -1 if it should not be there
 CREATE TABLE ddl_state (rel text PRIMARY KEY, rows bigint, unlogged bool DEFAULT false);
