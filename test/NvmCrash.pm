@@ -142,9 +142,13 @@ CREATE INDEX hist_aid ON hist (aid);
 CREATE TABLE acct (id int PRIMARY KEY, balance int, touched int DEFAULT 0, pad text) USING nvm;
 CREATE TABLE ix (client int, n int, part int, k int, PRIMARY KEY (client, n, part)) USING nvm;
 -- both methods: what an index of PostgreSQL's own loses with the WAL is another story
+SET nvm.default_index_method = btree;
 CREATE INDEX ix_k ON ix USING btree (k);
+RESET nvm.default_index_method;
 CREATE TABLE kv (id int PRIMARY KEY, k int) USING nvm;
+SET nvm.default_index_method = btree;
 CREATE INDEX kv_k ON kv USING btree (k);
+RESET nvm.default_index_method;
 CREATE INDEX kv_ours ON kv ((- k));
 CREATE TABLE large (client int, n int, part int, body text, sum text) USING nvm;
 ALTER TABLE large ALTER body SET STORAGE EXTERNAL;
@@ -251,6 +255,8 @@ BEGIN
 	RETURN QUERY SELECT format('transaction %s/%s: %s relations, not %s', client, n, d.c, a.nddl)
 		FROM (SELECT client, n, count(*) AS c FROM ddl GROUP BY client, n) d FULL JOIN ack a USING (client, n)
 		WHERE coalesce(d.c, 0) <> coalesce(a.nddl, -1);
+	RETURN QUERY SELECT format('test: index %s is in the pool, not in files', relation::regclass) FROM nvm.relations
+		WHERE NOT ended AND relation IN (to_regclass('ix_k'), to_regclass('kv_k'));
 	SELECT count(*) INTO c FROM filler;
 	IF c <> 4000 THEN RETURN NEXT format('filler has %s rows', c); END IF;
 

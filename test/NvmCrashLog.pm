@@ -111,7 +111,9 @@ CREATE TABLE step (id int PRIMARY KEY, v int, pad text) USING nvm_cmdlog;
 INSERT INTO step SELECT i, 0, repeat('s', 150) FROM generate_series(1, 100) i;
 -- rows come and go, and an index in files leads to them
 CREATE TABLE run (k int, pad text) USING nvm_dram;
+SET nvm.default_index_method = btree;
 CREATE INDEX run_k ON run USING btree (k);
+RESET nvm.default_index_method;
 INSERT INTO run SELECT i, repeat('r', 150) FROM generate_series(1, 900) i;
 -- what others have read
 CREATE TABLE pool_saw (client int, n int) USING nvm;
@@ -156,6 +158,7 @@ BEGIN
 	SELECT count(DISTINCT v) INTO c FROM step;
 	IF c <> 1 THEN RETURN NEXT format('steps of %s transactions', c); END IF;
 	RETURN QUERY SELECT format('row %s of run was never committed', k) FROM run WHERE k >= 1000000;
+	RETURN QUERY SELECT 'test: index run_k is in memory, not in files' FROM nvm.relations WHERE NOT ended AND relation = 'run_k'::regclass;
 	RETURN QUERY SELECT format('the pool knows of %s/%s, which is lost', s.client, s.n)
 		FROM pool_saw s WHERE NOT EXISTS (SELECT FROM ack a WHERE a.client = s.client AND a.n = s.n);
 	RETURN QUERY SELECT format('the sequence has come to %s, but transaction %s/1 is lost', last_value, last_value)

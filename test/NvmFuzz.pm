@@ -78,7 +78,9 @@ CREATE TABLE p (id int, k int, n numeric, b text) USING nvm;
 INSERT INTO p SELECT i, i % 7, CASE WHEN i % 3 = 0 THEN NULL ELSE i / 7.0 END, CASE WHEN i % 5 = 0 THEN NULL ELSE 'b' || i END FROM generate_series(1, 900) i;
 CREATE UNIQUE INDEX p_leaves ON p (id) WITH (persistence = leaves);
 CREATE INDEX p_none ON p (k, id) WITH (persistence = none);
+SET nvm.default_index_method = btree;
 CREATE INDEX p_btree ON p USING btree (n, id);
+RESET nvm.default_index_method;
 ALTER TABLE p ADD COLUMN later int DEFAULT 5;
 INSERT INTO p SELECT i, i % 7, i, 'late', 6 FROM generate_series(901, 1000) i;
 CREATE TABLE h (id int PRIMARY KEY) USING heap;
@@ -158,7 +160,8 @@ my @writes = (
 	'ANALYZE t',
 	'SELECT count(*), sum(length(body)) FROM t WHERE id > 0');
 my @ends = (
-	'VACUUM FULL t', 'VACUUM FULL l', 'REINDEX TABLE x', 'CLUSTER p USING p_leaves',
+	'VACUUM FULL t', 'VACUUM FULL l', 'REINDEX TABLE x',
+	'SET nvm.default_index_method = btree', 'CLUSTER p USING p_leaves', 'RESET nvm.default_index_method',
 	'SELECT count(*), sum(length(body)) FROM t',
 	'SELECT count(*), sum(length(body)) FROM l',
 	'SELECT count(*), sum(length(b)) FROM x WHERE id > 0',
@@ -217,6 +220,8 @@ sub _fill
 {
 	my ($node) = @_;
 	$node->safe_psql('postgres', $_) foreach split /;\n/, $age;
+	die 'index p_btree is not in files'
+	  if $node->safe_psql('postgres', q{SELECT count(*) FROM nvm.relations WHERE relation = 'p_btree'::regclass}) != 0;
 	return;
 }
 

@@ -99,7 +99,9 @@ CREATE TABLE t (id int PRIMARY KEY, k text, n bigint, large text) USING nvm;
 CREATE INDEX ON t (k);
 CREATE INDEX ON t (n) WITH (persistence = leaves);
 CREATE INDEX ON t (n, id) WITH (persistence = none);
+SET nvm.default_index_method = btree;
 CREATE INDEX ON t USING btree (n);
+RESET nvm.default_index_method;
 CREATE TABLE c (id int PRIMARY KEY REFERENCES t) USING nvm;
 CREATE TABLE expected (rows bigint, n bigint, bytes bigint) USING nvm;
 CREATE SEQUENCE s;
@@ -127,7 +129,7 @@ $node->crash;
 begin(1, 'next version after a crash');
 finish_prepared('third', 'COMMIT');
 is(query('SELECT count(*) FROM made_1, made_2, made_3'), '1000', 'tables of each version');
-query('REINDEX TABLE t; VACUUM FULL t; DROP TABLE made_1, made_2, made_3');
+query('SET nvm.default_index_method = btree; REINDEX TABLE t; VACUUM FULL t; DROP TABLE made_1, made_2, made_3');
 $node->check_clean('built anew: nothing is found');
 $node->stop;
 

@@ -30,7 +30,10 @@ jit = off
 client_min_messages = warning
 max_parallel_workers_per_gather = 0
 autovacuum_naptime = 1s
+nvm.default_index_method = btree
 CONF
+-- one index in files, which stays there whatever builds it anew
+SET nvm.default_index_method = nvm_btree;
 CREATE TABLE done (n int) USING heap;
 INSERT INTO done VALUES (0);
 CREATE TABLE h (id int PRIMARY KEY, k int, u int UNIQUE, a int[], s text) USING heap;
@@ -38,7 +41,9 @@ CREATE TABLE hc (id int PRIMARY KEY, p int REFERENCES h ON DELETE CASCADE ON UPD
 CREATE TABLE n (id int PRIMARY KEY, k int, u int UNIQUE, a int[], s text) USING nvm;
 CREATE TABLE nc (id int PRIMARY KEY, p int REFERENCES n ON DELETE CASCADE ON UPDATE CASCADE, v int) USING nvm;
 CREATE INDEX h_k ON h (k);
+SET nvm.default_index_method = btree;
 CREATE INDEX n_k ON n USING btree (k);
+SET nvm.default_index_method = nvm_btree;
 CREATE INDEX h_a ON h USING gin (a);
 CREATE INDEX n_a ON n USING gin (a);
 CREATE INDEX h_s ON h USING hash (s);

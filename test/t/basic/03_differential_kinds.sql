@@ -225,6 +225,8 @@ BEGIN
       WHEN c.typ IN ('integer', 'bigint', 'date', 'numeric', 'double precision', 'interval') THEN pick(format('(%I DESC, k)', c.name), format('USING brin (%I) WITH (pages_per_range = 1)', c.name), format('USING hash (%I)', c.name), format('USING gist (%I)', c.name), format('((%I::text || k)) WHERE u IS NULL', c.name), format('(%I) INCLUDE (k, u)', c.name))
       WHEN c.typ = 'text' THEN pick(format('USING bloom (%I)', c.name), format('USING hash (%I)', c.name), format('(md5(%I), id)', c.name), format('(left(%I, 20) text_pattern_ops)', c.name), format('USING spgist (left(%I, 50))', c.name), 'USING gin (to_tsvector(''simple'', left(s, 100)))')
       ELSE format('((%I IS NULL), k)', c.name) END;
+    -- in files
+    IF q ~ 'USING btree' THEN q := 'SET nvm.default_index_method = btree; ' || q || '; RESET nvm.default_index_method'; END IF;
   ELSIF x < 58 THEN
     kind := 'drop index'; q := format('DROP INDEX IF EXISTS ix%s', x % 5);
   ELSIF x < 63 THEN

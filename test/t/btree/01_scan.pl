@@ -29,6 +29,7 @@ srand($seed);
 my $node = NvmTest->start_new('scan', conf => <<CONF);
 autovacuum = off
 jit = off
+nvm.default_index_method = btree
 max_parallel_workers_per_gather = 2
 min_parallel_index_scan_size = 0
 min_parallel_table_scan_size = 0

@@ -16,6 +16,7 @@ my $rows = NvmTest::is_long() ? 1_000_000 : 15_000;
 my $node = NvmTest->start_new('build', conf => <<CONF, sql => <<SQL);
 autovacuum = off
 fsync = off
+nvm.default_index_method = btree
 max_parallel_maintenance_workers = 2
 max_worker_processes = 8
 CONF

@@ -198,7 +198,7 @@ try('INSERT INTO orders VALUES (4, 1, 1, 0) ON CONFLICT DO NOTHING', $unpinned);
 try('INSERT INTO orders VALUES (4, 1, 1, 0) ON CONFLICT (w, d, o) DO NOTHING', $unpinned);
 try('INSERT INTO orders VALUES (4, 1, 1, 0) ON CONFLICT (w, d, o) DO UPDATE SET v = 1', $unpinned);
 judged('try_all(?)', 'INSERT INTO orders VALUES (4, 1, 1, 0) ON CONFLICT DO NOTHING', '', 'with all lanes, in any');
-sql(q{CREATE TABLE foreign_index (w int, v int); ALTER TABLE foreign_index SET ACCESS METHOD nvm_cmdlog, ALTER w SET NOT NULL; CREATE UNIQUE INDEX ON foreign_index USING btree (w); SELECT nvm.partition_table('foreign_index', 'w'); INSERT INTO foreign_index VALUES (4, 4)});
+sql(q{CREATE TABLE foreign_index (w int, v int); ALTER TABLE foreign_index SET ACCESS METHOD nvm_cmdlog, ALTER w SET NOT NULL; SET nvm.default_index_method = btree; CREATE UNIQUE INDEX ON foreign_index USING btree (w); SELECT nvm.partition_table('foreign_index', 'w'); INSERT INTO foreign_index VALUES (4, 4)});
 is(sql(q{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'foreign_index_w_idx'}), 'btree', 'a unique index of btree');
 try('INSERT INTO foreign_index VALUES (4, 1) ON CONFLICT DO NOTHING', $unpinned);
 try('WITH x AS (INSERT INTO foreign_index VALUES (4, 1) ON CONFLICT DO NOTHING RETURNING w) SELECT FROM x', $unpinned, 'in a query WITH');

@@ -118,7 +118,7 @@ $node->fails_with(q{SET ROLE nobody; SELECT nvm_copy_make('made')}, qr/must be s
 foreach my $method ('btree', 'hash', 'gin')
 {
 	my $column = $method eq 'gin' ? 'a' : 'id';
-	sql("CREATE INDEX of_file ON wide USING $method ($column)");
+	sql("SET nvm.default_index_method = btree; CREATE INDEX of_file ON wide USING $method ($column)");
 	$node->fails_with(q{SELECT nvm_copy_make('made')},
 		qr/table "wide" cannot be replayed: index "of_file" is no nvm_btree index.*HINT:  Use access method nvm_btree, or drop the index/s, "an index of method $method");
 	sql('DROP INDEX of_file');

@@ -10,7 +10,7 @@ use NvmTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = NvmTest->start_new('pipeline', conf => "autovacuum = off\nallow_in_place_tablespaces = on\n", sql => <<'SQL');
+my $node = NvmTest->start_new('pipeline', conf => "autovacuum = off\nallow_in_place_tablespaces = on\nnvm.default_index_method = btree\n", sql => <<'SQL');
 CREATE TABLESPACE there LOCATION '';
 SQL
 

@@ -13,7 +13,9 @@ use Test::More;
 my $node = NvmTest->start_new('identity', conf => "autovacuum = off\n", sql => q(
 	CREATE TABLE t (id int, v text) USING nvm;
 	INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 1000) g;
+	SET nvm.default_index_method = btree;
 	CREATE INDEX in_file ON t USING btree (id);
+	RESET nvm.default_index_method;
 	CREATE INDEX in_pool ON t USING nvm_btree (id);
 	CREATE INDEX second ON t USING nvm_btree (id);
 	CREATE TABLE other (id int PRIMARY KEY) USING nvm;
@@ -54,7 +56,7 @@ foreach my $crash (0, 1)
 }
 
 # the one way out, for one index after the other; and the other one
-$node->safe_psql('postgres', 'REINDEX INDEX in_pool');
+$node->safe_psql('postgres', 'SET nvm.default_index_method = btree; REINDEX INDEX in_pool');
 $node->fails_with('SELECT * FROM t WHERE id = 1005', qr/index "second" is no nvm_btree index/, 'there is another one');
 $node->safe_psql('postgres', 'DROP INDEX second');
 is($node->safe_psql('postgres', "$by_index SELECT id, v FROM t WHERE id = 1005"), '1005|row 1005', 'the row is found');

@@ -22,7 +22,9 @@ CONF
 CREATE TABLE ack (client int, n int) USING nvm;
 CREATE TABLE account (id int PRIMARY KEY, balance int, owner text) USING nvm;
 -- entries that its WAL keeps and takes back on its own, and none of those
+SET nvm.default_index_method = btree;
 CREATE INDEX account_owner ON account USING btree (owner);
+RESET nvm.default_index_method;
 CREATE INDEX account_owner_id ON account (owner, id);
 INSERT INTO account SELECT i, 100, 'owner ' || i % 50 FROM generate_series(1, $accounts) i;
 CREATE TABLE big (id int PRIMARY KEY, t text) USING nvm;

@@ -114,7 +114,9 @@ sub lose_unlogged
 
 sql(<<'SQL');
 CREATE UNLOGGED TABLE u (id int, k int) USING nvm_vlog;
+SET nvm.default_index_method = btree;
 CREATE UNIQUE INDEX u_id ON u USING btree (id);
+RESET nvm.default_index_method;
 CREATE INDEX u_k ON u USING hash (k);
 CREATE INDEX u_b ON u USING brin (id);
 INSERT INTO u SELECT i, i FROM generate_series(1, 20000) i;
@@ -160,7 +162,7 @@ CREATE UNLOGGED TABLE u (id int, k int) USING nvm_vlog;
 INSERT INTO u SELECT i, i FROM generate_series(1, 20000) i;
 SQL
 is(sql('SELECT state FROM nvm.log'), 'on', 'an UNLOGGED table begins the log');
-sql('CREATE INDEX u_k ON u USING hash (k); CREATE INDEX u_id ON u USING btree (id)');
+sql('CREATE INDEX u_k ON u USING hash (k); SET nvm.default_index_method = btree; CREATE INDEX u_id ON u USING btree (id)');
 lose_unlogged();
 sql('INSERT INTO u SELECT i, -i FROM generate_series(100001, 130000) i');
 is(unlogged_by_index(100, 199), '0|| 0||', 'entries of lost rows lead to nothing');

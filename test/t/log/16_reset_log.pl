@@ -49,7 +49,9 @@ sub fill
 	sql(<<SQL);
 DROP TABLE IF EXISTS v, w, u;
 CREATE TABLE v (id int PRIMARY KEY, s text) USING nvm_vlog;
+SET nvm.default_index_method = btree;
 CREATE INDEX v_s ON v USING btree (s);
+RESET nvm.default_index_method;
 CREATE TABLE w (id int) USING nvm_vlog;
 CREATE UNLOGGED TABLE u (id int PRIMARY KEY) USING nvm_vlog;
 INSERT INTO v SELECT i, 's' || i FROM generate_series(1, 3000) i;
@@ -71,7 +73,7 @@ sub is_given_up
 	# what the stop has kept of it is whole without the log, unless it has gone with the directory
 	is(sql('SELECT count(*) FROM u'), $name =~ /^a log that is gone|^a crash/ ? 0 : 1, "$name: an UNLOGGED table is as after any stop, or crash");
 	ok(!-e $request, "$name: the request is over");
-	sql(q{TRUNCATE v; DROP TABLE w; INSERT INTO v SELECT i, 'new' || i FROM generate_series(1, 500) i});
+	sql(q{SET nvm.default_index_method = btree; TRUNCATE v; DROP TABLE w; INSERT INTO v SELECT i, 'new' || i FROM generate_series(1, 500) i});
 	foreach my $how ('at once', @ends ? @ends : ('after a restart', 'after a crash'))
 	{
 		restart() if $how eq 'after a restart';

@@ -54,7 +54,9 @@ autovacuum = off
 restart_after_crash = on
 CONF
 CREATE INDEX ON s USING nvm_btree (id);
+SET nvm.default_index_method = btree;
 CREATE INDEX ON t USING btree (id);
+RESET nvm.default_index_method;
 CREATE TABLE small (id int PRIMARY KEY, v int) USING nvm_vlog;
 CREATE TABLE h (id int) USING heap;
 INSERT INTO small SELECT i, 0 FROM generate_series(1, 100) i;
@@ -140,7 +142,7 @@ $node->set_conf('nvm.memory_limit' => '128MB');
 $node->start;
 $node->safe_psql('postgres', $_) foreach split /\n/, spread('s', 150000) . spread('t', 150000);
 sql('CREATE INDEX ON s USING nvm_btree (id)');
-sql('CREATE INDEX ON t USING btree (id)');
+sql('SET nvm.default_index_method = btree', 'CREATE INDEX ON t USING btree (id)');
 fill();
 $before = content(@tables);
 $node->stop;
@@ -230,7 +232,7 @@ $node->check_clean('a higher limit');
 # A table with an index in files keeps the numbers of its blocks.  They need memory when a row
 # comes before VACUUM has been there, and no longer.
 sql('TRUNCATE filler', 'DROP TABLE s', 'SELECT nvm.checkpoint()');
-sql('CREATE TABLE often (id int, v text) USING nvm_vlog', 'CREATE INDEX ON often USING btree (id)',
+sql('CREATE TABLE often (id int, v text) USING nvm_vlog', 'SET nvm.default_index_method = btree', 'CREATE INDEX ON often USING btree (id)',
 	q{INSERT INTO often SELECT i, repeat('o', 50 + i % 100) FROM generate_series(1, 60000) i});
 sub bytes { return sql(q{SELECT bytes FROM nvm.relations WHERE relation = 'often'::regclass}); }
 

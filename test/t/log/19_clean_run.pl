@@ -23,6 +23,7 @@ max_worker_processes = 12
 autovacuum = off
 restart_after_crash = on
 allow_in_place_tablespaces = on
+nvm.default_index_method = btree
 CONF
 CREATE TABLE c (id int, n int, v text) USING nvm_vlog;
 CREATE INDEX c_id ON c USING btree (id);

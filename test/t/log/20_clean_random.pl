@@ -18,6 +18,7 @@ use Test::More;
 my $conf = <<CONF;
 max_prepared_transactions = 10
 allow_in_place_tablespaces = on
+nvm.default_index_method = btree
 CONF
 my $steps = NvmTest::is_long() ? 200 : 45;
 # rows that were never committed have negative ids

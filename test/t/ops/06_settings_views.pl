@@ -138,7 +138,7 @@ cmp_ok(abs($dead - 10000), '<', 1500, "and $dead dead versions");
 # ---- sizes as PostgreSQL's functions see them
 is($node->safe_psql('postgres', "SELECT pg_relation_size('big'), pg_table_size('big')"), '0|0', 'pg_table_size is 0');
 is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates'), pg_indexes_size('fates')"), '0|0', 'so is that of nvm_btree indexes');
-$node->safe_psql('postgres', 'CREATE INDEX fates_v ON fates USING btree (v)');
+$node->safe_psql('postgres', 'SET nvm.default_index_method = btree; CREATE INDEX fates_v ON fates USING btree (v)');
 is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates') = pg_indexes_size('fates') AND pg_indexes_size('fates') > 0"), 't', 'other indexes have theirs');
 $node->safe_psql('postgres', $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an nvm_btree index after ${_}fates")
   foreach 'ANALYZE ', 'VACUUM ', 'VACUUM ANALYZE ', 'REINDEX TABLE ', 'VACUUM FULL ', 'CREATE INDEX ON fates (id); ANALYZE ';
@@ -178,7 +178,9 @@ CREATE TABLE counted_nvm (id int PRIMARY KEY, k int, s text) USING nvm;
 CREATE TABLE counted_heap (id int PRIMARY KEY, k int, s text) USING heap;
 CREATE INDEX ON counted_nvm (k);
 CREATE INDEX ON counted_heap (k);
+SET nvm.default_index_method = btree;
 CREATE INDEX counted_b ON counted_nvm USING btree (k);
+RESET nvm.default_index_method;
 INSERT INTO counted_nvm SELECT i, i, repeat('s', 100) FROM generate_series(1, 3000) i;
 INSERT INTO counted_heap TABLE counted_nvm;
 VACUUM ANALYZE counted_nvm, counted_heap;

@@ -32,7 +32,9 @@ sub table
 DROP TABLE IF EXISTS $name;
 CREATE TABLE $name (id int PRIMARY KEY, k int, s text) USING nvm WITH (autovacuum_enabled = off);
 CREATE INDEX ON $name (k);
+SET nvm.default_index_method = btree;
 CREATE INDEX ON $name USING btree (k, id);
+RESET nvm.default_index_method;
 CREATE INDEX ON $name USING hash (s);
 CREATE INDEX ON $name USING gin (to_tsvector('simple', s));
 CREATE INDEX ON $name USING gist (int4range(id, id + 1));
@@ -230,7 +232,7 @@ sub explained
 	$node->safe_psql('postgres', "BEGIN; $sql; ROLLBACK");
 	return $node->safe_psql('postgres', "EXPLAIN (ANALYZE, BUFFERS, WAL, COSTS off, TIMING off, SUMMARY off" . ($options // '') . ") $sql");
 }
-$node->safe_psql('postgres', "CREATE TABLE e (a int, b text) USING nvm; CREATE TABLE ei (a int PRIMARY KEY) USING nvm; CREATE TABLE eb (a int) USING nvm; CREATE UNIQUE INDEX eb_a ON eb USING btree (a); CHECKPOINT");
+$node->safe_psql('postgres', "CREATE TABLE e (a int, b text) USING nvm; CREATE TABLE ei (a int PRIMARY KEY) USING nvm; CREATE TABLE eb (a int) USING nvm; SET nvm.default_index_method = btree; CREATE UNIQUE INDEX eb_a ON eb USING btree (a); CHECKPOINT");
 like(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), qr/Insert on e \(actual rows=0(?:\.00)? loops=1\)/, 'EXPLAIN of an INSERT');
 unlike(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), qr/WAL: records/, 'which writes no WAL');
 unlike(explained("UPDATE e SET b = 'y' WHERE a < 100"), qr/WAL: records/, 'nor does an UPDATE');

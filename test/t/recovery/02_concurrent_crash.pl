@@ -31,7 +31,7 @@ my $base = NvmCrash::make_base('concurrent', fill => sub {
 		system_or_bail('pgbench', '-i', '-q', '-s', '1', '-h', $node->host, '-p', $node->port, 'postgres');
 		system_or_bail($client, 'init', '--conninfo', $node->connstr('postgres') . " $search",
 			'--table-am', 'nvm');
-		$node->safe_psql('postgres', 'CREATE INDEX ON bench.pgbench_history (aid); CREATE INDEX ON bench.pgbench_history USING btree (bid) WHERE tid = 1');
+		$node->safe_psql('postgres', 'CREATE INDEX ON bench.pgbench_history (aid); SET nvm.default_index_method = btree; CREATE INDEX ON bench.pgbench_history USING btree (bid) WHERE tid = 1');
 	});
 # where processes are likely to be, and the number of hits until they die
 my @places = (

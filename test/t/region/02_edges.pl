@@ -96,6 +96,7 @@ $node->stop;
 # ---- from one access method of ours to another: btree stays btree, but for rows that a restart takes
 
 $node->start;
+sql('ALTER DATABASE postgres SET nvm.index_identity = nvm_btree');
 sql('CREATE ACCESS METHOD nvm2 TYPE TABLE HANDLER nvm.nvm_tableam_handler;
 	CREATE TABLE moved (id int) USING nvm; CREATE INDEX moved_id ON moved USING btree (id)');
 my $method = q{SELECT a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'moved_id'};
@@ -105,7 +106,7 @@ sql('ALTER TABLE moved SET ACCESS METHOD nvm_dram');
 is(sql($method), 'nvm_btree', 'not where a restart takes the rows');
 sql('ALTER TABLE moved SET ACCESS METHOD heap; ALTER TABLE moved SET ACCESS METHOD nvm2');
 is(sql($method), 'nvm_btree', 'nor on the way in');
-sql('DROP TABLE moved; DROP ACCESS METHOD nvm2');
+sql('DROP TABLE moved; DROP ACCESS METHOD nvm2; ALTER DATABASE postgres RESET nvm.index_identity');
 $node->stop;
 
 # ---- the memory is in no core dump

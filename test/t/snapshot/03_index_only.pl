@@ -29,7 +29,9 @@ my $looked = q{pg_stat_get_xact_blocks_fetched('t'::regclass)};
 $node->safe_psql('postgres', <<SQL);
 CREATE TABLE t (id int, k int, pad text) USING nvm;
 CREATE INDEX t_id ON t USING nvm_btree (id);
+SET nvm.default_index_method = btree;
 CREATE INDEX t_k ON t USING btree (k);
+RESET nvm.default_index_method;
 -- what an index-only scan makes of the table, and at how many rows it looks
 CREATE FUNCTION index_only(col text, OUT n bigint, OUT s bigint, OUT looked bigint) LANGUAGE plpgsql AS
 \$\$BEGIN
@@ -213,7 +215,9 @@ $node->safe_psql('postgres', <<SQL);
 CREATE TABLE w (id int, k int, v int, pad text) USING nvm;
 INSERT INTO w SELECT i, i, 0, repeat('x', 40) FROM generate_series(1, 6000) i;
 CREATE INDEX w_id ON w USING nvm_btree (id);
+SET nvm.default_index_method = btree;
 CREATE INDEX w_k ON w USING btree (k);
+RESET nvm.default_index_method;
 CREATE TABLE figures (looked bigint, seen bigint);
 -- reads the table in one snapshot by both indexes and without them
 CREATE FUNCTION compare() RETURNS void LANGUAGE plpgsql AS

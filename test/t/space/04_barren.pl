@@ -120,7 +120,7 @@ vacuum();
 vacuum();
 is(rows(), '3501|14506', 'rows that live elsewhere');
 $node->safe_psql('postgres', 'CREATE INDEX t_id ON t USING nvm_btree (id)');
-$node->safe_psql('postgres', 'CREATE INDEX CONCURRENTLY t_v ON t USING btree (v)');
+$node->safe_psql('postgres', 'SET nvm.default_index_method = btree; CREATE INDEX CONCURRENTLY t_v ON t USING btree (v)');
 is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE id >= 0; SELECT count(*) FROM t WHERE v >= 0'),
 	"3501\n3501", 'an index finds them');
 $node->check_clean('new indexes');

@@ -98,7 +98,9 @@ CREATE FUNCTION chk(id int, branch int, u int, balance int) RETURNS bigint IMMUT
 	'SELECT id * 1000003::bigint + branch * 10007 + coalesce(u, 0) * 101 + balance';
 CREATE TABLE acct (id int PRIMARY KEY, branch int, u int, balance int, pad text, big text, bigmd5 text, chk bigint) USING $am;
 -- the others are nvm_btree where $am is nvm
+SET nvm.default_index_method = btree;
 CREATE INDEX acct_branch ON acct USING btree (branch);
+RESET nvm.default_index_method;
 CREATE UNIQUE INDEX acct_u ON acct (u);
 CREATE INDEX acct_brin ON acct USING brin (id) WITH (pages_per_range = 1, autosummarize = on);
 CREATE TABLE hot (LIKE acct INCLUDING INDEXES) USING $am;
@@ -375,7 +377,9 @@ sub again_and_again
 			my $sql = $sql[ int(rand(@sql)) ];
 			$sql = $sql->() if ref $sql;
 			my $err = '';
-			local $ENV{PGOPTIONS} = $name eq 'rewrite' ? '-c lock_timeout=100' : '';
+			# an index in files stays there, one of ours stays what it is
+			my $stays = $name =~ /^(?:index|rewrite)$/ ? '-c nvm.default_index_method=btree' : '';
+			local $ENV{PGOPTIONS} = $name eq 'rewrite' ? "$stays -c lock_timeout=100" : $stays;
 			IPC::Run::run([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', "$connstr application_name=$name", '-c', $sql ],
 				'>', \my $out, '2>', \$err);
 			$err =~ s/^(WARNING|NOTICE|DETAIL|HINT|CONTEXT|LOG):.*\n//mg;
