@@ -140,7 +140,7 @@ is($node->safe_psql('postgres', "SELECT pg_relation_size('big'), pg_table_size('
 is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates'), pg_indexes_size('fates')"), '0|0', 'so is that of nvm_btree indexes');
 $node->safe_psql('postgres', 'SET nvm.default_index_method = btree; CREATE INDEX fates_v ON fates USING btree (v)');
 is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates') = pg_indexes_size('fates') AND pg_indexes_size('fates') > 0"), 't', 'other indexes have theirs');
-$node->safe_psql('postgres', $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an nvm_btree index after ${_}fates")
+$node->safe_psql('postgres', (/CREATE/ ? '' : 'SET nvm.default_index_method = btree; ') . $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an nvm_btree index after ${_}fates")
   foreach 'ANALYZE ', 'VACUUM ', 'VACUUM ANALYZE ', 'REINDEX TABLE ', 'VACUUM FULL ', 'CREATE INDEX ON fates (id); ANALYZE ';
 $node->safe_psql('postgres', 'BEGIN; CREATE TABLE fates_2 (id int PRIMARY KEY) USING nvm; INSERT INTO fates_2 SELECT generate_series(1, 1000); ANALYZE fates_2; SAVEPOINT a; REINDEX TABLE fates_2; ROLLBACK TO a; INSERT INTO fates_2 SELECT generate_series(1001, 3000); COMMIT');
 is($node->safe_psql('postgres', "SELECT relpages > 1 FROM pg_class WHERE relname = 'fates_2_pkey'"), 't', 'and of one that was made and analyzed in a transaction');
