@@ -399,7 +399,7 @@ sub verify
 
 Servers die in the midst of each kind: killed at so many of the places that it
 comes to, without power at so many, 0 for all; of each loss of power so many
-images.  METHOD is nvm.default_index_method.  always => [[KIND, NAME]...]: places
+images.  METHOD is btree (in files), nvm_btree, or identity: in the pool, and says btree.  always => [[KIND, NAME]...]: places
 at which they die in any case, both ways.
 
 =cut

@@ -18,8 +18,9 @@ they are.  C<problems()> returns a row for each thing that is wrong: an index wh
 access method and storage disagree, which is of another access method than it was, has
 lost its index parameter or operator class, lacks entries; a storage of nobody.
 
-C<NvmWalk::node(identity =E<gt> 'btree')> sets nvm.index_identity.  An index that says btree
-and has a storage is then C<ours>, and so are all that are nvm_btree's without the setting.
+nvm.index_identity is nvm_btree, or what C<NvmWalk::node(identity =E<gt> 'btree')> says.  An
+index that says btree and has a storage is then C<ours>, and so are all that are nvm_btree's
+otherwise.
 
 =cut
 
