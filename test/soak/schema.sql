@@ -121,12 +121,14 @@ BEGIN
 			AND relname NOT IN (SELECT rel FROM ddl_state WHERE rows >= 0);
 END $$;
 
--- Storages of the pool that no relation has, of this database or of none.  Nobody may
--- be in the midst of DDL.
+-- Storages of the pool that no relation has, of this database or of none, or that should
+-- be a file.  Nobody may be in the midst of DDL.
 CREATE FUNCTION verify_owners() RETURNS SETOF text LANGUAGE sql AS
 $$
 	SELECT format('storage %s (relation file %s, persistence %s, %s blocks) belongs to nobody', id, relfilenode, persistence, blocks)
 	FROM nvm.relations WHERE relation IS NULL AND NOT ended AND coalesce(database, current_database()) = current_database()
+	UNION ALL SELECT 'test: index child_parent is in the pool, not in files'
+	FROM nvm.relations WHERE NOT ended AND relation = to_regclass('child_parent')
 $$;
 
 -- By an index and without, the same rows?  verify_index is NvmCrash's; of indexes whose first
