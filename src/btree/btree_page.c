@@ -98,7 +98,7 @@ nvm_index_begin_slow(NvmIndexPage *page)
 				INSTR_TIME_GET_DOUBLE(now) > WAIT_SECONDS_MAX)
 				ereport(ERROR,
 						(errcode(ERRCODE_INDEX_CORRUPTED),
-						 errmsg("block %u of the nvm_btree index in storage %u of the NVM pool is damaged: it is locked by nobody",
+						 errmsg("block %u of the index in storage %u of the NVM pool is damaged: it is locked by nobody",
 								page->blkno, page->dir),
 						 errhint("REINDEX the index.")));
 		}

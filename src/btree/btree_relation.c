@@ -124,7 +124,7 @@ find_storage(Relation index)
 	if (dir == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("entries of nvm_btree index \"%s\" are lost",
+				 errmsg("entries of index \"%s\" are lost",
 						RelationGetRelationName(index)),
 				 errdetail("The persistent-memory pool has no storage for database %u, file number %u: it was made anew, or is not the one that the index was made in.",
 						   key.database, (unsigned) key.relnumber),

@@ -480,7 +480,7 @@ nvm_index_fetch(NvmRelState *state, uint32 blkno, uint64 version, int pos,
 	if (unlikely(!taken))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("block %u of an nvm_btree index is damaged: entry %d",
+				 errmsg("block %u of an index is damaged: entry %d",
 						blkno, pos),
 				 errhint("nvm.check() finds the index; REINDEX it.")));
 	return true;

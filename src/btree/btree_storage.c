@@ -224,7 +224,7 @@ copy_damaged(uint32 dir, uint32 blkno)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("cannot copy damaged nvm_btree relation file %u/%llu",
+			 errmsg("cannot copy damaged index relation file %u/%llu",
 					entry->database, (unsigned long long) entry->relnumber),
 			 errdetail("Block %u is not a page of this index.", blkno),
 			 errhint("REINDEX index %u in database %u.", entry->relation, entry->database)));

@@ -303,7 +303,7 @@ find_index(Misfit *misfit)
 			continue;
 		found = true;
 		misfit->relid = index->indrelid;
-		misfit->why = psprintf("index \"%s\" is not one of nvm_btree, so its entries say where rows are, and a replay puts them elsewhere",
+		misfit->why = psprintf("index \"%s\" is not in memory, so its entries say where rows are, and a replay puts them elsewhere",
 							   get_rel_name(index->indexrelid));
 	}
 	systable_endscan(scan);

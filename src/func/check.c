@@ -244,7 +244,7 @@ check_wrong_index(Relation index, Relation heap)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-			 errmsg("\"%s\" is not an index of access method nvm_btree",
+			 errmsg("\"%s\" is not an index in the NVM pool",
 					RelationGetRelationName(index)),
 			 brin ? errhint("Hold the rows of table \"%s\" against it: heapallindexed => true.",
 							RelationGetRelationName(heap)) :

@@ -103,10 +103,10 @@ nvm_replay_require_btree(Relation original, Relation index)
 	if (index->rd_rel->relkind != RELKIND_INDEX || !nvm_relation_is_btree(index))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" cannot be replayed: index \"%s\" is no nvm_btree index",
+				 errmsg("table \"%s\" cannot be replayed: index \"%s\" is not in memory",
 						RelationGetRelationName(original), RelationGetRelationName(index)),
 				 errdetail("Entries of other indexes lie in files, where a replay cannot have others of its own."),
-				 errhint("Use access method nvm_btree, or drop the index for the time of the replay.")));
+				 errhint("Use btree with nvm.default_index_method = nvm_btree, or drop the index for the time of the replay.")));
 }
 
 /*

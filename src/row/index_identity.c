@@ -70,7 +70,7 @@ check_identity(Oid indexid)
 		owns_storage(index))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" is no nvm_btree index, but the NVM pool has its entries",
+				 errmsg("index \"%s\" is not in the NVM pool by its catalog, but the pool has its entries",
 						RelationGetRelationName(index)),
 				 errdetail("Catalog and pool disagree about file number %u of database %u. Rows may be missing in the file.",
 						   (unsigned) NvmLocatorRel(NvmRelLocator(index)), MyDatabaseId),

@@ -202,7 +202,7 @@ nvm_storage_of(Oid relid)
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg(relkind == RELKIND_INDEX ?
-							"storage of nvm_btree index \"%s\" is not released" :
+							"storage of index \"%s\" is not released" :
 							"storage of nvm table \"%s\" is not released",
 							RelationGetRelationName(rel)),
 					 errdetail("The persistent-memory pool is not available.")));

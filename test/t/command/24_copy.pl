@@ -120,7 +120,7 @@ foreach my $method ('btree', 'hash', 'gin')
 	my $column = $method eq 'gin' ? 'a' : 'id';
 	sql("SET nvm.default_index_method = btree; CREATE INDEX of_file ON wide USING $method ($column)");
 	$node->fails_with(q{SELECT nvm_copy_make('made')},
-		qr/table "wide" cannot be replayed: index "of_file" is no nvm_btree index.*HINT:  Use access method nvm_btree, or drop the index/s, "an index of method $method");
+		qr/table "wide" cannot be replayed: index "of_file" is not in memory.*HINT:  Use btree with nvm.default_index_method = nvm_btree, or drop the index/s, "an index of method $method");
 	sql('DROP INDEX of_file');
 }
 is(sql(q{SELECT to_regnamespace('made')}), '', 'what has failed leaves nothing');

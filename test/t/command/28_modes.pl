@@ -282,7 +282,7 @@ come_back('of other tables: it may');
 
 ## indexes that say where rows are
 
-$node->fails_with('CREATE INDEX ON stock USING hash (i)', qr/does not fit calls that are logged alone.*is not one of nvm_btree/s, 'an index of another method');
+$node->fails_with('CREATE INDEX ON stock USING hash (i)', qr/does not fit calls that are logged alone.*is not in memory/s, 'an index of another method');
 $node->fails_with('CREATE INDEX CONCURRENTLY a_hash ON stock USING hash (i)', qr/cannot have an index of method hash/, 'and concurrently');
 is(sql("SELECT to_regclass('a_hash')"), '', 'nothing is left of it');
 $node->fails_with('CREATE TABLE made (i int); CREATE INDEX ON made USING hash (i); ALTER TABLE made SET ACCESS METHOD nvm_cmdlog', qr/does not fit calls/, 'a table that has one') ;
@@ -499,7 +499,7 @@ come_back();
 	sql('SELECT nvm.checkpoint()');
 	$node->stop_and_start;
 	is(logged('SELECT take(7, 7)'), 'values', 'a table that does not fit: by values');
-	like($node->log_since_start, qr/calls of promoted functions of database \d+ are logged by values, because table "odd" does not fit.*\n.*index "odd_hash" is not one of nvm_btree/, 'the server log names it');
+	like($node->log_since_start, qr/calls of promoted functions of database \d+ are logged by values, because table "odd" does not fit.*\n.*index "odd_hash" is not in memory/, 'the server log names it');
 	sql('SELECT nvm.checkpoint()');
 	usleep(500_000);
 	is(mode(), 'switching', 'also behind a checkpoint');

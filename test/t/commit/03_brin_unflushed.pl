@@ -81,9 +81,9 @@ like($err, qr/NOTICE:  rows are not held against index "lie_hash" of access meth
 unlike($err, qr/lie_(brin|multi|bloom|null|box)/, 'and no other');
 is($node->safe_psql('postgres', "SELECT * FROM nvm.check('lie_$_', true)"), '', "lie_$_: no finding") foreach qw(brin null);
 $node->fails_with("SELECT * FROM nvm.check('lie_brin')",
-	qr/"lie_brin" is not an index of access method nvm_btree.*HINT:  Hold the rows of table "lie" against it: heapallindexed => true/s, 'lie_brin: without rows there is nothing to check');
+	qr/"lie_brin" is not an index in the NVM pool.*HINT:  Hold the rows of table "lie" against it: heapallindexed => true/s, 'lie_brin: without rows there is nothing to check');
 $node->fails_with("SELECT * FROM nvm.check('lie_hash', $_)",
-	qr/"lie_hash" is not an index of access method nvm_btree.*HINT:  Check its table "lie"/s, 'lie_hash: its table is named') foreach qw(false true);
+	qr/"lie_hash" is not an index in the NVM pool.*HINT:  Check its table "lie"/s, 'lie_hash: its table is named') foreach qw(false true);
 $node->safe_psql('postgres', <<SQL);
 CREATE OR REPLACE FUNCTION shift() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1';
 SQL

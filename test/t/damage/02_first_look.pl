@@ -388,7 +388,7 @@ look('a lock of this run that nobody holds',
 		return $leaf->{blk};
 	},
 	"$by_index SELECT count(id) FROM (SELECT id FROM x ORDER BY id OFFSET 0) s",
-	'ERROR:  block PLACE of the nvm_btree index in storage \d+ of the NVM pool is damaged: it is locked by nobody',
+	'ERROR:  block PLACE of the index in storage \d+ of the NVM pool is damaged: it is locked by nobody',
 	"$by_index SET statement_timeout = '1s'; SELECT count(id) FROM (SELECT id FROM x ORDER BY id OFFSET 0) s",
 	'canceling statement',
 	"REINDEX INDEX x_id; $by_index SELECT count(id) FROM (SELECT id FROM x ORDER BY id OFFSET 0) s", '^1500$');

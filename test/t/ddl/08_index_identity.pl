@@ -36,7 +36,7 @@ $node->safe_psql('postgres', q(INSERT INTO t SELECT g, 'row ' || g FROM generate
 $node->safe_psql('postgres', q(UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'btree')
 	WHERE relname IN ('in_pool', 'second')));
 
-my $says = qr/index "(in_pool|second)" is no nvm_btree index, but the NVM pool has its entries.*HINT:  REINDEX the index/s;
+my $says = qr/index "(in_pool|second)" is not in the NVM pool by its catalog, but the pool has its entries.*HINT:  REINDEX the index/s;
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off;';
 
 foreach my $crash (0, 1)
@@ -57,7 +57,7 @@ foreach my $crash (0, 1)
 
 # the one way out, for one index after the other; and the other one
 $node->safe_psql('postgres', 'SET nvm.default_index_method = btree; REINDEX INDEX in_pool');
-$node->fails_with('SELECT * FROM t WHERE id = 1005', qr/index "second" is no nvm_btree index/, 'there is another one');
+$node->fails_with('SELECT * FROM t WHERE id = 1005', qr/index "second" is not in the NVM pool by its catalog/, 'there is another one');
 $node->safe_psql('postgres', 'DROP INDEX second');
 is($node->safe_psql('postgres', "$by_index SELECT id, v FROM t WHERE id = 1005"), '1005|row 1005', 'the row is found');
 like($node->safe_psql('postgres', "$by_index EXPLAIN SELECT id, v FROM t WHERE id = 1005"), qr/using in_pool/, 'through the index');
