@@ -10,6 +10,10 @@
  * each table, and autovacuum is no command.  VACUUM itself enters what
  * amvacuumcleanup has told it.
  *
+ * A row of pg_class is changed in place only with a lock on the table that keeps DDL
+ * away.  ANALYZE of a parent reads its children without one, and says nothing of
+ * their indexes.
+ *
  * That serves a reader of pg_class alone: btree_cost.c takes what the planner
  * needs from the storage.
  *
@@ -122,6 +126,23 @@ nvm_open_unlocked(Oid relid, bool *locked)
 }
 
 /*
+ * Have we locked the index's table as VACUUM, ANALYZE and CREATE INDEX do?
+ */
+static bool
+table_is_locked(Relation index)
+{
+	Relation	table = RelationIdGetRelation(index->rd_index->indrelid);
+	bool		locked = false;
+
+	if (table != NULL)
+	{
+		locked = CheckRelationLockedByMe(table, ShareUpdateExclusiveLock, true);
+		RelationClose(table);
+	}
+	return locked;
+}
+
+/*
  * Enter the blocks of an index, if it is ours; no command needs an exact number.
  */
 static void
@@ -136,7 +157,7 @@ enter_blocks(Oid indexid)
 	if (index == NULL)
 		return;
 	if (index->rd_rel->relkind == RELKIND_INDEX && nvm_relation_is_btree(index) &&
-		blocks_of(index, &nblocks) && stored_stats(indexid, &pages, &tuples) &&
+		table_is_locked(index) && blocks_of(index, &nblocks) && stored_stats(indexid, &pages, &tuples) &&
 		tuples >= 0 && pages != nblocks)
 		nvm_update_relstats(index, nblocks, tuples, 0, false, InvalidTransactionId,
 							InvalidMultiXactId, NULL, NULL);
