@@ -88,7 +88,7 @@ AS 'MODULE_PATHNAME', 'nvm_check'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION nvm.check(regclass, bool) IS
-'verify blocks, row versions, chains and large values of an nvm table and the trees of its nvm_btree indexes, or one such index, on request also against the rows (then also one of brin); one row per problem';
+'verify blocks, row versions, chains and large values of an nvm table and the trees of its indexes in the pool, or one of these, on request also against the rows (then also one of brin); one row per problem';
 
 CREATE FUNCTION nvm.check_pool(OUT place text, OUT problem text)
 RETURNS SETOF record
@@ -239,7 +239,7 @@ AS 'MODULE_PATHNAME', 'nvm_size'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION nvm.size(regclass) IS
-'bytes in the pool of one nvm table with its large values, or of one nvm_btree index; 0 for a relation without storage there (a partitioned one too: sum over pg_partition_tree), NULL for one that does not exist';
+'bytes in the pool of one nvm table with its large values, or of one index there; 0 for a relation without storage there (a partitioned one too: sum over pg_partition_tree), NULL for one that does not exist';
 
 CREATE FUNCTION nvm.activity_info(
     OUT commits bigint, OUT mixed_commits bigint, OUT aborts bigint,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # PostgreSQL's own suites with nvm, or nvm_vlog, as the default table access method:
 # core's regress and isolation and some of contrib's, held against what heap prints on
-# the same server, with btree as the default index method and with nvm_btree; and
+# the same server, with btree indexes in files and with those in the pool; and
 # core's TAP tests of subscriptions and recovery.
 #
 # usage: core_suites.sh [--source DIR] [--suites LIST] [--method METHOD]
@@ -10,8 +10,8 @@
 #	--suites	some of: regress isolation dump contrib tap (dump needs regress);
 #			default: all, contrib only where there is a list of exceptions
 #	--method	nvm (the default) or nvm_vlog, whose exceptions are those of nvm, or fewer
-#	--index-method	some of btree, nvm_btree, identity (nvm.index_identity = btree);
-#			default: the first two
+#	--index-method	some of btree (nvm.default_index_method = btree), identity (indexes
+#			that say btree and are ours); default: both
 #	--heap-runs	how often heap runs each suite (default 1); nvm may print what
 #			any of the runs printed
 #	--accept	write the lists of exceptions anew into DIR (test/core/exceptions),
@@ -99,23 +99,18 @@ END
 scripts_of() {
 	local list=test/core/exceptions/$major-$1 tids='' tree=$source/src/test/$1
 	local input=$core/scripts.$1.$2${3:+/$3}
-	case $2 in nvm | identity) tids=$list ;; nvm_btree) tids=$list-nvm_btree ;; esac
+	case $2 in nvm | identity) tids=$list ;; esac
 	[ -z "${3:-}" ] || tree=$source/contrib/$3
 	test/core/rewrite.py ${tids:+--exceptions "$tids"} --heap "$list" ${3:+--prefix "$3/"} \
 		--tree "$tree" --out "$input" && echo "$input"
 }
 
-# settings KIND POOL: KIND is heap, nvm or nvm_btree: tables of $table_method and what is
-# named, or else btree, for indexes
+# settings KIND POOL: KIND is heap; nvm, tables of $table_method with indexes in files; or
+# identity, with indexes in the pool
 settings() {
 	local am=$table_method index=btree
 	[ "$1" != heap ] || am=heap
-	[ "$1" != nvm_btree ] || index=nvm_btree
-	# indexes that say btree, and are ours
-	if [ "$1" = identity ]; then
-		index=nvm_btree
-		echo "nvm.index_identity = 'btree'"
-	fi
+	[ "$1" != identity ] || index=nvm_btree
 	cat <<END
 shared_preload_libraries = 'pg_nvm'
 default_table_access_method = '$am'
@@ -204,27 +199,22 @@ query() {				# query DATABASE SQL: the answer, one value
 	psql -XAtq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$1" -c "$2"
 }
 
-# restore AM METHOD: the dump into a database of its own, with these defaults.
-# On heap, an index of which the dump says that it is nvm_btree's is btree's
+# restore AM METHOD: the dump into a database of its own, with these defaults
 restore() {
-	local db=restored_$1 method=$2 identity=nvm_btree
-	if [ "$2" = identity ]; then method=nvm_btree identity=btree; fi
+	local db=restored_$1 method=$2
+	[ "$2" != identity ] || method=nvm_btree
 	query postgres "DROP DATABASE IF EXISTS $db" &&
 		query postgres "CREATE DATABASE $db TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'" &&
 		query "$db" "CREATE EXTENSION pg_nvm" &&
-		if [ "$1" = heap ]; then as_btree <"$core/dump/nvm.sql"; else cat "$core/dump/nvm.sql"; fi |
-		PGOPTIONS="-c default_table_access_method=$1 -c nvm.default_index_method=$method -c nvm.index_identity=$identity" \
-			psql -Xq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$db" -f -
+		PGOPTIONS="-c default_table_access_method=$1 -c nvm.default_index_method=$method" \
+			psql -Xq -v ON_ERROR_STOP=1 -h "$socket" -p 5432 -d "$db" -f "$core/dump/nvm.sql"
 }
-
-as_btree() { sed -E 's/^(CREATE (UNIQUE )?INDEX .* USING )nvm_btree /\1btree /'; }
 
 # Without publications, which nvm tables refuse
 dump() {				# dump DATABASE FILE
 	pg_dump -h "$socket" -p 5432 --no-table-access-method --no-publications -d "$1" \
 		-f "$core/dump/$2.sql" &&
-		as_btree <"$core/dump/$2.sql" >"$core/dump/$2.btree" &&
-		test/core/sort_dump.py "$core/dump/$2.btree" >"$core/dump/$2.sorted"
+		test/core/sort_dump.py "$core/dump/$2.sql" >"$core/dump/$2.sorted"
 }
 
 # sound DATABASE: nvm.check() of all tables, with all entries of their indexes
@@ -235,10 +225,16 @@ sound() {
 		  AND c.relpersistence <> 't'")" = 0 ]
 }
 
-# count_relations DATABASE AM: tables, or indexes, of an access method
-count_relations() {
+# count_tables DATABASE AM: tables of an access method
+count_tables() {
 	query "$1" "SELECT count(*) FROM pg_class c, pg_am a
-		WHERE c.relam = a.oid AND a.amname = '$2' AND c.relkind IN ('r', 'm', 'i')"
+		WHERE c.relam = a.oid AND a.amname = '$2' AND c.relkind IN ('r', 'm')"
+}
+
+# count_indexes DATABASE: indexes in the pool, all of which say btree
+count_indexes() {
+	query "$1" "SELECT count(*) FROM pg_class c JOIN nvm.relations r ON r.relation = c.oid
+		WHERE c.relkind = 'i' AND c.relam = 403"
 }
 
 # dump_and_restore METHOD: the database that regress leaves on nvm with that
@@ -264,12 +260,12 @@ dump_and_restore() {
 	for am in heap "$table_method"; do
 		restore "$am" "$1"
 		say $? "$name: restored with $am as the default"
-		tables=$(count_relations "restored_$am" "$table_method")
-		indexes=$(count_relations "restored_$am" nvm_btree)
+		tables=$(count_tables "restored_$am" "$table_method")
+		indexes=$(count_indexes "restored_$am")
 		if [ "$am" = heap ]; then [ "$tables" = 0 ]; else [ "$tables" -gt 300 ]; fi
 		say $? "$name: $tables tables of the restored database are $table_method's"
-		if [ "$am.$1" = "$table_method.nvm_btree" ]; then [ "$indexes" -gt 80 ]; else [ "$indexes" = 0 ]; fi
-		say $? "$name: $indexes indexes of it are nvm_btree's"
+		if [ "$am.$1" = "$table_method.identity" ]; then [ "$indexes" -gt 80 ]; else [ "$indexes" = 0 ]; fi
+		say $? "$name: $indexes indexes of it are in the pool"
 		dump "restored_$am" "again_$am"
 		say $? "$name: dumped again from $am"
 	done
@@ -290,7 +286,7 @@ inner() {
 	pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
 	major=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
 	table_method=${NVM_CORE_METHOD:-nvm}
-	summary='' accept=${NVM_CORE_ACCEPT:-} methods=${NVM_CORE_INDEX_METHODS:-btree nvm_btree}
+	summary='' accept=${NVM_CORE_ACCEPT:-} methods=${NVM_CORE_INDEX_METHODS:-btree identity}
 	mkdir -p "$work/log/core.d"
 	build_modules >"$work/log/core.d/modules.txt" 2>&1
 	say $? "modules of the regress suite built"

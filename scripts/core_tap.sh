@@ -16,19 +16,9 @@ tap_nodes() {
 		END { if (!known) print "?" }' "$tap_list"
 }
 
-# tap_index FILE: the default index method of nvm tables there
-tap_index() {
-	awk -v file="$1" -v major="$major" '
-		NF && !/^[ \t#]/ && $1 == file && $2 == "runs" && $4 == "btree" {
-			for (i = 5; i <= NF; i++) if ($i == major) method = "btree"
-		}
-		END { print method ? method : "nvm_btree" }' "$tap_list"
-}
-
 # tap_file SUITE/NAME NODES: one file, with what it prints in $core/tap/SUITE/NAME
 tap_file() {
-	local dir=$core/tap/$1 pools=$NVM_CHECK_POOLS/tap/$1 status icu=no index
-	index=$(tap_index "$1")
+	local dir=$core/tap/$1 pools=$NVM_CHECK_POOLS/tap/$1 status icu=no
 	rm -rf "$dir" "$pools"
 	mkdir -p "$dir/tmp_check/log" "$pools"
 	if "$PG_CONFIG" --configure | grep -qe --with-icu; then icu=yes; fi
@@ -38,7 +28,7 @@ tap_file() {
 			TESTDIR=$dir TESTDATADIR=$dir/tmp_check TESTLOGDIR=$dir/tmp_check/log top_builddir=$core \
 				PG_REGRESS=$pgxs/regress/pg_regress REGRESS_SHLIB=$core/lib/regress.so \
 				PGPORT=65432 with_icu=$icu NVM_TAP_NODES=$2 NVM_TAP_POOLS=$pools \
-				NVM_TAP_METHOD=$table_method NVM_TAP_INDEX=$index \
+				NVM_TAP_METHOD=$table_method \
 				timeout 1800 prove -v -I "$tap_perl" -I "$pgxs/perl" "t/${1#*/}.pl"
 	) >"$dir/output" 2>&1
 	status=$?

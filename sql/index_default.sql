@@ -1,13 +1,14 @@
--- nvm.default_index_method: which indexes nvm_btree is chosen for, and what
--- then works as with btree
+-- Which indexes of an nvm table lie in the pool, what the catalogs say of them, and
+-- what works with them
 
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_nvm;
 RESET client_min_messages;
 SHOW nvm.default_index_method;
+SHOW nvm.index_identity;
 
 CREATE VIEW methods AS
-	SELECT c.relname AS index, a.amname AS method,
+	SELECT c.relname AS index, a.amname AS method, EXISTS (SELECT FROM nvm.relations r WHERE r.relation = c.oid) AS pool,
 		(SELECT string_agg(DISTINCT ca.amname, ', ') FROM unnest(x.indclass::oid[]) oc
 			JOIN pg_opclass o ON o.oid = oc JOIN pg_am ca ON ca.oid = o.opcmethod) AS classes
 	FROM pg_class c JOIN pg_am a ON a.oid = c.relam
@@ -20,6 +21,8 @@ CREATE TABLE dx_t (id int PRIMARY KEY, u text UNIQUE, a int, b text,
 	UNIQUE (a, b), EXCLUDE (a WITH =, b WITH =)) USING nvm;
 CREATE INDEX dx_plain ON dx_t (b);
 CREATE INDEX dx_named ON dx_t USING btree (b);
+CREATE INDEX dx_ours ON dx_t USING nvm_btree (b);
+CREATE INDEX dx_params ON dx_t (b) WITH (fillfactor = 80, persistence = leaves);
 CREATE INDEX dx_hash ON dx_t USING hash (b);
 CREATE UNIQUE INDEX CONCURRENTLY dx_conc ON dx_t (b DESC NULLS LAST, a) INCLUDE (u) WHERE a > 0;
 CREATE INDEX ON public.dx_t (lower(b));
@@ -48,8 +51,25 @@ CREATE INDEX ON dx_late (xmin);
 -- and PostgreSQL's own, if asked
 SET nvm.default_index_method = 'btree';
 CREATE TABLE dx_old (id int PRIMARY KEY) USING nvm;
-SELECT method FROM methods WHERE index = 'dx_old_pkey';
+SELECT method, pool FROM methods WHERE index = 'dx_old_pkey';
 RESET nvm.default_index_method;
+REINDEX TABLE dx_old;
+SELECT method, pool FROM methods WHERE index = 'dx_old_pkey';
+
+-- or access method nvm_btree: then USING btree means PostgreSQL's own
+SET nvm.index_identity = 'nvm_btree';
+CREATE TABLE dx_old2 (id int PRIMARY KEY, u text UNIQUE, a int, EXCLUDE (a WITH =)) USING nvm;
+CREATE INDEX ON dx_old2 (u);
+CREATE INDEX dx_old2_named ON dx_old2 USING btree (u);
+CREATE INDEX /* on dx_old2 using btree */ dx_comment2 ON dx_old2 (a);
+CREATE INDEX dx_strange2 ON dx_old2 ((CASE WHEN u = ' using ' THEN 1 END)); -- using
+DO $$ BEGIN EXECUTE 'CREATE INDEX dx_do2 ON dx_old2 (u)'; EXECUTE 'CREATE INDEX dx_do2_b ON dx_old2 USING btree (u)'; END $$;
+ALTER TABLE dx_old2 ADD COLUMN c int UNIQUE, ADD CONSTRAINT dx_added2 UNIQUE (c, a);
+CREATE TABLE dx_like2 (LIKE dx_old2 INCLUDING ALL) USING nvm;
+INSERT INTO dx_old2 VALUES (1, 'a', 1);
+INSERT INTO dx_old2 VALUES (1, 'b', 2) ON CONFLICT (id) DO UPDATE SET u = excluded.u || '!' RETURNING *;
+RESET nvm.index_identity;
+SELECT * FROM methods WHERE index ~ '(old|like|comment|strange|do|added)2' ORDER BY 1;
 
 -- foreign keys, both ways
 CREATE TABLE dx_fk (id int PRIMARY KEY REFERENCES dx_t, u text REFERENCES dx_t (u) ON UPDATE CASCADE) USING nvm;
@@ -89,7 +109,7 @@ ALTER TABLE dx_late REPLICA IDENTITY USING INDEX dx_late_r;
 CLUSTER dx_t USING dx_t_pkey;
 REINDEX TABLE dx_t;
 REINDEX INDEX CONCURRENTLY dx_conc;
-SELECT index, method FROM methods WHERE index LIKE 'dx_t_%' OR index = 'dx_conc' ORDER BY 1;
+SELECT index, method, pool FROM methods WHERE index LIKE 'dx_t_%' OR index = 'dx_conc' ORDER BY 1;
 SELECT * FROM nvm.check('dx_t');
 
 -- the last constraint is tested when it is to be
@@ -115,7 +135,7 @@ CREATE OPERATOR CLASS dx_pair_ops DEFAULT FOR TYPE dx_pair USING btree AS
 CREATE TABLE dx_pairs (p dx_pair UNIQUE) USING nvm;
 INSERT INTO dx_pairs VALUES ((1, 2)), ((2, 2));
 INSERT INTO dx_pairs VALUES ((3, 0));
-SELECT method, classes FROM methods WHERE index = 'dx_pairs_p_key';
+SELECT method, pool, classes FROM methods WHERE index = 'dx_pairs_p_key';
 DROP OPERATOR CLASS dx_pair_ops USING btree;
 
 -- an index becomes a constraint
@@ -132,4 +152,4 @@ SELECT * FROM nvm.check('dx_using');
 DROP VIEW methods;
 DROP TABLE dx_pairs, dx_using;
 DROP TYPE dx_pair CASCADE;
-DROP TABLE dx_fk, dx_t, dx_late, dx_like, dx_heap, dx_heap2, dx_temp, dx_part, dx_old;
+DROP TABLE dx_fk, dx_t, dx_late, dx_like, dx_heap, dx_heap2, dx_temp, dx_part, dx_old, dx_old2, dx_like2;

@@ -33,7 +33,7 @@
 #include "xact/nvm_xact.h"
 
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
-int			nvm_index_identity = NVM_IDENTITY_NVM_BTREE;
+int			nvm_index_identity = NVM_IDENTITY_BTREE;
 bool		nvm_index_identity_forced = false;
 uint64		nvm_index_generation = 1;
 
@@ -63,9 +63,9 @@ nvm_index_define_identity(void)
 {
 	DefineCustomEnumVariable("nvm.index_identity",
 							 "Access method that the catalogs name of new indexes in the NVM pool.",
-							 "With btree, clients, partitions and dumps see the index that they know.",
+							 "With btree, clients, partitions and dumps see the index that they know. With nvm_btree, an index can have parameter persistence.",
 							 &nvm_index_identity,
-							 NVM_IDENTITY_NVM_BTREE,
+							 NVM_IDENTITY_BTREE,
 							 identities,
 							 PGC_USERSET,
 							 0,

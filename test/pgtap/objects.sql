@@ -158,7 +158,7 @@ SELECT results_eq(
 	  ('nvm.huge_pages', 'postmaster', NULL, NULL, NULL, 'try'),
 	  ('nvm.huge_pages_status', 'internal', NULL, NULL, NULL, 'off'),
 	  ('nvm.ignore_damage', 'superuser', NULL, NULL, NULL, 'off'),
-	  ('nvm.index_identity', 'user', NULL, NULL, NULL, 'nvm_btree'),
+	  ('nvm.index_identity', 'user', NULL, NULL, NULL, 'btree'),
 	  ('nvm.index_rebuild_workers', 'sighup', NULL, '1', '64', '2'),
 	  ('nvm.log_compression', 'superuser', NULL, NULL, NULL, 'on'),
 	  ('nvm.log_delay', 'superuser', NULL, '-1', '100000', '-1'),

@@ -4,9 +4,8 @@
 # The module is loaded from there and behaves as ever, but a server whose node
 # name matches $NVM_TAP_NODES preloads pg_nvm, has the extension in each database
 # (template1 has it), a pool of its own below $NVM_TAP_POOLS, $NVM_TAP_METHOD as
-# the default table access method and $NVM_TAP_INDEX as its default index method.  A node made
-# from such a server's backup has a pool directory of its own, too: the backup's
-# settings name the other's.
+# the default table access method.  A node made from such a server's backup has a pool
+# directory of its own, too: the backup's settings name the other's.
 package PostgreSQL::Test::Cluster;
 
 use strict;
@@ -67,7 +66,6 @@ sub _make_extension
 			$self->append_conf('postgresql.conf',
 				"shared_preload_libraries = 'pg_nvm'\n"
 				  . "default_table_access_method = '$ENV{NVM_TAP_METHOD}'\n"
-				  . "nvm.default_index_method = '$ENV{NVM_TAP_INDEX}'\n"
 				  # the library's own take some of the default 8
 				  . "max_worker_processes = 16\n"
 				  . $self->_pool_directory);
