@@ -20,7 +20,6 @@
 #include "btree/nvm_btree_identity.h"
 #include "command/nvm_command.h"
 #include "compat/nvm_compat_am.h"
-#include "ddl/nvm_ddl.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "func/nvm_block_readers.h"
@@ -101,7 +100,6 @@ nvm_get_relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *
 	nvm_index_exchange_planned(relid, rel);
 	nvm_index_plan_no_workers(root, relid, rel);
 	nvm_btree_hide_absent_indexes(rel);
-	nvm_btree_present_indexes(root, rel);
 	nvm_indexes_prove_planned(relid, rel);
 	nvm_plan_choose_cost_functions(relid, inhparent, rel);
 }
@@ -114,33 +112,10 @@ nvm_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntr
 }
 
 /*
- * planner_hook: page costs, then indexes that pose as btree's for a statement of
- * DDL, then those that do for a row comparison, then the planner.  Each takes back
- * what it has changed when the next one returns or fails, so the last to begin is
- * the first to end.  Expressions that PL/pgSQL will evaluate by itself are marked in
- * the plan, as is what the order of rows means to the query.
+ * planner_hook: page costs are set for the planner, and taken back.  Expressions that
+ * PL/pgSQL will evaluate by itself are marked in the plan, as is what the order of
+ * rows means to the query.
  */
-static PlannedStmt *
-plan_after_ddl(Query *parse, const char *query_string, int cursorOptions,
-			   ParamListInfo boundParams)
-{
-	planner_hook_type next = prev_planner ? prev_planner : standard_planner;
-
-#if NVM_ROW_COMPARE_WANTS_BTREE
-	return nvm_btree_plan_without_pose(parse, query_string, cursorOptions, boundParams, next);
-#else
-	return next(parse, query_string, cursorOptions, boundParams);
-#endif
-}
-
-static PlannedStmt *
-plan_after_costs(Query *parse, const char *query_string, int cursorOptions,
-				 ParamListInfo boundParams)
-{
-	return nvm_ddl_plan_without_pose(parse, query_string, cursorOptions, boundParams,
-									 plan_after_ddl);
-}
-
 static PlannedStmt *
 nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 			ParamListInfo boundParams)
@@ -155,7 +130,8 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 	if (unlikely(nvm_command_replaying))
 		cursorOptions &= ~CURSOR_OPT_PARALLEL_OK;
 	stmt = nvm_plan_with_page_costs(nvm_command_tape_query(parse), query_string,
-									cursorOptions, boundParams, plan_after_costs);
+									cursorOptions, boundParams,
+									prev_planner ? prev_planner : standard_planner);
 
 	nvm_command_query_planned(stmt, order);
 	nvm_command_mark_plan(stmt, order);
@@ -165,22 +141,11 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
 /* ---- the executor ---- */
 
 /*
- * The last of what goes around the executor's own start.
- */
-static void
-start_holding(QueryDesc *query, int eflags)
-{
-	nvm_index_hold_and_start(query, eflags,
-							 prev_ExecutorStart ? prev_ExecutorStart : standard_ExecutorStart);
-}
-
-/*
  * ExecutorStart_hook.
  *
  * Indexes that were built in this command are right before anybody reads them.  The
- * snapshot is published before the executor opens tables by it.  Indexes pose
- * as btree's while the executor opens them, and not longer.  The rest looks at
- * the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
+ * snapshot is published before the executor opens tables by it.  Indexes that say btree
+ * are held while the executor opens them.  The rest looks at the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
  * slots of index-only scans, what a call reads; none of these depends on another.
  *
  * What a plan does in a call of a registered function is judged before it runs.
@@ -196,11 +161,8 @@ nvm_ExecutorStart(QueryDesc *query, int eflags)
 	nvm_snapshot_before_query(query);
 	outer_slots = nvm_unread_slots_begin();
 	outer_bitmap = nvm_bitmap_query_begin();
-#if NVM_ROW_COMPARE_WANTS_BTREE
-	nvm_btree_start_query(query, eflags, start_holding);
-#else
-	start_holding(query, eflags);
-#endif
+	nvm_index_hold_and_start(query, eflags,
+							 prev_ExecutorStart ? prev_ExecutorStart : standard_ExecutorStart);
 #if NVM_SPECULATIVE_WANTS_BTREE
 	nvm_speculative_query_started(query, eflags);
 #endif

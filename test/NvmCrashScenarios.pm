@@ -130,7 +130,6 @@ our %elsewhere = (
 	'old-marks'         => 'pool/02_new_pools',
 	'old-marks-gone'    => 'pool/02_new_pools',
 	'pool-redo-make'    => 'recovery/05_redo_lanes',
-	'ddl-convert-index' => 'ddl/01_index_ddl',
 	'ddl-swapped-table' => 'ddl/01_index_ddl',
 	'ddl-settle-index'  => 'ddl/04_index_ddl_crash',
 	'copy-index-block'  => 'ddl/04_index_ddl_crash',

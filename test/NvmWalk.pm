@@ -39,6 +39,9 @@ my ($node, $storages);
 my $ours = 'nvm_btree';			# what an index of ours is
 my $turn = 0;
 
+# Do indexes of the server say btree?
+sub says_btree { return $ours eq 'ours'; }
+
 # The server of all walks, with the above in database postgres.
 sub node
 {

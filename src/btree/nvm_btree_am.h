@@ -40,17 +40,8 @@ extern void nvm_btree_adjustmembers(Oid opfamily, Oid opclass,
  */
 extern int	nvm_btree_mirror_opclasses(void);
 
-/* ---- hooks of planner and executor (btree_planner.c, btree_rebuild.c) ---- */
+/* ---- hook of the planner (btree_rebuild.c) ---- */
 
 extern void nvm_btree_hide_absent_indexes(RelOptInfo *rel);
-extern void nvm_btree_present_indexes(PlannerInfo *root, RelOptInfo *rel);
-
-#if NVM_ROW_COMPARE_WANTS_BTREE
-extern PlannedStmt *nvm_btree_plan_without_pose(Query *parse, const char *query_string,
-												int cursorOptions, ParamListInfo boundParams,
-												planner_hook_type next);
-extern void nvm_btree_start_query(QueryDesc *queryDesc, int eflags,
-								  ExecutorStart_hook_type next);
-#endif
 
 #endif							/* NVM_BTREE_AM_H */

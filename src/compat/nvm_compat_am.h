@@ -30,8 +30,6 @@
 /* before 18 some places accept unique indexes of btree alone */
 #define NVM_SPECULATIVE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 #define NVM_MATVIEW_WANTS_BTREE		(PG_VERSION_NUM < 180000)
-/* and make scan keys of row comparisons for indexes of btree alone */
-#define NVM_ROW_COMPARE_WANTS_BTREE	(PG_VERSION_NUM < 180000)
 
 /* ExecutorRun_hook lost an argument in 18 */
 #if PG_VERSION_NUM >= 180000

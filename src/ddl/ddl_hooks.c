@@ -22,7 +22,6 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
 #include "command/nvm_command.h"
 #include "commands/dbcommands.h"
@@ -67,9 +66,7 @@ typedef struct DdlCommand
 	/* of DROP DATABASE: what it has dropped */
 	Oid			dropped;
 	/* of ALTER TABLE */
-	bool		attaching;		/* a table is attached to a partitioned one */
 	bool		moving;			/* a table goes to another access method */
-	bool		rewriting;		/* tables may be rewritten: nothing is built */
 } DdlCommand;
 
 static DdlCommand *ddl_command = NULL;	/* the innermost, or NULL */
@@ -93,8 +90,8 @@ ddl_pop(DdlCommand *command)
 
 /*
  * Access method of relation relid, which this command has made, if it is an
- * index; perhaps one of a partitioned table.  The catalogs do not show it yet,
- * the relcache does.
+ * index; *partitioned if it is one of a partitioned table.  The catalogs do not
+ * show it yet, the relcache does.
  */
 static Oid
 ddl_created_index_method(Oid relid, bool *partitioned)
@@ -136,9 +133,6 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (classId == ProcedureRelationId && access == OAT_DROP && nvm_command_is_registered(objectId))
 		nvm_command_stat_forget(MyDatabaseId, objectId);
 
-	if (classId == InheritsRelationId && access == OAT_POST_ALTER && command->attaching)
-		nvm_ddl_attached_table(((ObjectAccessPostAlter *) arg)->auxiliary_id, objectId);
-
 	if (classId != RelationRelationId || subId != 0)
 		return;
 	if (access == OAT_DROP)
@@ -169,8 +163,6 @@ ddl_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 
 		if (OidIsValid(am) && am == get_index_am_oid(NVM_BTREE_NAME, true))
 			nvm_ddl_created_index(objectId);
-		else if (partitioned && !command->rewriting)
-			nvm_ddl_created_partitioned_index(objectId);
 		else if (am == BTREE_AM_OID && !partitioned)
 			nvm_ddl_created_btree(objectId);
 		else if (arg != NULL && ((ObjectAccessPostCreate *) arg)->is_internal)
@@ -311,16 +303,6 @@ ddl_execute(DdlCommand *command)
 }
 
 /*
- * Is it ATTACH PARTITION?
- */
-static bool
-ddl_attaches(AlterTableStmt *stmt)
-{
-	return stmt->cmds != NIL &&
-		linitial_node(AlterTableCmd, stmt->cmds)->subtype == AT_AttachPartition;
-}
-
-/*
  * Does it SET ACCESS METHOD?
  */
 static bool
@@ -356,7 +338,6 @@ ddl_execute_watched(DdlCommand *command)
 {
 	Node	   *stmt = command->pstmt->utilityStmt;
 	NvmIndexWatch w;
-	int			outer_posing = nvm_ddl_posing();
 
 	ddl_push(command);
 	nvm_ddl_watch_begin(&w);
@@ -367,20 +348,14 @@ ddl_execute_watched(DdlCommand *command)
 		{
 			AlterTableStmt *alter = (AlterTableStmt *) stmt;
 
-			nvm_ddl_attach_index(alter);
-			nvm_ddl_pose_as_btree(alter);
 			nvm_ddl_lay_aside(alter, &w);
-			command->attaching = ddl_attaches(alter);
 			command->moving = ddl_moves(alter);
-			command->rewriting = !command->attaching &&
-				!nvm_ddl_only_index_constraints(alter);
 		}
 		ddl_execute(command);
 	}
 	PG_FINALLY();
 	{
 		ddl_pop(command);
-		nvm_ddl_pose_end(outer_posing);
 		nvm_ddl_watch_end(&w);
 	}
 	PG_END_TRY();
@@ -415,7 +390,6 @@ ddl_process(PlannedStmt *pstmt, DdlCommand *command)
 {
 	Node	   *stmt = pstmt->utilityStmt;
 
-	nvm_ddl_pose_settled();
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_vacuum_available(pstmt, command->context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)

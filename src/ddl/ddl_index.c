@@ -27,9 +27,6 @@
  *		So where the transaction goes on, or may do so (extended protocol), the
  *		indexes are built anew, whatever their method: an abort takes them away
  *		with the entries.
- *	ADD PRIMARY KEY | UNIQUE USING INDEX along with anything else
- *		wants an index of btree (ddl_index_method.c), and may rewrite the table
- *		or make the index anew.  The index is btree's until the end.
  *	DROP INDEX CONCURRENTLY
  *		calls OAT_DROP in its first transaction, when the index is still used.
  *		The storage is ended in its last one.
@@ -48,11 +45,9 @@
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_identity.h"
 #include "catalog/dependency.h"
-#include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "commands/defrem.h"
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
 #include "pmem/nvm_pmem.h"
@@ -74,15 +69,12 @@ typedef struct WatchedStorage
 	uint64		creation;
 } WatchedStorage;
 
-/* an index of ours that the command has dropped, or that is btree's meanwhile */
+/* an index of ours that the command has dropped */
 typedef struct WatchedDrop
 {
 	Oid			table;
 	char	   *name;
 	bool		says_btree;		/* it was btree's for the catalogs, too */
-	bool		lent;
-	char	   *persistence;	/* index parameter of one that is lent, or
-								 * NULL */
 } WatchedDrop;
 
 /* the innermost command that is being watched */
@@ -131,8 +123,7 @@ watch_move(Oid relid)
 }
 
 /*
- * Was an index of ours of this name dropped from the table, or lent?  says_btree: one
- * that was of method btree.
+ * Was an index of ours of this name dropped from the table?  says_btree: one that was of method btree.
  */
 static WatchedDrop *
 watched_drop(NvmIndexWatch *w, Relation index, bool says_btree)
@@ -216,35 +207,6 @@ nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags)
 /* ---- indexes that become btree's ---- */
 
 /*
- * Make an index of ours btree's until the command that is being watched has
- * ended.  By then the index may have been made anew, or have the name newname.
- */
-void
-nvm_ddl_lend_index(Oid indexid, const char *newname)
-{
-	Oid			table = IndexGetRelation(indexid, false);
-	const char *names[] = {get_rel_name(indexid), newname};
-	char	   *persistence = nvm_ddl_get_persistence(indexid);
-	MemoryContext oldcontext = MemoryContextSwitchTo(watch->context);
-
-	for (int i = 0; i < (int) lengthof(names); i++)
-	{
-		WatchedDrop *drop = palloc0(sizeof(WatchedDrop));
-
-		if (names[i] == NULL)
-			continue;
-		drop->table = table;
-		drop->name = pstrdup(names[i]);
-		drop->lent = true;
-		drop->persistence = persistence ? pstrdup(persistence) : NULL;
-		watch->dropped = lappend(watch->dropped, drop);
-	}
-	MemoryContextSwitchTo(oldcontext);
-	nvm_ddl_watch_relation(indexid);
-	nvm_ddl_convert_index(indexid);
-}
-
-/*
  * LIKE ... INCLUDING INDEXES may have cloned an index of ours for a table that
  * is not ours.  Or a dump of nvm tables is restored with tables of another
  * access method.  Such an index becomes btree's.  Returns the statement or a
@@ -300,9 +262,7 @@ nvm_ddl_clone_index(PlannedStmt *pstmt)
 bool
 nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
 {
-	WatchedDrop *drop = watched_drop(w, index, false);
-
-	return drop != NULL && !drop->lent;
+	return watched_drop(w, index, false) != NULL;
 }
 
 /*
@@ -329,12 +289,10 @@ storage_of_index(Relation index)
  * they do not.
  */
 static void
-settle_index(NvmIndexWatch *w, Oid relid)
+settle_index(Oid relid)
 {
 	Relation	index;
-	Relation	table;
 	char		persistence;
-	WatchedDrop *drop = NULL;
 	bool		build = false;
 	uint32		dir;
 
@@ -364,25 +322,14 @@ settle_index(NvmIndexWatch *w, Oid relid)
 			 (dir != 0 && nvm_dir_entry(dir)->end == 0 &&
 			  nvm_index_cache(index)->persistence != nvm_index_option_persistence(index)));
 	}
-	else if (index->rd_rel->relam == BTREE_AM_OID)
-	{
-		table = table_open(index->rd_index->indrelid, AccessShareLock);
-		drop = nvm_relation_is_nvm(table) ? watched_drop(w, index, false) : NULL;
-		table_close(table, NoLock);
-		build = drop != NULL || dir != 0;
-	}
+	else
+		build = dir != 0 && index->rd_rel->relam == BTREE_AM_OID;
 	relation_close(index, NoLock);
 
 	if (!build)
 		return;
 	NVM_FAILPOINT("ddl-settle-index");
 	LockRelationOid(relid, AccessExclusiveLock);
-	if (drop != NULL)
-	{
-		nvm_ddl_set_index_method(relid, get_index_am_oid(NVM_BTREE_NAME, false), false);
-		if (drop->persistence != NULL)
-			nvm_ddl_set_persistence(relid, drop->persistence);
-	}
 	nvm_reindex_index(relid, persistence);
 	CommandCounterIncrement();
 }
@@ -457,7 +404,7 @@ nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on)
 			rebuild_indexes(lfirst_oid(lc));
 	}
 	foreach(lc, w->touched)
-		settle_index(w, lfirst_oid(lc));
+		settle_index(lfirst_oid(lc));
 	foreach(lc, w->storages)
 	{
 		WatchedStorage *s = lfirst(lc);

@@ -28,12 +28,9 @@
 #include "compat/nvm_compat_am.h"
 #include "ddl/nvm_ddl.h"
 #include "nodes/makefuncs.h"
-#include "pmem/nvm_pmem.h"
 #include "storage/lmgr.h"
-#include "storage/nvm_storage_relation.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
-#include "xact/nvm_storage.h"
 
 /*
  * Let the relcache entry of an open index have the routine of access method
@@ -139,29 +136,5 @@ nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made)
 
 	replace_routine(index, am, just_made);
 	index_close(index, NoLock);
-	CommandCounterIncrement();
-}
-
-/*
- * Make an index of ours btree's for good.  Nobody uses it.  An index that was
- * never built (a failed CREATE INDEX CONCURRENTLY) need not be built now.
- */
-void
-nvm_ddl_convert_index(Oid indexid)
-{
-	Relation	index = index_open(indexid, AccessExclusiveLock);
-	bool		ready = index->rd_index->indisready;
-	char		persistence = index->rd_rel->relpersistence;
-	uint32		dir;
-
-	index_close(index, NoLock);
-	dir = nvm_storage_of(indexid);
-	nvm_ddl_set_index_method(indexid, BTREE_AM_OID, false);
-	NVM_FAILPOINT("ddl-convert-index");
-	/* the build asks whose the index was */
-	if (dir != 0)
-		nvm_storage_end(dir);
-	if (ready)
-		nvm_reindex_index(indexid, persistence);
 	CommandCounterIncrement();
 }

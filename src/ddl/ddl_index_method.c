@@ -45,29 +45,15 @@
 #include "ddl/nvm_ddl.h"
 #include "nodes/parsenodes.h"
 #include "nodes/value.h"
-#include "optimizer/planner.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
 #include "row/nvm_relation.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/syscache.h"
-
-/* an index that poses as btree's, open */
-typedef struct Pose
-{
-	Relation	index;
-	ResourceOwner owner;
-} Pose;
-
-/* they, and what they really have */
-static List *posing = NIL;		/* in TopMemoryContext */
-static Oid	posing_method = InvalidOid;
 
 /* what nvm_default_index_method may be */
 static const struct config_enum_entry index_methods[] = {
@@ -265,193 +251,6 @@ nvm_ddl_prepare_index_method(PlannedStmt *pstmt)
 		return;
 	if (IsTransactionState() && !RecoveryInProgress() && !XactReadOnly)
 		nvm_btree_complete_opclasses();
-}
-
-/*
- * Does a statement do nothing but add index constraints, and drop others?  Then
- * nobody reads an index meanwhile, and no table waits to be rewritten.
- */
-bool
-nvm_ddl_only_index_constraints(AlterTableStmt *stmt)
-{
-	ListCell   *lc;
-
-	foreach(lc, stmt->cmds)
-	{
-		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-
-		if (cmd->subtype == AT_DropConstraint)
-			continue;
-		if (cmd->subtype != AT_AddConstraint ||
-			(castNode(Constraint, cmd->def)->contype != CONSTR_PRIMARY &&
-			 castNode(Constraint, cmd->def)->contype != CONSTR_UNIQUE))
-			return false;
-	}
-	return true;
-}
-
-/*
- * ALTER TABLE ... ADD PRIMARY KEY | UNIQUE USING INDEX demands an index whose
- * access method is btree, though nothing else that it does with the index
- * depends on that.  So the relcache entries of such indexes of ours say so
- * until the statement is over.  They do not say so to the planner, which an
- * event trigger may call meanwhile.  If an invalidation sets an entry right
- * before PostgreSQL has looked at it, there is the ERROR that there would be
- * without us.
- *
- * An event trigger at the end may also make the index anew.  When it executes
- * a command the pose ends: the constraint has been made and does not need it
- * any more.
- *
- * Other commands in the statement may read, drop or build the index.  Then the
- * index is made btree's until the end (ddl_index.c).
- */
-void
-nvm_ddl_pose_as_btree(AlterTableStmt *stmt)
-{
-	Oid			relid;
-	ListCell   *lc;
-
-	if (stmt->objtype != OBJECT_TABLE)
-		return;
-	foreach(lc, stmt->cmds)
-	{
-		Constraint *con = (Constraint *) lfirst_node(AlterTableCmd, lc)->def;
-		Oid			indexid;
-		Relation	index;
-
-		if (con == NULL || !IsA(con, Constraint) || con->indexname == NULL)
-			continue;
-		relid = RangeVarGetRelid(stmt->relation, AccessShareLock, true);
-		if (!OidIsValid(relid))
-			break;
-		indexid = get_relname_relid(con->indexname, get_rel_namespace(relid));
-		if (!OidIsValid(indexid) || get_rel_relkind(indexid) != RELKIND_INDEX)
-			continue;
-		index = index_open(indexid, AccessShareLock);
-		if (index->rd_rel->relam == BTREE_AM_OID || !nvm_relation_is_btree(index))
-			index_close(index, NoLock);
-		else if (nvm_ddl_only_index_constraints(stmt))
-		{
-			MemoryContext oldcontext;
-			Pose	   *pose;
-
-			posing_method = get_index_am_oid(NVM_BTREE_NAME, false);
-			oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-			pose = palloc(sizeof(Pose));
-			pose->index = index;
-			pose->owner = CurrentResourceOwner;
-			posing = lappend(posing, pose);
-			MemoryContextSwitchTo(oldcontext);
-			index->rd_rel->relam = BTREE_AM_OID;
-		}
-		else
-		{
-			bool		lend = index->rd_index->indrelid == relid &&
-			index->rd_index->indisvalid && NvmOwnsRelation(relid);
-
-			index_close(index, NoLock);
-			if (lend)
-			{
-				LockRelationOid(relid, AccessExclusiveLock);
-				nvm_ddl_lend_index(indexid, con->conname);
-			}
-		}
-	}
-}
-
-/*
- * How many indexes pose, before a statement begins.
- */
-int
-nvm_ddl_posing(void)
-{
-	return list_length(posing);
-}
-
-/*
- * End the pose of one index.  Does not look at catalogs.
- */
-static void
-end_pose(Pose *pose)
-{
-	ResourceOwner owner = CurrentResourceOwner;
-
-	pose->index->rd_rel->relam = posing_method;
-	CurrentResourceOwner = pose->owner;
-	index_close(pose->index, NoLock);
-	CurrentResourceOwner = owner;
-	pfree(pose);
-}
-
-/*
- * A command begins, within the statement perhaps.
- */
-void
-nvm_ddl_pose_settled(void)
-{
-	ListCell   *lc;
-
-	foreach(lc, posing)
-	{
-		Pose	   *pose = lfirst(lc);
-
-		if (IsTransactionState() &&
-			OidIsValid(get_index_constraint(RelationGetRelid(pose->index))))
-		{
-			posing = foreach_delete_current(posing, lc);
-			end_pose(pose);
-		}
-	}
-}
-
-/*
- * The statement is over, perhaps by an ERROR.
- */
-void
-nvm_ddl_pose_end(int outer)
-{
-	while (list_length(posing) > outer)
-	{
-		Pose	   *pose = llast(posing);
-
-		posing = list_delete_last(posing);
-		end_pose(pose);
-	}
-}
-
-static void
-set_posing_method(Oid am)
-{
-	ListCell   *lc;
-
-	foreach(lc, posing)
-		((Pose *) lfirst(lc))->index->rd_rel->relam = am;
-}
-
-/*
- * planner_hook, around the others': the planner would read the meta page of an
- * index of btree.
- */
-PlannedStmt *
-nvm_ddl_plan_without_pose(Query *parse, const char *query_string, int cursorOptions,
-						  ParamListInfo boundParams, planner_hook_type next)
-{
-	PlannedStmt *volatile result = NULL;
-
-	if (posing == NIL)
-		return next(parse, query_string, cursorOptions, boundParams);
-	set_posing_method(posing_method);
-	PG_TRY();
-	{
-		result = next(parse, query_string, cursorOptions, boundParams);
-	}
-	PG_FINALLY();
-	{
-		set_posing_method(BTREE_AM_OID);
-	}
-	PG_END_TRY();
-	return result;
 }
 
 /*

@@ -13,7 +13,6 @@
 #include "catalog/pg_class.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
-#include "optimizer/planner.h"
 #include "utils/relcache.h"
 
 /* ---- ddl_hooks.c ---- */
@@ -38,14 +37,6 @@ extern bool nvm_ddl_takes_ours(Form_pg_class table, bool unique);
 extern PlannedStmt *nvm_ddl_choose_index_method(PlannedStmt *pstmt, const char *queryString);
 extern void nvm_ddl_prepare_index_method(PlannedStmt *pstmt);
 extern PlannedStmt *nvm_ddl_name_opclasses(PlannedStmt *pstmt);
-extern bool nvm_ddl_only_index_constraints(AlterTableStmt *stmt);
-extern void nvm_ddl_pose_as_btree(AlterTableStmt *stmt);
-extern int	nvm_ddl_posing(void);
-extern void nvm_ddl_pose_settled(void);
-extern void nvm_ddl_pose_end(int outer);
-extern PlannedStmt *nvm_ddl_plan_without_pose(Query *parse, const char *query_string,
-											  int cursorOptions, ParamListInfo boundParams,
-											  planner_hook_type next);
 extern void nvm_ddl_created_index(Oid indexid);
 extern Oid	nvm_ddl_index_opclass(Oid indexid, int i);
 extern void nvm_ddl_set_index_opclasses(Oid indexid, const oidvector *classes);
@@ -70,7 +61,6 @@ extern NvmIndexWatch *nvm_ddl_current_watch(void);
 extern void nvm_ddl_settle_indexes(NvmIndexWatch *w, bool goes_on);
 extern void nvm_ddl_watch_relation(Oid relid);
 extern void nvm_ddl_drop_index(Oid relid, uint32 dir, int dropflags);
-extern void nvm_ddl_lend_index(Oid indexid, const char *newname);
 extern PlannedStmt *nvm_ddl_clone_index(PlannedStmt *pstmt);
 extern void nvm_ddl_created_btree(Oid indexid);
 extern bool nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index);
@@ -79,7 +69,6 @@ extern void nvm_ddl_register_index_callbacks(void);
 /* ---- ddl_index_change.c ---- */
 
 extern void nvm_ddl_set_index_method(Oid indexid, Oid am, bool just_made);
-extern void nvm_ddl_convert_index(Oid indexid);
 
 /* ---- ddl_index_lock.c ---- */
 
@@ -93,12 +82,6 @@ extern PlannedStmt *nvm_ddl_vacuum_available(PlannedStmt *pstmt, bool top_level)
 
 extern void nvm_ddl_swapped_table(Oid relid);
 extern void nvm_ddl_created_relation(Oid relid);
-
-/* ---- ddl_partition.c ---- */
-
-extern void nvm_ddl_attach_index(AlterTableStmt *stmt);
-extern void nvm_ddl_attached_table(Oid parentid, Oid relid);
-extern void nvm_ddl_created_partitioned_index(Oid indexid);
 
 /* ---- ddl_recreate.c ---- */
 

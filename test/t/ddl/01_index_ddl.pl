@@ -18,7 +18,6 @@ my $node = NvmWalk::node();
 my $storages = NvmWalk::storages();
 
 walk_forms();
-my ($attach, $attached) = ($NvmWalkForms::attach, $NvmWalkForms::attached);
 
 # ---- refused
 
@@ -69,22 +68,6 @@ $node->crash;
 $node->start;
 $node->safe_psql('postgres', "COMMIT PREPARED 'p'");
 script('a prepared transaction, committed after a crash', 'SELECT problems()');
-
-foreach my $end ('ROLLBACK', 'COMMIT')
-{
-	$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note(); $attach; BEGIN; $attached; PREPARE TRANSACTION 'p'");
-	$node->crash;
-	$node->start;
-	$node->safe_psql('postgres', "$end PREPARED 'p'");
-	script("ATTACH PARTITION prepared, a crash, $end PREPARED", 'SELECT problems()');
-	is($node->safe_psql('postgres', q(SELECT string_agg(DISTINCT amname, ' ') FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = 'w.q1'::regclass AND NOT indisunique)),
-		$end eq 'COMMIT' ? 'btree' : 'nvm_btree', "$end PREPARED: whose the indexes are");
-}
-$node->safe_psql('postgres', "DROP SCHEMA w CASCADE; CALL make(); DROP INDEX w.t_none; CALL note(); $attach");
-$node->psql('postgres', "SET nvm.failpoint = 'ddl-convert-index:crash:3'; $attached");
-$node->wait_crashed;
-$node->start;
-script('a crash in the midst of ATTACH PARTITION', 'SELECT problems()');
 
 # of SET ACCESS METHOD, when the indexes have changed theirs and are not built; prepared
 foreach my $am (qw(nvm heap))

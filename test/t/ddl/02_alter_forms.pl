@@ -20,7 +20,7 @@ my @forms = (
 		'ALTER body SET COMPRESSION default', 'ALTER id DROP IDENTITY IF EXISTS', 'ALTER gone TYPE text', 'ALTER gone TYPE int USING id',
 		'ENABLE TRIGGER ALL', 'DISABLE TRIGGER USER', 'ENABLE TRIGGER USER', 'DISABLE ROW LEVEL SECURITY', 'FORCE ROW LEVEL SECURITY', 'NO FORCE ROW LEVEL SECURITY',
 		'REPLICA IDENTITY NOTHING', 'REPLICA IDENTITY DEFAULT', 'SET WITHOUT OIDS', 'RESET (autovacuum_enabled)', 'DROP CONSTRAINT IF EXISTS none_such', 'DROP COLUMN IF EXISTS none_such',
-		'ADD COLUMN IF NOT EXISTS id int', 'ADD PRIMARY KEY USING INDEX t_new' ],
+		'ADD COLUMN IF NOT EXISTS id int' ],
 	# with what ALTER COLUMN TYPE makes anew beside the indexes
 	[ '', 'ALTER d TYPE int', 'ALTER d TYPE bigint', 'ALTER d TYPE bigint, ALTER late TYPE int', 'ALTER d TYPE bigint, SET (fillfactor = 90)', 'ALTER v TYPE varchar(20), ALTER d TYPE int', 'ALTER late TYPE int',
 		'ALTER v TYPE varchar(20), ADD CONSTRAINT more UNIQUE (v, n) WITH (persistence = none)', 'ALTER v TYPE varchar(20), ADD COLUMN f varchar(20) REFERENCES w.t (v)',
@@ -55,16 +55,6 @@ foreach my $group (@forms)
 	}
 }
 
-# ---- a constraint's index and a type in one command
-
-script('ADD CONSTRAINT USING INDEX of a column whose type changes', <<'SQL');
-CALL make(); CREATE UNIQUE INDEX x ON w.t (d, n) WITH (persistence = leaves); CALL note();
-ALTER TABLE w.t ADD CONSTRAINT y UNIQUE USING INDEX x, ALTER d TYPE bigint, ALTER v TYPE varchar(20);
-SELECT problems(); SELECT 'no constraint' WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conname = 'y' AND conindid = 'w.y'::regclass);
-INSERT INTO w.t (id, v, n, d) VALUES (9000, 'z', 1, 9000); SELECT problems();
-DROP SCHEMA w CASCADE;
-SQL
-
 # ---- an event trigger looks at the table
 
 $node->safe_psql('postgres', <<'SQL');
@@ -87,8 +77,6 @@ walk('ALTER TABLE w.t SET ACCESS METHOD heap', becomes => 'btree', name => 'SET 
 walk('ALTER TABLE w.t SET ACCESS METHOD nvm', am => 'heap', what => 'btree', name => 'SET ACCESS METHOD nvm, and looks');
 $node->safe_psql('postgres', 'CREATE EVENT TRIGGER amid ON table_rewrite EXECUTE FUNCTION look()');
 walk('ALTER TABLE w.t SET ACCESS METHOD heap', alone => 1, becomes => 'btree', name => 'SET ACCESS METHOD heap, and a look amid');
-walk("ALTER TABLE w.t DROP CONSTRAINT t_pkey CASCADE; CREATE UNIQUE INDEX t_new ON w.t (id); ALTER TABLE w.t $_", name => "$_, and looks")
-  foreach 'ADD PRIMARY KEY USING INDEX t_new', 'ADD PRIMARY KEY USING INDEX t_new, ADD COLUMN x int';
 $node->safe_psql('postgres', 'DROP EVENT TRIGGER after; DROP EVENT TRIGGER before; DROP EVENT TRIGGER amid');
 
 # ---- what an index keeps when its table moves
