@@ -40,7 +40,7 @@ my $by_index = q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT c
 
 # ---- a table, and what brings it back
 
-is(method('t') . ' ' . method('t_pkey') . ' ' . method('t_w'), 'nvm_cmdlog nvm_btree nvm_btree', 'a table and its indexes');
+is(method('t') . ' ' . method('t_pkey') . ' ' . method('t_w'), 'nvm_cmdlog btree btree', 'a table and its indexes');
 is(sql(q{SELECT persistence, live_rows > 0, kind FROM nvm.relations WHERE relation = 't'::regclass}), 'p|t|r', 'nvm.relations has it');
 is(sql('SELECT state FROM nvm.log'), 'on', 'the first one begins the log');
 my ($want, $index) = (sql($sums), sql($by_index));

@@ -79,7 +79,7 @@ SQL
 sub methods_of
 {
 	my ($table) = @_;
-	return $node->safe_psql('postgres', "SELECT string_agg(amname, ' ' ORDER BY c.relname) FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = '$table'::regclass");
+	return $node->safe_psql('postgres', "SELECT string_agg(amname || CASE WHEN EXISTS (SELECT FROM nvm.relations r WHERE r.relation = c.oid) THEN ' in the pool' ELSE '' END, ' ' ORDER BY c.relname) FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = '$table'::regclass");
 }
 $node->safe_psql('postgres', 'ALTER ROLE ordinary SET nvm.default_index_method = \'btree\'; ALTER ROLE ordinary SET default_table_access_method = nvm');
 $node->safe_psql('postgres', 'CREATE TABLE of_app (id serial PRIMARY KEY, a int UNIQUE); CREATE INDEX ON of_app (a, id); ALTER TABLE own SET ACCESS METHOD heap; ALTER TABLE own SET ACCESS METHOD nvm',
@@ -87,7 +87,7 @@ $node->safe_psql('postgres', 'CREATE TABLE of_app (id serial PRIMARY KEY, a int 
 is(methods_of('of_app'), 'btree btree btree', 'by role: an application that wants btree has it');
 is(methods_of('own'), 'btree', 'also of a table that went to heap and came back');
 $node->safe_psql('postgres', 'ALTER TABLE own SET ACCESS METHOD heap; ALTER TABLE own SET ACCESS METHOD nvm');
-is(methods_of('own'), 'nvm_btree', 'the others have nvm_btree');
+is(methods_of('own'), 'btree in the pool', 'that of the others is in the pool');
 $node->safe_psql('postgres', 'ALTER DATABASE postgres SET nvm.default_index_method = \'btree\'');
 $node->safe_psql('postgres', 'CREATE TABLE of_database (id int PRIMARY KEY) USING nvm');
 is(methods_of('of_database'), 'btree', 'by database');
@@ -137,10 +137,10 @@ cmp_ok(abs($dead - 10000), '<', 1500, "and $dead dead versions");
 
 # ---- sizes as PostgreSQL's functions see them
 is($node->safe_psql('postgres', "SELECT pg_relation_size('big'), pg_table_size('big')"), '0|0', 'pg_table_size is 0');
-is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates'), pg_indexes_size('fates')"), '0|0', 'so is that of nvm_btree indexes');
+is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates'), pg_indexes_size('fates')"), '8192|8192', 'that of an index in the pool is one block');
 $node->safe_psql('postgres', 'SET nvm.default_index_method = btree; CREATE INDEX fates_v ON fates USING btree (v)');
 is($node->safe_psql('postgres', "SELECT pg_total_relation_size('fates') = pg_indexes_size('fates') AND pg_indexes_size('fates') > 0"), 't', 'other indexes have theirs');
-$node->safe_psql('postgres', (/CREATE/ ? '' : 'SET nvm.default_index_method = btree; ') . $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an nvm_btree index after ${_}fates")
+$node->safe_psql('postgres', (/CREATE/ ? '' : 'SET nvm.default_index_method = btree; ') . $_ . 'fates'), is($node->safe_psql('postgres', "SELECT relpages > 1, relpages = blocks FROM pg_class JOIN nvm.relations ON relation = oid WHERE relname = 'fates_pkey'"), 't|t', "relpages of an index in the pool after ${_}fates")
   foreach 'ANALYZE ', 'VACUUM ', 'VACUUM ANALYZE ', 'REINDEX TABLE ', 'VACUUM FULL ', 'CREATE INDEX ON fates (id); ANALYZE ';
 $node->safe_psql('postgres', 'BEGIN; CREATE TABLE fates_2 (id int PRIMARY KEY) USING nvm; INSERT INTO fates_2 SELECT generate_series(1, 1000); ANALYZE fates_2; SAVEPOINT a; REINDEX TABLE fates_2; ROLLBACK TO a; INSERT INTO fates_2 SELECT generate_series(1001, 3000); COMMIT');
 is($node->safe_psql('postgres', "SELECT relpages > 1 FROM pg_class WHERE relname = 'fates_2_pkey'"), 't', 'and of one that was made and analyzed in a transaction');
@@ -205,7 +205,7 @@ is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables W
 $node->safe_psql('postgres', "UPDATE counted_nvm SET s = 't' WHERE id <= 30; $flush");
 is($node->safe_psql('postgres', "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'counted_nvm'"), '30', 'those that add none are counted as HOT');
 is($node->safe_psql('postgres', "SELECT idx_tup_read > 100, idx_tup_fetch > 100 FROM pg_stat_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), 't|t', 'pg_stat_user_indexes');
-is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), '0', 'pg_statio shows no pages of nvm_btree');
+cmp_ok($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'counted_nvm_pkey'"), '<=', 2, 'pg_statio shows no pages of an index in the pool, but looks of the planner at the one of its file');
 is($node->safe_psql('postgres', "SELECT idx_blks_read + idx_blks_hit > 0 FROM pg_statio_user_indexes WHERE indexrelname = 'counted_b'"), 't', 'it does of other indexes');
 my $statio = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'counted_nvm'";
 my $blocks = $node->safe_psql('postgres', "SELECT blocks FROM nvm.relations WHERE relation = 'counted_nvm'::regclass");
@@ -215,7 +215,7 @@ is($node->safe_psql('postgres', $statio), "0|$blocks", 'a scan looks at each blo
 $node->safe_psql('postgres', "SET enable_bitmapscan = off; SELECT sum(length(s)) FROM counted_nvm WHERE id BETWEEN 1001 AND 1100; $flush");
 is($node->safe_psql('postgres', $statio), '0|' . ($blocks + 100), 'a scan of an index once for each row');
 my $buffers = 'SET enable_bitmapscan = off; SET enable_seqscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) SELECT sum(length(s)) FROM counted_nvm';
-unlike($node->safe_psql('postgres', "$buffers WHERE id BETWEEN 1001 AND 1100") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'EXPLAIN (BUFFERS) shows none of table and nvm_btree index');
+unlike($node->safe_psql('postgres', "$buffers WHERE id BETWEEN 1001 AND 1100") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'EXPLAIN (BUFFERS) shows none of table and index in the pool');
 unlike($node->safe_psql('postgres', "SET enable_indexscan = off; SET enable_bitmapscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) TABLE counted_nvm") =~ s/\nPlanning:.*//sr, qr/Buffers/, 'nor of a sequential scan');
 
 is($node->safe_psql('postgres', 'SELECT directory FROM nvm.pool'), $node->pool_dir, 'nvm.pool: where it is');
@@ -230,11 +230,11 @@ is(() = $node->log_since_start =~ /pg_nvm has no setting/g, 2, 'each once');
 
 # ---- psql and information_schema show the table as any other
 my ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates");
-like($out, qr/^id\|integer\b.*^Indexes:\n    "fates_pkey" PRIMARY KEY, nvm_btree \(id\)\n.*^Access method: nvm$/ms, '\d+');
+like($out, qr/^id\|integer\b.*^Indexes:\n    "fates_pkey" PRIMARY KEY, btree \(id\)\n.*^Access method: nvm$/ms, '\d+');
 ($ret, $out, $err) = $node->psql('postgres', "\\t off\n\\d+ fates_pkey");
-like($out, qr/^primary key, nvm_btree, for table "public\.fates"$/m, '\d+ of an index');
+like($out, qr/^primary key, btree, for table "public\.fates"$/m, '\d+ of an index');
 ($ret, $out, $err) = $node->psql('postgres', '\di+ fates_pkey');
-like($out, qr/fates_pkey\|index\|\w+\|fates\|permanent\|nvm_btree\|0 bytes/, '\di+ shows the access method');
+like($out, qr/fates_pkey\|index\|\w+\|fates\|permanent\|btree\|8192 bytes/, '\di+ shows the access method');
 ($ret, $out, $err) = $node->psql('postgres', '\dt+ fates');
 like($out, qr/fates\|table\|\w+\|permanent\|nvm\|0 bytes/, '\dt+ shows the access method');
 ($ret, $out, $err) = $node->psql('postgres', '\dA+ nvm');

@@ -237,11 +237,11 @@ like(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), q
 unlike(explained("INSERT INTO e SELECT i, 'x' FROM generate_series(1, 5000) i"), qr/WAL: records/, 'which writes no WAL');
 unlike(explained("UPDATE e SET b = 'y' WHERE a < 100"), qr/WAL: records/, 'nor does an UPDATE');
 unlike(explained("DELETE FROM e WHERE a > 4000"), qr/WAL: records/, 'nor a DELETE');
-unlike(explained("INSERT INTO ei SELECT generate_series(1, 100)"), qr/WAL: records/, 'nor an nvm_btree index');
+unlike(explained("INSERT INTO ei SELECT generate_series(1, 100)"), qr/WAL: records/, 'nor an index in the pool');
 like(explained("INSERT INTO eb SELECT generate_series(1, 100)"), qr/WAL: records=\d+/, 'another index does');
 like(explained('SELECT count(*) FROM e'), qr/Seq Scan on e \(actual rows=8000(?:\.00)? loops=1\)/, 'EXPLAIN of a scan');
 like(explained('SELECT * FROM eb WHERE a = 5'), qr/Buffers: shared hit=\d+/, 'buffers are those of the index');
-like(explained('SELECT * FROM ei WHERE a = 5'), qr/Index (?:Only )?Scan using ei_pkey on ei \(actual rows=1(?:\.00)? loops=1\)/, 'an nvm_btree index has none');
+like(explained('SELECT * FROM ei WHERE a = 5'), qr/Index (?:Only )?Scan using ei_pkey on ei \(actual rows=1(?:\.00)? loops=1\)/, 'an index in the pool has none');
 like(explained('SELECT * FROM e', ', SETTINGS, VERBOSE, FORMAT json'), qr/"Actual Rows": 8000/, 'EXPLAIN in JSON');
 # ---- VACUUM is held at a place of our own, and the server ends there
 my $vacuum = $node->session;
