@@ -27,7 +27,7 @@ extern bool nvm_retired_is_free(NvmVersion *v, uint64 begin,
  * caller holds the alloc lock.  Returns cells that are free now. */
 extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
 
-/* ---- taking areas (space.c) ---- */
+/* ---- taking areas (space.c, space_block.c) ---- */
 
 /*
  * Is there nothing in the block, and may roots be put there?  Caller holds its allocation
@@ -140,6 +140,17 @@ nvm_block_free_cells(const NvmBlock *block)
 	for (int i = 0; i < 4; i++)
 		n -= __builtin_popcountll(block->used[i]);
 	return n;
+}
+
+/*
+ * Cells of the block that are in use.  Without the lock it is a hint.
+ */
+static inline uint32
+nvm_block_taken_cells(const NvmBlock *block)
+{
+	uint32		n = NVM_CELLS - nvm_block_free_cells(block);
+
+	return n > NVM_FIRST_CELL ? n - NVM_FIRST_CELL : 0;
 }
 
 static inline void

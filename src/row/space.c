@@ -1,11 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * space.c
- *	  Areas of cells for versions: find a block with room, and take them.
+ *	  Areas of cells for versions: find a block with room.
  *
- * Cells are taken under the block's allocation lock.  The search for a block
- * reads headers without it, as hints.  What a crash may find of it is in
- * README.md, "Space".
+ * Cells are taken under the block's allocation lock (space_block.c).  The
+ * search for a block reads headers without it, as hints.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -16,7 +15,6 @@
 #include "access/transam.h"
 #include "compat/nvm_compat.h"
 #include "pool/nvm_allvisible.h"
-#include "pool/nvm_poison.h"
 #include "pool/nvm_sound.h"
 #include "row/nvm_modify.h"
 #include "row/nvm_relation.h"
@@ -24,7 +22,6 @@
 #include "row/nvm_row_state.h"
 #include "row/nvm_space.h"
 #include "utils/snapmgr.h"
-#include "verify/nvm_verify_block.h"
 #include "wbl/nvm_wbl.h"
 
 /* headers looked at in one search for a block with room */
@@ -36,195 +33,8 @@
 #define SEARCH_BLOCKS		16
 /* part of the table by which it grows before what was too young is looked at again */
 #define SEARCH_AGAIN		32
-/* areas up to which an update prefers free cells to what is retired */
-#define APPEND_AREAS		64
 /* free cells that make a block worth a note by VACUUM */
 #define NOTE_CELLS			8
-/*
- * starts is read without lock while it changes.
- */
-static inline void
-set_start(NvmBlock *block, uint32 cell)
-{
-	__atomic_fetch_or(&block->starts[cell / 64], UINT64CONST(1) << (cell % 64),
-					  __ATOMIC_RELEASE);
-}
-
-/*
- * See nvm_space.h.
- */
-uint32
-nvm_block_find_run(const NvmBlock *block, uint32 n)
-{
-	uint32		cell = NVM_FIRST_CELL;
-
-	while (cell + n <= NVM_CELLS)
-	{
-		uint64		word = ~block->used[cell / 64] >> (cell % 64);
-		uint32		len;
-
-		if (word == 0)
-		{
-			cell = (cell / 64 + 1) * 64;
-			continue;
-		}
-		cell += __builtin_ctzll(word);
-		for (len = 0; len < n && cell + len < NVM_CELLS; len++)
-		{
-			if (nvm_bit_is_set(block->used, cell + len))
-				break;
-		}
-		if (len == n)
-			return cell;
-		cell += len + 1;
-	}
-	return 0;
-}
-
-/*
- * Cells of the block that are in use.  Lock-free, and then a hint.
- */
-static inline uint32
-taken_cells(const NvmBlock *block)
-{
-	uint32		n = NVM_CELLS - nvm_block_free_cells(block);
-
-	return n > NVM_FIRST_CELL ? n - NVM_FIRST_CELL : 0;
-}
-
-/*
- * Take a retired area as it is, if the block's hints know one that fits.
- *
- * Caller holds the block's allocation lock.
- */
-static uint32
-take_retired(NvmBlock *block, uint32 cells)
-{
-	struct GlobalVisState *vistest = NULL;
-
-	if (!nvm_block_has_retired(block))
-		return 0;
-	for (int i = 0; i < NVM_RETIRED_HINTS; i++)
-	{
-		uint8		off = nvm_load_hint(block, i);
-		NvmVersion *v;
-		uint64		begin;
-
-		if (off < NVM_FIRST_CELL || !nvm_bit_is_set(block->starts, off))
-			continue;
-		v = nvm_block_cell(block, off);
-		begin = nvm_load(&v->begin);
-		if (!nvm_begin_is(begin, NVM_STAMP_RETIRED))
-		{
-			nvm_block_forget_retired(block, i, off);
-			continue;
-		}
-		if (NvmVersionCells(v) < cells || NvmVersionCells(v) > cells + 2 ||
-			(v->flags & NVM_VF_LARGE))
-			continue;
-		if (vistest == NULL)
-			vistest = GlobalVisTestFor(NULL);
-		if (!nvm_retired_is_free(v, begin, vistest))
-			continue;
-		nvm_block_forget_retired(block, i, off);
-		/* RETIRED and 0 are both "no version" to a process that finds them */
-		nvm_store(&v->begin, 0);
-		return off;
-	}
-	return 0;
-}
-
-/*
- * Are there few areas in the block?
- */
-static bool
-block_is_sparse(const NvmBlock *block)
-{
-	uint32		n = 0;
-
-	for (int i = 0; i < (int) lengthof(block->starts); i++)
-		n += __builtin_popcountll(block->starts[i]);
-	return n <= APPEND_AREAS;
-}
-
-/*
- * Try to allocate in one block.
- *
- * The first free cells that suffice are taken.  So rows of a small table come
- * in the order in which they were written, and then VACUUM's holes are
- * filled, as in heap.  No more than that is promised.  Updates do it only in
- * a sparse block, so that a hot row does not spread over all of one.
- * Otherwise a retired area is taken as it is.  Neither needs a fence.  If
- * nothing is left, areas are freed first, provided that `reclaim` is set and
- * the block's hints promise something.
- */
-NvmVersion *
-nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
-				   bool reclaim, uint32 *off)
-{
-	NvmBlock   *block = nvm_block(state, blk);
-	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
-	NvmVersion *v;
-	uint32		cell;
-	uint32		retired;
-
-	/* also one that is damaged, or it would be offered again and again */
-	if (nvm_clean_has(state, blk))
-		nvm_clean_take(state, blk);
-	/* what was damaged must not be taken for free, nor sanitized */
-	if (unlikely(!nvm_unit_is_sound(block)))
-		return NULL;
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (nvm_clean_has(state, blk))
-	{
-		/* VACUUM has just offered it */
-		LWLockRelease(lock);
-		return NULL;
-	}
-	if (!nvm_block_is_initialised(state, block, blk))
-		nvm_blocks_make_ready(state, blk, 1, NULL);
-	else if (block->alloc_inc != NvmPool->incarnation)
-		nvm_block_sanitize(block);
-
-	if (root && (block->flags & NVM_BLOCK_SUSPECT))
-	{
-		LWLockRelease(lock);
-		return NULL;
-	}
-
-	cell = root || block_is_sparse(block) ? nvm_block_find_run(block, cells) : 0;
-	if (cell == 0 && (retired = take_retired(block, cells)) != 0)
-	{
-		cell = retired;
-		v = nvm_block_cell(block, cell);
-		cells = NvmVersionCells(v);
-	}
-	else
-	{
-		if (cell == 0)
-			cell = nvm_block_find_run(block, cells);
-		if (cell == 0 && reclaim && nvm_block_has_retired(block) &&
-			nvm_space_reclaim(state, block) >= cells)
-			cell = nvm_block_find_run(block, cells);
-		if (cell == 0)
-		{
-			LWLockRelease(lock);
-			return NULL;
-		}
-		v = nvm_block_cell(block, cell);
-		nvm_poison_check_cells(block, cell, cell + cells);
-		nvm_cells_set(block->used, cell, cells);
-		set_start(block, cell);
-	}
-	if (root)
-		nvm_allvisible_clear(state, blk);
-	nvm_barren_clear(state, blk);
-	v->next = NVM_REF_MAKE(0, 0, cells);
-	LWLockRelease(lock);
-	*off = cell;
-	return v;
-}
 
 /* what a new version needs */
 typedef struct SpaceWanted
@@ -247,7 +57,7 @@ block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
 	NvmBlock   *block = nvm_block(state, blk);
 
 	if (limit >= NVM_BLOCK_CELLS || block->magic != NVM_BLOCK_MAGIC ||
-		block->alloc_inc != NvmPool->incarnation || taken_cells(block) < limit)
+		block->alloc_inc != NvmPool->incarnation || nvm_block_taken_cells(block) < limit)
 		return false;
 	if (reclaim && nvm_block_has_retired(block))
 	{
@@ -257,7 +67,7 @@ block_is_filled(NvmRelState *state, uint32 blk, uint32 limit, bool reclaim)
 		(void) nvm_space_reclaim(state, block);
 		LWLockRelease(lock);
 	}
-	return taken_cells(block) >= limit;
+	return nvm_block_taken_cells(block) >= limit;
 }
 
 /*
@@ -363,7 +173,7 @@ search_free_block(const SpaceWanted *wanted, bool reclaim, uint32 *blk)
 		}
 		if (block->magic == NVM_BLOCK_MAGIC && wanted->root && !block_takes_roots(block))
 			continue;
-		full = taken_cells(block) >= wanted->limit || nvm_block_find_run(block, cells) == 0;
+		full = nvm_block_taken_cells(block) >= wanted->limit || nvm_block_find_run(block, cells) == 0;
 		if (block->magic != NVM_BLOCK_MAGIC || !full)
 		{
 			*blk = b;
