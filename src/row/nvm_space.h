@@ -35,8 +35,23 @@ extern uint32 nvm_space_reclaim(NvmRelState *state, NvmBlock *block);
  */
 extern bool nvm_block_is_clean(NvmRelState *state, uint32 blk);
 
-/* first run of n free cells, or 0; cells of the header count as used */
-extern uint32 nvm_block_find_run(const NvmBlock *block, uint32 n);
+/*
+ * First run of n free cells that begins at `cell` or behind it, or 0; cells of the header
+ * count as used.
+ */
+extern uint32 nvm_block_find_run_behind(const NvmBlock *block, uint32 n, uint32 cell);
+
+static inline uint32
+nvm_block_find_run(const NvmBlock *block, uint32 n)
+{
+	return nvm_block_find_run_behind(block, n, NVM_FIRST_CELL);
+}
+
+/*
+ * An abort has taken back a root: the next transaction of this backend's slot begins at
+ * the front of the table.
+ */
+extern void nvm_space_taken_back(NvmRelState *state);
 
 /* VACUUM tells what it found: reset once at its start, then note each block */
 extern void nvm_space_note_reset(NvmRelState *state);
@@ -170,7 +185,7 @@ nvm_start_clear(NvmBlock *block, uint32 cell)
 					   __ATOMIC_RELEASE);
 }
 
-extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk,
+extern NvmVersion *nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 from,
 									  uint32 cells, bool root, bool reclaim,
 									  uint32 *off);
 extern int	nvm_chain_prune_middle(NvmRelState *state, uint64 root, int64 *nlarge);

@@ -35,16 +35,16 @@ set_start(NvmBlock *block, uint32 cell)
 }
 
 /*
- * See nvm_space.h.
+ * See nvm_space.h.  Without the lock `used` changes meanwhile, so each word is
+ * loaded once.
  */
 uint32
-nvm_block_find_run(const NvmBlock *block, uint32 n)
+nvm_block_find_run_behind(const NvmBlock *block, uint32 n, uint32 cell)
 {
-	uint32		cell = NVM_FIRST_CELL;
-
 	while (cell + n <= NVM_CELLS)
 	{
-		uint64		word = ~block->used[cell / 64] >> (cell % 64);
+		uint64		word = ~__atomic_load_n(&block->used[cell / 64], __ATOMIC_RELAXED) >>
+		(cell % 64);
 		uint32		len;
 
 		if (word == 0)
@@ -66,12 +66,13 @@ nvm_block_find_run(const NvmBlock *block, uint32 n)
 }
 
 /*
- * Take a retired area as it is, if the block's hints know one that fits.
+ * Take a retired area as it is, if the block's hints know one that fits and
+ * that does not begin before cell `from`.
  *
  * Caller holds the block's allocation lock.
  */
 static uint32
-take_retired(NvmBlock *block, uint32 cells)
+take_retired(NvmBlock *block, uint32 cells, uint32 from)
 {
 	struct GlobalVisState *vistest = NULL;
 
@@ -83,7 +84,7 @@ take_retired(NvmBlock *block, uint32 cells)
 		NvmVersion *v;
 		uint64		begin;
 
-		if (off < NVM_FIRST_CELL || !nvm_bit_is_set(block->starts, off))
+		if (off < from || !nvm_bit_is_set(block->starts, off))
 			continue;
 		v = nvm_block_cell(block, off);
 		begin = nvm_load(&v->begin);
@@ -121,7 +122,7 @@ block_is_sparse(const NvmBlock *block)
 }
 
 /*
- * Try to allocate in one block.
+ * Try to allocate in one block, at cell `from` or behind it.
  *
  * The first free cells that suffice are taken.  So rows of a small table come
  * in the order in which they were written, and then VACUUM's holes are
@@ -132,8 +133,8 @@ block_is_sparse(const NvmBlock *block)
  * the block's hints promise something.
  */
 NvmVersion *
-nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
-				   bool reclaim, uint32 *off)
+nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 from, uint32 cells,
+				   bool root, bool reclaim, uint32 *off)
 {
 	NvmBlock   *block = nvm_block(state, blk);
 	LWLock	   *lock = nvm_alloc_lock(state->dir, blk);
@@ -166,8 +167,9 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 		return NULL;
 	}
 
-	cell = root || block_is_sparse(block) ? nvm_block_find_run(block, cells) : 0;
-	if (cell == 0 && (retired = take_retired(block, cells)) != 0)
+	cell = root || block_is_sparse(block) ?
+		nvm_block_find_run_behind(block, cells, from) : 0;
+	if (cell == 0 && (retired = take_retired(block, cells, from)) != 0)
 	{
 		cell = retired;
 		v = nvm_block_cell(block, cell);
@@ -176,10 +178,10 @@ nvm_space_alloc_in(NvmRelState *state, uint32 blk, uint32 cells, bool root,
 	else
 	{
 		if (cell == 0)
-			cell = nvm_block_find_run(block, cells);
+			cell = nvm_block_find_run_behind(block, cells, from);
 		if (cell == 0 && reclaim && nvm_block_has_retired(block) &&
 			nvm_space_reclaim(state, block) >= cells)
-			cell = nvm_block_find_run(block, cells);
+			cell = nvm_block_find_run_behind(block, cells, from);
 		if (cell == 0)
 		{
 			LWLockRelease(lock);

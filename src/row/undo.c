@@ -79,9 +79,15 @@ undo_version(NvmRelState *state, const NvmUndoRange *range, uint32 off,
 	lock = nvm_row_lock(state->dir, NVM_REF_BLOCK(nvm_version_root(v)));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (kind == NVM_UNDO_INSERT)
+	{
+		bool		root = (v->flags & NVM_VF_ROOT) != 0;
+
 		nvm_version_retire(state, v, range->blk, off, stamp,
-						   (v->flags & NVM_VF_ROOT) && !(v->flags & NVM_VF_NOINDEX) ?
+						   root && !(v->flags & NVM_VF_NOINDEX) ?
 						   NVM_STAMP_DEAD : NVM_STAMP_RETIRED);
+		if (root)
+			nvm_space_taken_back(state);
+	}
 	else if (nvm_load(&v->end) == stamp && v->tuple.xend == xid)
 		clear_end(state, v);
 	else

@@ -356,7 +356,8 @@ place_version(Relation rel, NvmRelCache *cache, NvmNewVersion *nv, bool root,
 	if (nvm_block(state, oldblk)->ended >= PRUNE_AFTER)
 	{
 		(void) nvm_block_prune(state, oldblk, GlobalVisTestFor(rel));
-		nv->v = nvm_space_alloc_in(state, oldblk, nv->cells, root, true, &nv->off);
+		nv->v = nvm_space_alloc_in(state, oldblk, NVM_FIRST_CELL, nv->cells, root, true,
+								   &nv->off);
 		if (nv->v != NULL)
 		{
 			nv->blk = oldblk;
