@@ -12,10 +12,9 @@
  * equality operators.
  *
  * The hook does not reach the partitions that rows are routed to, because
- * their indexes are opened as rows come.  So unique indexes of partitions
- * stay with btree, or become so when a table is attached (ddl_partition.c).
- * Where one was made with USING nvm_btree all the same, the ERROR is said in
- * other words.
+ * their indexes are opened as rows come.  So a unique index of a partition is
+ * one of nvm_btree only if USING says so, and then the ERROR is said in other
+ * words.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
