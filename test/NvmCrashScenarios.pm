@@ -103,6 +103,8 @@ our %elsewhere = (
 	(map { $_ => 'region/07_memory_file_edges' } qw(memory-made memory-emptied memory-ready memory-announced memory-bound
 		memory-grown memory-reserve log-decision-found log-decision-stored)),
 	(map { $_ => 'log/17_reserve' } qw(memory-grown-reserve vacuum-count-lowered pool-count-blocks)),
+	(map { $_ => 'space/14_vacuum_workers' } qw(vacuum-workers-shared vacuum-workers-launched vacuum-worker-started
+		vacuum-worker-index vacuum-worker-done)),
 	(map { $_ => 'log/19_clean_run' } qw(vacuum-clean-found vacuum-clean-offered pool-clean-run)),
 	(map { $_ => 'command/29_recover_calls' } qw(rebuild-replay rebuild-played rebuild-played-open rebuild-given-up
 		rebuild-given-up-kept recover-watch recover-indexes recover-record recover-settle recover-played)),

@@ -67,8 +67,8 @@ typedef struct NvmVacuum
 	uint32		ndead_blocks;	/* that they are in */
 
 	/* the same during a pass over the indexes, or NULL: vacuum_dead.c */
-	uint32	   *dead_slot;		/* by block: 0, or place in dead_bits[] + 1 */
 	NvmDeadBits *dead_bits;
+	uint32	   *dead_slot;		/* by block: 0, or place in dead_bits[] + 1 */
 
 	/* versions that we have retired and whose large values are to be freed */
 	ItemPointerData *values;
@@ -103,15 +103,29 @@ typedef struct NvmVacuum
 	uint32		suspect_cleaned;
 } NvmVacuum;
 
+/* the dead roots in shared memory: what a worker has to know to ask them */
+typedef struct NvmSharedDead
+{
+	uint32		nblocks;
+	uint32		ndead_blocks;
+	int64		ndead;
+	bool		mapped;			/* bitmaps, not a list */
+} NvmSharedDead;
+
 /* vacuum.c */
 extern void nvm_vacuum_dead(NvmVacuum *vac);
+extern IndexBulkDeleteResult *nvm_vacuum_index(NvmVacuum *vac, Relation index,
+											   IndexBulkDeleteResult *stats);
 
 /* vacuum_dead.c */
 extern void nvm_vacuum_remember_dead(NvmVacuum *vac, uint32 blkno, uint16 offset);
 extern void nvm_vacuum_forget_dead(NvmVacuum *vac);
-extern bool nvm_vacuum_can_map_dead(NvmVacuum *vac);
 extern void nvm_vacuum_map_dead(NvmVacuum *vac);
 extern void nvm_vacuum_unmap_dead(NvmVacuum *vac);
+extern Size nvm_vacuum_share_size(NvmVacuum *vac);
+extern void nvm_vacuum_share_dead(NvmVacuum *vac, NvmSharedDead *shared, void *memory);
+extern void nvm_vacuum_attach_dead(NvmVacuum *vac, NvmSharedDead *shared, void *memory);
+extern void nvm_vacuum_detach_dead(NvmVacuum *vac);
 extern bool nvm_vacuum_tid_reaped(ItemPointer tid, void *arg);
 
 /* vacuum_values.c */

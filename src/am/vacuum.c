@@ -81,6 +81,23 @@ vacuum_index_info(NvmVacuum *vac, Relation indrel, IndexVacuumInfo *ivinfo,
 }
 
 /*
+ * Remove the entries of the dead roots from one index; in a worker, too.  Returns
+ * its statistics, of this and the former passes.
+ */
+IndexBulkDeleteResult *
+nvm_vacuum_index(NvmVacuum *vac, Relation index, IndexBulkDeleteResult *stats)
+{
+	IndexVacuumInfo ivinfo;
+
+	vac->indname = RelationGetRelationName(index);
+	vacuum_index_info(vac, index, &ivinfo, Max(vac->rel->rd_rel->reltuples, 0), true);
+	stats = index_bulk_delete(&ivinfo, stats, nvm_vacuum_tid_reaped, vac);
+	vac->indname = NULL;
+	nvm_progress_index_done();
+	return stats;
+}
+
+/*
  * Remove the entries of the dead roots from all indexes.
  */
 static void
@@ -88,24 +105,15 @@ vacuum_indexes(NvmVacuum *vac)
 {
 	bool		parallel;
 
-	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
-								 PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
+	nvm_progress_begin_indexes(PROGRESS_VACUUM_PHASE_VACUUM_INDEX, vac->nindexes);
 	parallel = nvm_vacuum_indexes_parallel(vac);
 	if (!parallel)
 		nvm_vacuum_map_dead(vac);
 	for (int i = 0; i < vac->nindexes && !parallel; i++)
-	{
-		IndexVacuumInfo ivinfo;
-
-		vac->indname = RelationGetRelationName(vac->indrels[i]);
-		vacuum_index_info(vac, vac->indrels[i], &ivinfo,
-						  Max(vac->rel->rd_rel->reltuples, 0), true);
-		vac->indstats[i] = index_bulk_delete(&ivinfo, vac->indstats[i],
-											 nvm_vacuum_tid_reaped, vac);
-		vac->indname = NULL;
-	}
+		vac->indstats[i] = nvm_vacuum_index(vac, vac->indrels[i], vac->indstats[i]);
 	nvm_vacuum_unmap_dead(vac);
 	vac->index_scans++;
+	nvm_progress_end_indexes();
 	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS,
 								 vac->index_scans);
 
@@ -113,7 +121,7 @@ vacuum_indexes(NvmVacuum *vac)
 	/* what any backend has done to the indexes so far */
 	XLogFlush(NvmWalEnd());
 	NVM_FAILPOINT("vacuum-indexes-flushed");
-	/* workers know of dead rows alone */
+	/* with workers there was nothing beyond the end to look for */
 	if (!parallel)
 		nvm_dir_lower_count(vac->state);
 }
@@ -294,8 +302,7 @@ vacuum_cleanup_indexes(NvmVacuum *vac)
 {
 	double		tuples = (double) (vac->live + vac->recently_dead);
 
-	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE,
-								 PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
+	nvm_progress_begin_indexes(PROGRESS_VACUUM_PHASE_INDEX_CLEANUP, vac->nindexes);
 	for (int i = 0; i < vac->nindexes; i++)
 	{
 		IndexVacuumInfo ivinfo;
@@ -306,6 +313,7 @@ vacuum_cleanup_indexes(NvmVacuum *vac)
 		istat = index_vacuum_cleanup(&ivinfo, vac->indstats[i]);
 		vac->indstats[i] = istat;
 		vac->indname = NULL;
+		nvm_progress_index_done();
 
 		if (istat != NULL && !istat->estimated_count)
 			nvm_update_relstats(vac->indrels[i], istat->num_pages,
@@ -313,6 +321,7 @@ vacuum_cleanup_indexes(NvmVacuum *vac)
 								InvalidTransactionId, InvalidMultiXactId,
 								NULL, NULL);
 	}
+	nvm_progress_end_indexes();
 }
 
 static void

@@ -4,12 +4,13 @@
  *	  The dead roots that VACUUM has found, and the question that indexes ask of
  *	  each entry: does it go?
  *
- * The list of TIDs, in order, is what PostgreSQL's parallel workers get.
- * VACUUM itself is asked once for each entry of each index, in the order of
- * keys.  So it makes of the list a bitmap for each block with dead roots: an
- * answer costs two loads instead of twenty comparisons.  Where the bitmaps
- * would take more memory than maintenance_work_mem grants the list, the list
- * is searched.
+ * It is asked once for each entry of each index, in the order of keys.  So of
+ * the list of TIDs, which is in order, we make a bitmap for each block with dead
+ * roots: an answer costs two loads instead of twenty comparisons.  Where the
+ * bitmaps would take more memory than maintenance_work_mem grants the list, the
+ * list is searched.
+ *
+ * The participants of a parallel VACUUM share the bitmaps, or the list.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -18,6 +19,7 @@
 #include "postgres.h"
 
 #include "am/nvm_vacuum.h"
+#include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "row/nvm_relation.h"
 #include "row/nvm_version.h"
@@ -67,38 +69,40 @@ nvm_vacuum_forget_dead(NvmVacuum *vac)
 	vac->ndead_blocks = 0;
 }
 
-/*
- * Are there dead roots, and the bitmaps of them small enough?
- */
-bool
-nvm_vacuum_can_map_dead(NvmVacuum *vac)
+static Size
+map_size(NvmVacuum *vac)
 {
-	Size		slots = (Size) vac->nblocks * sizeof(uint32);
-	Size		bits = (Size) vac->ndead_blocks * sizeof(NvmDeadBits);
+	return (Size) vac->ndead_blocks * sizeof(NvmDeadBits) +
+		(Size) vac->nblocks * sizeof(uint32);
+}
 
-	return vac->ndead > 0 &&
-		slots + bits <= (Size) vac->dead_max * sizeof(ItemPointerData);
+static void
+place_map(NvmVacuum *vac, void *memory)
+{
+	vac->dead_bits = (NvmDeadBits *) memory;
+	vac->dead_slot = (uint32 *) (vac->dead_bits + vac->ndead_blocks);
 }
 
 /*
- * Make the bitmaps, if they are small enough.  Those of one index pass.
+ * Are there dead roots, and the bitmaps of them small enough?
  */
-void
-nvm_vacuum_map_dead(NvmVacuum *vac)
+static bool
+can_map(NvmVacuum *vac)
 {
-	Size		slots = (Size) vac->nblocks * sizeof(uint32);
-	Size		bits = (Size) vac->ndead_blocks * sizeof(NvmDeadBits);
+	return vac->ndead > 0 && !NVM_FAILPOINT_MISSES("vacuum-map") &&
+		map_size(vac) <= (Size) vac->dead_max * sizeof(ItemPointerData);
+}
+
+/*
+ * Make the bitmaps, in memory of map_size() that is all zeroes.
+ */
+static void
+make_map(NvmVacuum *vac, void *memory)
+{
 	uint32		n = 0;
 
 	Assert(vac->dead_slot == NULL);
-	if (!nvm_vacuum_can_map_dead(vac))
-		return;
-	vac->dead_slot = (uint32 *)
-		MemoryContextAllocExtended(CurrentMemoryContext, slots,
-								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	vac->dead_bits = (NvmDeadBits *)
-		MemoryContextAllocExtended(CurrentMemoryContext, bits,
-								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	place_map(vac, memory);
 	for (int64 i = 0; i < vac->ndead; i++)
 	{
 		uint32		blk = ItemPointerGetBlockNumber(&vac->dead[i]);
@@ -112,13 +116,75 @@ nvm_vacuum_map_dead(NvmVacuum *vac)
 	Assert(n == vac->ndead_blocks);
 }
 
+/*
+ * Make the bitmaps, if they are small enough.  Those of one index pass.
+ */
+void
+nvm_vacuum_map_dead(NvmVacuum *vac)
+{
+	if (can_map(vac))
+		make_map(vac, MemoryContextAllocExtended(CurrentMemoryContext, map_size(vac),
+												 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO));
+}
+
 void
 nvm_vacuum_unmap_dead(NvmVacuum *vac)
 {
 	if (vac->dead_slot == NULL)
 		return;
-	pfree(vac->dead_slot);
 	pfree(vac->dead_bits);
+	vac->dead_slot = NULL;
+	vac->dead_bits = NULL;
+}
+
+/* ---- what the participants of a parallel VACUUM share ---- */
+
+Size
+nvm_vacuum_share_size(NvmVacuum *vac)
+{
+	return can_map(vac) ? map_size(vac) : vac->ndead * sizeof(ItemPointerData);
+}
+
+/*
+ * Fill shared memory of that size, and ask it from now on.
+ */
+void
+nvm_vacuum_share_dead(NvmVacuum *vac, NvmSharedDead *shared, void *memory)
+{
+	shared->nblocks = vac->nblocks;
+	shared->ndead_blocks = vac->ndead_blocks;
+	shared->ndead = vac->ndead;
+	shared->mapped = can_map(vac);
+	if (!shared->mapped)
+	{
+		memcpy(memory, vac->dead, vac->ndead * sizeof(ItemPointerData));
+		return;
+	}
+	memset(memory, 0, map_size(vac));
+	make_map(vac, memory);
+}
+
+/*
+ * In a worker.
+ */
+void
+nvm_vacuum_attach_dead(NvmVacuum *vac, NvmSharedDead *shared, void *memory)
+{
+	vac->nblocks = shared->nblocks;
+	vac->ndead_blocks = shared->ndead_blocks;
+	vac->ndead = shared->ndead;
+	if (shared->mapped)
+		place_map(vac, memory);
+	else
+		vac->dead = (ItemPointerData *) memory;
+}
+
+/*
+ * The shared memory is about to go.
+ */
+void
+nvm_vacuum_detach_dead(NvmVacuum *vac)
+{
 	vac->dead_slot = NULL;
 	vac->dead_bits = NULL;
 }

@@ -21,7 +21,6 @@
 #include "btree/nvm_btree_identity.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "commands/vacuum.h"
 #include "compat/nvm_compat.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -74,8 +73,7 @@ nvm_index_define_identity(void)
 }
 
 /*
- * Our routine, with the options of btree.  Workers of VACUUM open an index with
- * nothing between that we see, so there must be none for it.
+ * Our routine, with the options of btree.
  */
 static const IndexAmRoutine *
 exchanged_routine(void)
@@ -86,7 +84,6 @@ exchanged_routine(void)
 
 		memcpy(&exchanged, am, sizeof(IndexAmRoutine));
 		exchanged.amoptions = btoptions;
-		exchanged.amparallelvacuumoptions = VACUUM_OPTION_NO_PARALLEL;
 		pfree(am);
 	}
 	return &exchanged;

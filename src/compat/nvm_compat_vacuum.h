@@ -16,12 +16,12 @@
 #include "compat/nvm_compat.h"
 
 #include "access/genam.h"
-#include "access/htup_details.h"
 #include "access/multixact.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 
@@ -83,60 +83,56 @@ nvm_update_relstats(Relation rel, BlockNumber pages, double tuples,
 #endif
 
 /*
- * A parallel vacuum whose workers know dead[], which is in order; NULL if no
- * worker would be started.
+ * A worker of ours begins and ends: cost-based delay, and its ring of buffers, as large
+ * as the leader's.
  */
-#if PG_VERSION_NUM >= 170000
-static inline ParallelVacuumState *
-nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
-						  int nworkers, ItemPointerData *dead, int64 ndead,
-						  int elevel, BufferAccessStrategy bstrategy)
-{
-	ParallelVacuumState *pvs =
-	parallel_vacuum_init(rel, indrels, nindexes, nworkers,
-						 maintenance_work_mem, elevel, bstrategy);
-	VacDeadItemsInfo *info;
-	TidStore   *store;
-	OffsetNumber off[MaxHeapTuplesPerPage];
-
-	if (pvs == NULL)
-		return NULL;
-	store = parallel_vacuum_get_dead_items(pvs, &info);
-	for (int64 i = 0; i < ndead;)
-	{
-		BlockNumber blk = ItemPointerGetBlockNumber(&dead[i]);
-		int			n = 0;
-
-		while (i < ndead && n < (int) lengthof(off) &&
-			   ItemPointerGetBlockNumber(&dead[i]) == blk)
-			off[n++] = ItemPointerGetOffsetNumber(&dead[i++]);
-		TidStoreSetBlockOffsets(store, blk, off, n);
-		info->num_items += n;
-	}
-	return pvs;
-}
+#if PG_VERSION_NUM >= 160000
+#define nvm_ring_size(strategy)	GetAccessStrategyBufferCount(strategy)
+#define nvm_ring(size)			GetAccessStrategyWithSize(BAS_VACUUM, (size) * (BLCKSZ / 1024))
+#define nvm_update_costs()		VacuumUpdateCosts()
 #else
-static inline ParallelVacuumState *
-nvm_parallel_vacuum_begin(Relation rel, Relation *indrels, int nindexes,
-						  int nworkers, ItemPointerData *dead, int64 ndead,
-						  int elevel, BufferAccessStrategy bstrategy)
-{
-	ParallelVacuumState *pvs;
-	VacDeadItems *items;
-
-	/* the workers' array is one allocation; more than that goes without them */
-	if (ndead > (int64) MAXDEADITEMS(MaxAllocSize))
-		return NULL;
-	pvs = parallel_vacuum_init(rel, indrels, nindexes, nworkers, (int) ndead,
-							   elevel, bstrategy);
-	if (pvs == NULL)
-		return NULL;
-	items = parallel_vacuum_get_dead_items(pvs);
-	memcpy(items->items, dead, ndead * sizeof(ItemPointerData));
-	items->num_items = (int) ndead;
-	return pvs;
-}
+#define nvm_ring_size(strategy)	0
+#define nvm_ring(size)			GetAccessStrategy(BAS_VACUUM)
+#define nvm_update_costs()		(VacuumCostActive = VacuumCostDelay > 0)
 #endif
+
+static inline void
+nvm_report_worker_delay(void)
+{
+#if PG_VERSION_NUM >= 180000
+	if (track_cost_delay_timing)
+		pgstat_progress_parallel_incr_param(PROGRESS_VACUUM_DELAY_TIME,
+											parallel_vacuum_worker_delay_ns);
+#endif
+}
+
+/* progress of a pass over the indexes; how many are done is shown since 17 */
+static inline void
+nvm_progress_begin_indexes(int64 phase, int64 nindexes)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, phase);
+#if PG_VERSION_NUM >= 170000
+	pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_TOTAL, nindexes);
+#endif
+}
+
+/* of a worker, too */
+static inline void
+nvm_progress_index_done(void)
+{
+#if PG_VERSION_NUM >= 170000
+	pgstat_progress_parallel_incr_param(PROGRESS_VACUUM_INDEXES_PROCESSED, 1);
+#endif
+}
+
+static inline void
+nvm_progress_end_indexes(void)
+{
+#if PG_VERSION_NUM >= 170000
+	pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_TOTAL, 0);
+	pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_PROCESSED, 0);
+#endif
+}
 
 #if PG_VERSION_NUM >= 160000
 #define nvm_index_vacuum_heap(info, rel)	((info)->heaprel = (rel))

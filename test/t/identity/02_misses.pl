@@ -33,7 +33,7 @@ END $$;
 SQL
 $node->safe_psql('postgres', 'SELECT make()');
 
-my @places = map { "exchange-$_" } qw(planned start slot written created fetched validated vacuumed clustered);
+my @places = map { "exchange-$_" } qw(planned start slot written created fetched validated vacuumed vacuum-worker clustered);
 my $by = 'SET enable_seqscan = off;';
 my $error = qr/could not read blocks? .*131070|was begun by btree and is not one of ours|is in the NVM pool, and is about to be read as a file|is not in the NVM pool by its catalog, but the pool has its entries|did not get the routine that is to build it/;
 
@@ -66,7 +66,7 @@ my @writes = (
 	[ "UPDATE p SET id = id + 1000 WHERE id = 0; SELECT 1", qr/duplicate key/ ],
 	[ "MERGE INTO t USING (VALUES (7), (9000)) s (id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 'm' WHEN NOT MATCHED THEN INSERT VALUES (9000, 9000, 'm', 9000); SELECT count(*) FROM t WHERE v = 'm'", '2' ],
 	[ 'VACUUM t', '' ],
-	[ 'VACUUM (PARALLEL 2) t', '' ],
+	[ 'SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2, INDEX_CLEANUP on) t', '' ],
 	[ 'VACUUM FULL t', '' ],
 	[ 'VACUUM (ANALYZE) t', '' ],
 	[ 'CLUSTER t USING t_v', '' ],
