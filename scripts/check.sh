@@ -19,6 +19,7 @@
 #			options there);
 #			by default only with --long.
 #			sqlsmith: random statements (check_sqlsmith.sh)
+#			clients: suites of clients, on heap and nvm (check_clients.sh)
 #
 # Installs the packages it needs, as root without asking.  Touches neither the
 # installed server nor the checkout: works on copies in a temporary directory
@@ -37,9 +38,9 @@ for arg; do
 		--tests=*) chosen="$chosen ${arg#*=}" ;;
 		-*) sed -n "2,/^set/{/^set/d;s/^# \{0,1\}//;p}" "$0"; exit 2 ;;
 		*)
-			case " $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith " in
+			case " $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith clients " in
 				*" $arg "*) ;;
-				*) echo "no tier $arg; there are: $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith" >&2; exit 2 ;;
+				*) echo "no tier $arg; there are: $all_tiers core powerfail soak soak_vlog soak_cmdlog fuzz sqlsmith clients" >&2; exit 2 ;;
 			esac
 			tiers="$tiers $arg"
 			;;
@@ -221,6 +222,10 @@ outer() {
 	esac
 	case " $tiers " in
 		*" core "*) "$top/scripts/core_suites.sh" --copy-source "$work/core/source" "$pg_config" || exit 1 ;;
+	esac
+
+	case " $tiers " in
+		*" clients "*) "$top/scripts/check_clients.sh" --copy-suites "$work/clients" "$pg_config" || exit 1 ;;
 	esac
 
 	export NVM_CHECK_SMALL_DIR= NVM_CHECK_FOREIGN_DIR=
@@ -623,6 +628,12 @@ tier_sqlsmith() {
 	count_core "${PIPESTATUS[0]}"
 }
 
+# and check_clients.sh, whose tests that pass are too many to print
+tier_clients() {
+	NVM_CLIENTS_WORK=$work/clients scripts/check_clients.sh --inner 2>&1 | tee "$log" | grep --line-buffered -v '^ok .*/' >&3
+	count_core "${PIPESTATUS[0]}"
+}
+
 count_core() {
 	local good bad
 	good=$(grep -c '^ok ' "$log")
@@ -647,7 +658,7 @@ inner() {
 	# every tier that runs a server needs the build
 	case " $tiers " in
 		*" build "*) ;;
-		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" cmdlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" soak_cmdlog "* | *" fuzz "* | *" sqlsmith "*) tiers="build $tiers" ;;
+		*" regress "* | *" isolation "* | *" region "* | *" vlog "* | *" cmdlog "* | *" pgtap "* | *" tap "* | *" install "* | *" core "* | *" powerfail "* | *" soak "* | *" soak_vlog "* | *" soak_cmdlog "* | *" fuzz "* | *" sqlsmith "* | *" clients "*) tiers="build $tiers" ;;
 	esac
 	exec 3>&1
 	for tier in $tiers; do

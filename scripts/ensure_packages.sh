@@ -2,7 +2,7 @@
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
-#							demo bench benchbase soak sanitize valgrind sqlsmith analyze
+#							demo bench benchbase soak sanitize valgrind sqlsmith analyze clients
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -60,6 +60,12 @@ case $groups in
 	*" sqlsmith "*)
 		packages="$packages sqlsmith"
 		programs="$programs sqlsmith" ;;
+esac
+
+case $groups in
+	*" clients "*)
+		programs="$programs python3"
+		python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
