@@ -53,6 +53,9 @@ copy_suites() {
 	done
 }
 
+# The system's, as another one may be root's alone
+python=/usr/bin/python3
+[ -x $python ] || python=python3
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/pg_nvm/clients
 
 # requirements_of SUITE: what pip is to install, in the version that was asked for
@@ -71,7 +74,7 @@ requirements_of() {
 
 # place_of SUITE: its directory in the cache, another one for other requirements
 place_of() {
-	echo "$cache/$1-$(requirements_of "$1" | sha256sum | cut -c 1-12)"
+	echo "$cache/$1-$({ $python --version; requirements_of "$1"; } | sha256sum | cut -c 1-12)"
 }
 
 fetch_all() {				# fetch_all PG_CONFIG
@@ -89,7 +92,7 @@ fetch_all() {				# fetch_all PG_CONFIG
 # pip compares both with the hashes that the index tells.
 fetch() {
 	local place log=$cache/$1.log sdist tools
-	place=$(place_of "$1") tools=$cache/tools-$(requirements_of tools | sha256sum | cut -c 1-12)
+	place=$(place_of "$1") tools=$(place_of tools)
 	mkdir -p "$cache"
 	: >"$log"
 	echo "fetching $1"
@@ -98,14 +101,14 @@ fetch() {
 		# pip wants a source package's metadata, for which some tools are enough
 		if ! [ -f "$tools/complete" ]; then
 			rm -rf "$tools"
-			python3 -m venv "$tools" &&
+			$python -m venv "$tools" &&
 				"$tools/bin/python" -m pip install -r "$top/test/clients/requirements/tools.txt" &&
 				touch "$tools/complete" || return 1
 		fi
 		mkdir -p "$place/sdist" "$place/tree"
 		requirements_of "$1" >"$place/requirements.txt"
 		sdist=$(sed -n 's/^# sdist: //p' "$place/requirements.txt")
-		python3 -m venv "$place/venv" &&
+		$python -m venv "$place/venv" &&
 			"$tools/bin/python" -m pip --python "$place/venv/bin/python" install --only-binary :all: \
 				-r "$place/requirements.txt" || return 1
 		# psycopg2's asks for pg_config
@@ -151,7 +154,6 @@ settings() {				# settings KIND POOL
 		fsync = off
 		max_prepared_transactions = 20
 		log_line_prefix = '%m [%p] %e %d '
-		log_statement = ddl
 	END
 }
 
@@ -212,7 +214,9 @@ pytest() { python -m pytest -p record_pytest -p no:cacheprovider -q --maxfail=10
 # The suites.  LEAST is what passes with the pinned version, a little rounded off.
 
 suite_sqlalchemy() {
+	# the collation of a locale that the machine may not have
 	query test "CREATE EXTENSION hstore; CREATE EXTENSION citext;
+		CREATE COLLATION \"en_US\" (provider = icu, locale = 'en-US');
 		CREATE SCHEMA test_schema AUTHORIZATION scott; CREATE SCHEMA test_schema_2 AUTHORIZATION scott"
 	pytest -p no:logging --dburi "postgresql+psycopg2://scott:tiger@127.0.0.1:$PGPORT/test" \
 		test/dialect/postgresql test/dialect/test_suite.py

@@ -64,8 +64,8 @@ esac
 
 case $groups in
 	*" clients "*)
-		programs="$programs python3"
-		python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv" ;;
+		packages="$packages python3 python3-venv"
+		programs="$programs python3" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
