@@ -35,9 +35,10 @@
 #	make coverage                   which lines of src/ the tests reach, by gcov
 #	make analyze                    gcc -fanalyzer, clang-tidy and cppcheck
 #	make check-sqlsmith             ten minutes of random statements, with assertions
+#	make check-clients              suites of SQLAlchemy, Django and others, on heap and nvm
 
 DRIVER_GOALS = check check-long check-core check-soak check-fuzz check-matrix check-sanitize check-valgrind \
-	check-minor check-sqlsmith demo bench check-headers lint coverage analyze
+	check-minor check-sqlsmith check-clients demo bench check-headers lint coverage analyze
 PG_CONFIG ?= pg_config
 
 ifneq (,$(filter $(DRIVER_GOALS),$(MAKECMDGOALS)))
@@ -95,11 +96,15 @@ analyze:
 check-sqlsmith:
 	scripts/check_sqlsmith.sh
 
+check-clients:
+	scripts/check_clients.sh
+
 lint:
 	scripts/check_layers.py
 	scripts/check_drain_names.py
 	scripts/check_tests.py
 	test/core/compare_test.py
+	test/clients/compare_test.py
 	scripts/indent.py --check || [ $$? = 77 ]
 	$(MAKE) -C test/media check
 

@@ -377,7 +377,7 @@ jobs=$(nproc 2>/dev/null || echo 1)
 
 tier_lint() {
 	commands scripts/check_layers.py scripts/check_drain_names.py scripts/check_tests.py \
-		test/core/compare_test.py test/powerfail/check_faults "scripts/indent.py --check"
+		test/core/compare_test.py test/clients/compare_test.py test/powerfail/check_faults "scripts/indent.py --check"
 }
 
 tier_media() {
