@@ -79,6 +79,7 @@ place_of() {
 
 fetch_all() {				# fetch_all PG_CONFIG
 	local suite
+	mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9 || return 1
 	for suite in ${NVM_CLIENTS_SUITES:-$all_suites}; do
 		requirements_of "$suite" >/dev/null || return 1
 		[ -f "$(place_of "$suite")/complete" ] || fetch "$suite" "$1" || {
@@ -93,7 +94,6 @@ fetch_all() {				# fetch_all PG_CONFIG
 fetch() {
 	local place log=$cache/$1.log sdist tools
 	place=$(place_of "$1") tools=$(place_of tools)
-	mkdir -p "$cache"
 	: >"$log"
 	echo "fetching $1"
 	rm -rf "$place"
@@ -247,7 +247,7 @@ suite_django() {
 		cat "$results.$number" >>"$results"
 	done
 }
-least_django=2000
+least_django=7000
 
 suite_psycopg2() {
 	query test "CREATE EXTENSION hstore"
@@ -282,9 +282,11 @@ run_suite() {
 	cp "$out/results" "$work/log/clients.d/$1.$2.results"
 }
 
-# errors SUITE KIND: what the server said, each once, without OIDs and the like
+# errors SUITE KIND: what the server said before it was stopped, each once, without OIDs
+# and the like
 errors() {
-	sed -nE 's/^.{23} [A-Z]+ \[[0-9]+\] ([0-9A-Z]{5}) [^ ]* (ERROR|FATAL): /\1/p' "$clients/$1.$2/server.log" |
+	sed '/received fast shutdown request/,$d' "$clients/$1.$2/server.log" |
+		sed -nE 's/^.{23} [A-Z]+ \[[0-9]+\] ([0-9A-Z]{5}) [^ ]* (ERROR|FATAL): /\1/p' |
 		sed -E 's/[0-9]{3,}/N/g; s/ at character N?[0-9]*$//' | sort -u
 }
 
