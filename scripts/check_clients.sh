@@ -221,7 +221,8 @@ database_of_scott() {
 
 suite_sqlalchemy() {
 	database_of_scott
-	query test "CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE SCHEMA test_schema_2 AUTHORIZATION scott"
+	query test "CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE EXTENSION btree_gist;
+		CREATE SCHEMA test_schema_2 AUTHORIZATION scott"
 	pytest -p no:logging --dburi "postgresql+psycopg2://scott:tiger@127.0.0.1:$PGPORT/test" \
 		test/dialect/postgresql test/dialect/test_suite.py
 }
