@@ -49,7 +49,8 @@
 
 /*
  * To start workers takes as long as to go through one or two thousand pages of an
- * index (contrib_bench/README.md, "VACUUM of several indexes").  VACUUM that was not told PARALLEL has them for indexes that are so many times
+ * index (contrib_bench/README.md, "VACUUM of several indexes").  VACUUM that was not
+ * told PARALLEL has them for indexes that are so many times
  * min_parallel_index_scan_size.
  */
 #define UNASKED_TIMES	32

@@ -93,7 +93,7 @@ typedef struct BlockReader
 	int			what;
 	bool		parent;			/* bt_index_parent_check */
 	PGFunction	original;
-}			BlockReader;
+} BlockReader;
 
 static HTAB *readers = NULL;
 
@@ -211,7 +211,7 @@ refuse(Relation rel, Oid function, bool is_index)
  * Returns false if it is none any more.
  */
 static bool
-check_instead(FunctionCallInfo fcinfo, const BlockReader * reader, Oid indexid, Oid heapid)
+check_instead(FunctionCallInfo fcinfo, const BlockReader *reader, Oid indexid, Oid heapid)
 {
 	LOCKMODE	lockmode = reader->parent ? ShareLock : AccessShareLock;
 	int			unique_arg = reader->parent ? 3 : 2;

@@ -145,7 +145,7 @@ typedef enum BlockOffer
 	OFFERS_NOTHING,
 	OFFERS_RETIRED,				/* areas that may be too young */
 	OFFERS_ROOM
-}			BlockOffer;
+} BlockOffer;
 
 static BlockOffer
 block_offer(const SpaceWanted *wanted, uint32 blk)
@@ -375,7 +375,7 @@ typedef struct LastRow
 	NvmStamp	xact;			/* nvm_xact_identity */
 	uint32		blk;
 	uint32		cell;			/* the first one behind it */
-}			LastRow;
+} LastRow;
 
 static LastRow last_rows[LAST_ROWS];
 
@@ -427,7 +427,7 @@ note_no_room(const SpaceWanted *wanted, uint32 blk, uint32 from)
  * rows"), else NULL.
  */
 static void
-alloc_row(SpaceWanted *wanted, LastRow * last, NvmNewVersion *nv)
+alloc_row(SpaceWanted *wanted, LastRow *last, NvmNewVersion *nv)
 {
 	NvmRelState *state = wanted->state;
 	uint32		blk = pg_atomic_read_u32(wanted->target);
