@@ -45,7 +45,7 @@
 /* blocks up to which a table grows rather than that rows lose their order */
 #define ORDER_GROW			8
 /* blocks by which it is guessed how much of a table is in use */
-#define ORDER_SAMPLE		64
+#define ORDER_SAMPLE		16
 
 /* what a new version needs, and how far the search for it has come */
 typedef struct SpaceWanted
