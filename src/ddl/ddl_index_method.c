@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * ddl_index_method.c
- *	  nvm.default_index_method: which index an nvm table gets when nobody
- *	  names an access method.
+ *	  Which indexes of nvm tables are of access method nvm_btree though nobody
+ *	  names it: those with parameter persistence, and with nvm.index_identity =
+ *	  nvm_btree all for which none is named.
  *
  * PostgreSQL's default is a constant of its grammar.  So a statement that says
  * nothing looks like one that says USING btree, and the text of the statement
@@ -69,8 +70,8 @@ void
 nvm_ddl_define_settings(void)
 {
 	DefineCustomEnumVariable("nvm.default_index_method",
-							 "Index access method of indexes on nvm tables for which none is named.",
-							 "PRIMARY KEY, UNIQUE and CREATE INDEX without USING take it.",
+							 "Where new btree indexes of nvm tables lie: in the pool, or with btree in files.",
+							 "nvm.index_identity says what the catalogs call those in the pool.",
 							 &nvm_default_index_method,
 							 NVM_DEFAULT_INDEX_METHOD,
 							 index_methods,
