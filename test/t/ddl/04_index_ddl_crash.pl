@@ -18,7 +18,7 @@ my @kinds = grep { $_->{name} !~ /^(?:ctas|create-matview|to-nvm|refresh-concurr
 my @always = ([ 'alter-type', 'ddl-settle-index' ], [ 'create-database', 'copy-index-block' ]);
 
 # not all in a short run, in turn by the seed
-@kinds = grep { NvmTest::is_long() || $_->{index} || $_->{name} eq 'create-database' || NvmCrash::random("kind/$_->{name}", 3) == 0 } (@kinds, @NvmDdl::index_kinds);
+@kinds = grep { NvmTest::is_long() || $_->{index} || $_->{name} eq 'create-database' || NvmCrash::random("kind/$_->{name}", 5) == 0 } (@kinds, @NvmDdl::index_kinds);
 NvmDdl::crash_test(
 	method => 'nvm_btree',
 	kinds  => \@kinds,

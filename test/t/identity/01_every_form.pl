@@ -1,8 +1,7 @@
 # Copyright (c) 2026, pg_nvm contributors
 
-# DDL of every form with nvm.index_identity = btree: indexes that say btree stay ours,
-# with all entries, and become btree's with a table that leaves us.  In the short form
-# one in four, another one each day.
+# DDL of every form over tables with every kind of index: indexes that say btree stay
+# ours, with all entries, and become PostgreSQL's own with a table that leaves us.
 
 use strict;
 use warnings;
@@ -14,7 +13,7 @@ use Test::More;
 
 my $node = NvmWalk::node(identity => 'btree');
 
-NvmTest::is_long() ? walk_forms() : walk_forms(4, int(time / 86400) % 4);
+walk_forms();
 
 # a session that has the setting off: what is ours stays so, whatever is built
 my $off = 'SET nvm.index_identity = nvm_btree;';

@@ -14,7 +14,7 @@ use Test::More;
 # between the catalogs, the pool and the file's page, in any case
 my @always = ([ 'reindex', 'btree-failsafe' ], [ 'index-concurrently', 'btree-taken-over' ], [ 'reindex-concurrently', 'btree-settle-builds' ],
 	[ 'to-nvm', 'btree-failsafe' ]);
-my @kinds = grep { NvmTest::is_long() || $_->{name} =~ /^(?:reindex|to-heap|to-nvm|attach-partition)$/ || $_->{index} || NvmCrash::random("kind/$_->{name}", 5) == 0 }
+my @kinds = grep { NvmTest::is_long() || $_->{name} =~ /^(?:reindex|to-heap|to-nvm|attach-partition)$/ || $_->{index} || NvmCrash::random("kind/$_->{name}", 3) == 0 }
   (@NvmDdl::kinds, @NvmDdl::index_kinds);
 
 NvmDdl::crash_test(
