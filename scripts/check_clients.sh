@@ -274,7 +274,7 @@ run_suite() {
 	began=$SECONDS
 	(
 		cd "$clients/$1/tree" || exit
-		NVM_CLIENTS_RESULTS=$out/results PYTHONPATH=$helpers timeout "${NVM_CLIENTS_LIMIT:-3600}" \
+		NVM_CLIENTS_RESULTS=$out/results PYTHONPATH=$helpers PYTHONHASHSEED=0 timeout "${NVM_CLIENTS_LIMIT:-3600}" \
 			bash "$self" --suite "$1"
 	) >"$out/output.log" 2>&1
 	echo "$1 on $2: $((SECONDS - began)) seconds"
