@@ -288,7 +288,7 @@ run_suite() {
 errors() {
 	sed '/received fast shutdown request/,$d' "$clients/$1.$2/server.log" |
 		sed -nE 's/^.{23} [A-Z]+ \[[0-9]+\] ([0-9A-Z]{5}) [^ ]* (ERROR|FATAL): /\1/p' |
-		sed -E 's/[0-9]{3,}/N/g; s/ at character N?[0-9]*$//' | sort -u
+		sed -E 's/([^0-9A-Z])[0-9]{3,}/\1N/g; s/ at character N?[0-9]*$//' | sort -u
 }
 
 # Errors are what tests ask for, mostly.  One that only nvm gives is worth a look, also if
