@@ -426,6 +426,9 @@ ddl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	if (likely(!nvm_ddl_is_ddl(stmt)))
 	{
 		ddl_process(pstmt, &command);
+		/* it may have built what was never built, into a file */
+		if (tag == T_ReindexStmt)
+			nvm_ddl_mode_check(tag);
 		return;
 	}
 	PG_TRY();

@@ -285,10 +285,12 @@ require_none(bool found, const Misfit *misfit)
 }
 
 /*
- * Entries of indexes of other methods are TIDs, of which a replay hands out others.
+ * Entries of indexes of other methods are TIDs, of which a replay hands out others.  An index
+ * that was never built has none, and need not have a storage; but while it is built nobody
+ * knows where it will lie (`promoting`).
  */
 static bool
-find_index(Misfit *misfit)
+find_index(Misfit *misfit, bool promoting)
 {
 	Relation	rel = table_open(IndexRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
@@ -299,7 +301,8 @@ find_index(Misfit *misfit)
 	{
 		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
 
-		if (!is_command_table(index->indrelid) || nvm_command_index_is_ours(index->indexrelid))
+		if (!is_command_table(index->indrelid) || (!index->indisready && !promoting) ||
+			nvm_command_index_is_ours(index->indexrelid))
 			continue;
 		found = true;
 		misfit->relid = index->indrelid;
@@ -356,7 +359,7 @@ nvm_ddl_require_fit(void)
 {
 	Misfit		misfit;
 
-	require_none(find_table(&misfit) || find_index(&misfit), &misfit);
+	require_none(find_table(&misfit) || find_index(&misfit, true), &misfit);
 }
 
 /*
@@ -367,7 +370,7 @@ tables_fit(void)
 {
 	Misfit		misfit;
 
-	if (!find_table(&misfit) && !find_index(&misfit))
+	if (!find_table(&misfit) && !find_index(&misfit, false))
 		return true;
 	ereport(LOG,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -394,11 +397,11 @@ nvm_ddl_mode_check(NodeTag tag)
 {
 	Misfit		misfit;
 
-	if ((tag != T_IndexStmt && tag != T_AlterTableStmt && tag != T_CreateStmt &&
-		 tag != T_CreateTableAsStmt) || !is_promoted())
+	if ((tag != T_IndexStmt && tag != T_ReindexStmt && tag != T_AlterTableStmt &&
+		 tag != T_CreateStmt && tag != T_CreateTableAsStmt) || !is_promoted())
 		return;
 	CommandCounterIncrement();
-	require_none(find_index(&misfit), &misfit);
+	require_none(find_index(&misfit, false), &misfit);
 }
 
 /*

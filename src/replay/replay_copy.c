@@ -398,7 +398,8 @@ nvm_replay_must_be_redirected(Relation rel)
 
 	if (rel->rd_index == NULL)
 		return nvm_command_is_table(rel);
-	if (!RelationIsPermanent(rel))
+	/* one that was never built is asked for its storage, and has none */
+	if (!RelationIsPermanent(rel) || !rel->rd_index->indisready)
 		return false;
 	table = RelationIdGetRelation(rel->rd_index->indrelid);
 	if (table == NULL)

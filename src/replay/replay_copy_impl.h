@@ -29,7 +29,14 @@ extern NvmReplayMap *nvm_replay_make_map(NvmReplayTable **tables, int n, List *i
 /* must rel, a table or an index, have a redirection? */
 extern bool nvm_replay_must_be_redirected(Relation rel);
 
-/* ERROR unless the index is one of nvm_btree */
+/*
+ * Was the index never built?  `key` is that of its storage, if it has one.  CREATE INDEX
+ * CONCURRENTLY, and REINDEX, have an index in the catalogs before it has a storage, and leave it
+ * so when they are interrupted.  Nobody puts entries there.
+ */
+extern bool nvm_replay_never_built(Relation index, const NvmStorageKey *key);
+
+/* ERROR unless the index lies in memory */
 extern void nvm_replay_require_btree(Relation original, Relation index);
 
 /* a name in the copy's schema for what is like original; is_taken: by another one */

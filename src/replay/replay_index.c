@@ -128,10 +128,15 @@ nvm_replay_make_indexes(Relation original, Relation copy, Oid schema, Oid *key_i
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 		Relation	other;
 
+		nvm_replay_storage_of(index, &pair->from);
+		if (nvm_replay_never_built(index, &pair->from))
+		{
+			index_close(index, NoLock);
+			continue;
+		}
 		nvm_replay_require_btree(original, index);
 		pair->original = RelationGetRelid(index);
 		pair->copy = make_index(index, copy, schema);
-		nvm_replay_storage_of(index, &pair->from);
 		other = index_open(pair->copy, AccessShareLock);
 		nvm_replay_storage_of(other, &pair->to);
 		index_close(other, NoLock);

@@ -45,11 +45,10 @@ close_index(const NvmStorageKey *key)
 }
 
 /*
- * Was it never built?  CREATE INDEX CONCURRENTLY, and REINDEX, have an index in the catalogs
- * before it has a storage, and leave it so when they are interrupted.  Nobody puts entries there.
+ * See replay_copy_impl.h.
  */
-static bool
-was_never_built(Relation index, const NvmStorageKey *key)
+bool
+nvm_replay_never_built(Relation index, const NvmStorageKey *key)
 {
 	return !index->rd_index->indisready && nvm_dir_lookup(key) == 0;
 }
@@ -69,7 +68,7 @@ list_indexes(Relation rel)
 		pair->original = pair->copy = RelationGetRelid(index);
 		nvm_replay_storage_of(index, &pair->from);
 		pair->to = pair->from;
-		if (!was_never_built(index, &pair->from))
+		if (!nvm_replay_never_built(index, &pair->from))
 		{
 			nvm_replay_require_btree(rel, index);
 			close_index(&pair->from);

@@ -63,12 +63,13 @@ is($node->safe_psql('postgres', 'SET enable_indexscan = off; SET enable_bitmapsc
 	9, 'lost starts bit: a scan does not find the row');
 like($node->safe_psql('postgres', sprintf($check, 't')), qr/^0\|$cell\|cells $cell to \d+ are in use, but belong to no version$/,
 	'nvm.check() finds it');
-my ($ret, $out, $err) = $node->psql('postgres', "UPDATE t SET body = 'new' WHERE id = 3");
+my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO t VALUES (11, repeat('z', 50))");
+like($err, qr/WARNING:.*block 0 of .* is damaged and takes no rows: cells $cell to .*HINT/s, 'whoever looks for space there is warned');
+($ret, $out, $err) = $node->psql('postgres', "UPDATE t SET body = 'new' WHERE id = 3");
 ok($ret == 0, 'another row of the block can be changed');
 $node->safe_psql('postgres', 'VACUUM t');
-($ret, $out, $err) = $node->psql('postgres', "INSERT INTO t SELECT i, repeat('z', 50) FROM generate_series(11, 100) i");
+($ret, $out, $err) = $node->psql('postgres', "INSERT INTO t SELECT i, repeat('z', 50) FROM generate_series(12, 100) i");
 ok($ret == 0, 'rows can be added');
-like($err, qr/WARNING:.*block 0 of .* is damaged and takes no rows: cells $cell to .*HINT/s, 'whoever looks for space there is warned');
 like($node->safe_psql('postgres', sprintf($check, 't')), qr/^0\|$cell\|cells $cell to \d+ are in use, but belong to no version$/,
 	'nvm.check() still finds it');
 $node->stop;
