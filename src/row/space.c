@@ -42,8 +42,10 @@
 #define LAST_ROWS			256
 /* blocks behind that one that are looked at for room */
 #define AHEAD_LOOKS			64
-/* blocks up to which a table grows rather than that rows lose their order */
+/* blocks up to which a table grows rather than that rows lose their order, and up to
+ * which it does so if more than half of it is in use */
 #define ORDER_GROW			8
+#define ORDER_GROW_MAX		64
 /* blocks by which it is guessed how much of a table is in use */
 #define ORDER_SAMPLE		16
 
@@ -275,8 +277,8 @@ next_ahead(SpaceWanted *wanted, bool reclaim, uint32 *blk)
 
 /*
  * Shall the table grow although there may be room in front of a transaction's
- * last row?  If it fills no extent, or more than half of it is in use.  What
- * was retired counts as free.  A guess from a few blocks.
+ * last row?  If it fills no extent; or it is small, and more than half of it is in
+ * use.  What was retired counts as free.  A guess from a few blocks.
  */
 static bool
 growth_is_due(NvmRelState *state)
@@ -287,6 +289,8 @@ growth_is_due(NvmRelState *state)
 
 	if (nblocks < ORDER_GROW)
 		return true;
+	if (nblocks > ORDER_GROW_MAX)
+		return false;
 	/* then there is no search */
 	if (pg_atomic_read_u32(&nvm_rel_row(state)->hint_free_blocks) == 0 &&
 		pg_atomic_read_u32(&nvm_rel_row(state)->hint_again) == 0)
