@@ -52,7 +52,7 @@ CREATE INDEX ON kinds USING brin (ts);
 -- our index method, of each persistence
 CREATE TABLE keyed (k int, g int, t text, ts timestamptz DEFAULT '2020-01-01', filler text);
 INSERT INTO keyed SELECT i, i % 20, 'key ' || i % 50, timestamptz '2020-01-01' + i * interval '1 s', repeat('f', i % 90) FROM generate_series(1, 3000) i;
-CREATE UNIQUE INDEX keyed_k ON keyed USING :index_am (k) INCLUDE (g);
+CREATE UNIQUE INDEX keyed_k ON keyed (k) INCLUDE (g);
 CREATE INDEX keyed_g ON keyed USING :index_am (g, t DESC NULLS LAST);
 CREATE INDEX keyed_t ON keyed USING :index_am (t text_pattern_ops, ts);
 CREATE INDEX keyed_x ON keyed USING :index_am ((k % 13)) WHERE g > 3;

@@ -32,7 +32,7 @@ CREATE TABLE h (a int);
 CREATE TABLE p (id int, v int, t text) USING nvm;
 CREATE UNIQUE INDEX d_id ON d USING nvm_btree (id);
 CREATE UNIQUE INDEX p_id ON p USING nvm_btree (id);
-CREATE UNIQUE INDEX p_id2 ON p USING nvm_btree (id);
+CREATE UNIQUE INDEX p_id2 ON p (id);
 ALTER TABLE p ALTER id SET NOT NULL;
 INSERT INTO d SELECT i, 0, 'd' FROM generate_series(1, 100) i;
 INSERT INTO p SELECT i, 0, 'p' FROM generate_series(1, 100) i;
