@@ -14,8 +14,9 @@
 set -u
 
 # Files about what heap tables do not have: refusals, and whatever uses objects
-# of schema nvm other than the checks that each script ends with.
-own="nvm_limits publication"
+# of schema nvm other than the checks that each script ends with; and plans that go
+# by the costs of memory.  That an index is to lie in files means nothing to heap.
+own="nvm_limits publication lookup_plans"
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 config=${PG_CONFIG:-pg_config}
@@ -42,7 +43,7 @@ elif [ -z "$tests" ]; then
 		# vNN_... needs PostgreSQL NN
 		need=$(echo "$t" | sed -n 's/^v\([0-9]*\)_.*/\1/p')
 		[ "${need:-0}" -le "$major" ] || continue
-		if grep -E '\<nvm\.[a-z_]+' "$f" | grep -qvE '\<nvm\.check(_pool)?\('; then
+		if grep -E '\<nvm\.[a-z_]+' "$f" | grep -qvE '\<nvm\.check(_pool)?\(|^(RE)?SET nvm\.default_index_method\>'; then
 			echo "$t: of pg_nvm's own"
 		else
 			tests="$tests $t"
