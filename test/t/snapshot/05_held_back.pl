@@ -48,10 +48,9 @@ SQL
 	$vacuum->stop_at('vacuum-block-scanned', 'VACUUM s');
 	$node->safe_psql('postgres', "UPDATE s SET pad = repeat('w', 60) WHERE id IN ($rows[0], $rows[1])");
 	$node->safe_psql('postgres', 'CALL pass_time()');
-	my $in_first = $node->safe_psql('postgres', <<SQL);
-INSERT INTO s SELECT 1000 + i, NULL, array_fill(3::bigint, array[26]) FROM generate_series(1, 40) i;
-SELECT count(*) FROM s WHERE id > 1000 AND ctid < '(1,0)';
-SQL
+	# each by itself: rows of one transaction follow each other (space/13_order)
+	my $in_first = $node->safe_psql('postgres', join "\n", (map { "INSERT INTO s VALUES (1000 + $_, NULL, array_fill(3::bigint, array[26]));" } 1 .. 40),
+		q{SELECT count(*) FROM s WHERE id > 1000 AND ctid < '(1,0)'});
 	cmp_ok($in_first, '>', 0, 'while VACUUM stands still their cells are used for other rows');
 	$vacuum->go_on;
 	$vacuum->sql('SELECT 1');
