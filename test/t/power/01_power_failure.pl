@@ -19,7 +19,7 @@ use Test::More;
 
 # images for each fence of the protocol of commit, abort and recovery, and for
 # each other one
-my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '30,6' : '6,2');
+my ($many, $few) = split /,/, $ENV{NVM_CRASH_IMAGES} || (NvmTest::is_long() ? '30,6' : '4,1');
 $few //= $many;
 # and how many crashes they are of
 my $crashes = NvmTest::is_long() ? 5 : 3;
