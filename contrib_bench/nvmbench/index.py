@@ -1,4 +1,4 @@
-"""nvm_btree on nvm tables against btree on heap tables.
+"""Indexes of nvm tables, in the pool, against btree on heap tables.
 
 Insertion is a procedure that commits each row.  Reads are procedures, too, of
 one transaction.  Builds are CREATE INDEX on a table of random order, with all
@@ -47,7 +47,7 @@ class _Measurement:
     def __init__(self, servers, options):
         self.servers = servers
         self.options = options
-        self.labels = ["btree", "nvm_btree"]
+        self.labels = ["heap", "nvm"]
         self.panels = {}        # unit: [(case, rounds)]
         self.wal = {}           # case: bytes of each arm
 
@@ -114,7 +114,7 @@ def _rows(panels):
 
 def _report(sandbox, options, name, measurement):
     info = report.machine(sandbox)
-    title = "nvm_btree on nvm against btree on heap"
+    title = "Indexes of nvm in the pool against btree on heap"
     rows = []
     for unit, cases in measurement.panels.items():
         for case, found in cases:
@@ -124,8 +124,8 @@ def _report(sandbox, options, name, measurement):
                         + [report.number(value) for value in wal])
     text = "%s; WAL on %s\nmedians of %d pairs; %s\n\n%s" % (
         title, options.wal, options.pairs, report.machine_line(info),
-        report.table(["case", "unit", "btree", "nvm_btree", "ratio", "pairs", "by CPU time",
-                      "pairs", "WAL B/row btree", "nvm_btree"], rows))
+        report.table(["case", "unit", "heap", "nvm", "ratio", "pairs", "by CPU time",
+                      "pairs", "WAL B/row heap", "nvm"], rows))
     print(text)
     data = {"title": title, "machine": info, "wal": options.wal, "pairs": options.pairs,
             "panels": measurement.panels, "by_cpu": {

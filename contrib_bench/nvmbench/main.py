@@ -23,7 +23,7 @@ SPECIAL = {
                  recovery.run),
     "recovery_size": ("the same beside a table of 5 GB", _recovery_size),
     "gaps": ("throughput while the gaps of three crashes are cleaned up", gaps.run),
-    "index": ("nvm_btree against btree on heap: insert, lookup, range, build, size", index.run),
+    "index": ("indexes in the pool against btree on heap: insert, lookup, range, build, size", index.run),
     "persistence": ("nvm_btree with persistence full, leaves and none", persistence.run),
     "storage": ("peak footprint under load: table, indexes, log", storage.run),
     "clients": ("throughput and latency against clients, 1 to 32", clients.run),
