@@ -115,12 +115,9 @@ meta_flags_for(Relation index, uint32 dir)
 static uint32
 find_storage(Relation index)
 {
-	NvmLocator	locator = NvmRelLocator(index);
 	NvmStorageKey key;
-	uint32		dir;
+	uint32		dir = nvm_storage_find(index, &key);
 
-	nvm_storage_key(index, &locator, &key);
-	dir = nvm_dir_lookup(&key);
 	if (dir == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),

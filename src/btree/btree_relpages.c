@@ -3,8 +3,8 @@
  * btree_relpages.c
  *	  pg_class.relpages of our indexes.
  *
- * ANALYZE and CREATE INDEX enter the blocks of the main fork, which is empty,
- * and ask no access method.  So the index, or the table that is analyzed, is
+ * ANALYZE and CREATE INDEX enter the blocks of the main fork, which is empty or
+ * has one, and ask no access method.  So the index, or the table that is analyzed, is
  * noted, and its blocks are entered when that is over.  That is at the end of
  * the command, or of the transaction: VACUUM ANALYZE has a transaction for
  * each table, and autovacuum is no command.  VACUUM itself enters what
@@ -65,15 +65,12 @@ nvm_index_note_relpages(Oid relid)
 static bool
 blocks_of(Relation index, BlockNumber *nblocks)
 {
-	NvmLocator	locator = NvmRelLocator(index);
-	NvmStorageKey key;
 	uint32		dir;
 
 	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN ||
 		pg_atomic_read_u32(&NvmWbl->resolved) == 0)
 		return false;
-	nvm_storage_key(index, &locator, &key);
-	dir = nvm_dir_lookup(&key);
+	dir = nvm_storage_find(index, NULL);
 	if (dir == 0 ||
 		(nvm_relstates[dir].region == NVM_REGION_VOLATILE && !nvm_log_is_whole()))
 		return false;

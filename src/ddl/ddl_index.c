@@ -123,7 +123,8 @@ watch_move(Oid relid)
 }
 
 /*
- * Was an index of ours of this name dropped from the table?  says_btree: one that was of method btree.
+ * Was an index of ours of this name dropped from the table?  says_btree: one that was of
+ * method btree.
  */
 static WatchedDrop *
 watched_drop(NvmIndexWatch *w, Relation index, bool says_btree)
@@ -272,15 +273,12 @@ nvm_ddl_replaces_ours(NvmIndexWatch *w, Relation index)
 static uint32
 storage_of_index(Relation index)
 {
-	NvmLocator	locator = NvmRelLocator(index);
-	NvmStorageKey key;
 	uint32		dir;
 
 	if (NvmPool->status != NVM_POOL_OPEN)
 		return 0;
 	nvm_table_require();
-	nvm_storage_key(index, &locator, &key);
-	dir = nvm_dir_lookup(&key);
+	dir = nvm_storage_find(index, NULL);
 	return dir != 0 && nvm_dir_entry(dir)->kind == NVM_DIR_KIND_INDEX ? dir : 0;
 }
 

@@ -10,8 +10,8 @@
  * are missing, and queries would give wrong answers without a word.
  *
  * A backend looks at this when it plans a statement that may read a built-in
- * index of an nvm table, and before it writes a row; once for each life of
- * the table's NvmRelCache.  REINDEX, DROP and the reading of rows by a
+ * index of an nvm table, and before it writes a row; again after each message to the
+ * relcache.  Indexes get our routine before that, if they are ours.  REINDEX, DROP and the reading of rows by a
  * sequential scan do not ask, so that the index can be built anew.
  *
  * Copyright (c) 2026, pg_nvm contributors
@@ -41,13 +41,9 @@
 static bool
 owns_storage(Relation index)
 {
-	NvmLocator	locator = NvmRelLocator(index);
-	NvmStorageKey key;
+	uint32		dir = nvm_storage_find(index, NULL);
 	NvmDirEntry *entry;
-	uint32		dir;
 
-	nvm_storage_key(index, &locator, &key);
-	dir = nvm_dir_lookup(&key);
 	if (dir == 0)
 		return false;
 	entry = nvm_dir_entry(dir);

@@ -156,14 +156,11 @@ nvm_access_method_is_in_memory(Oid am)
 bool
 nvm_table_is_being_rebuilt(Relation rel)
 {
-	NvmLocator	locator = NvmRelLocator(rel);
-	NvmStorageKey key;
 	uint32		dir;
 
 	if (nvm_log_is_whole())
 		return false;
-	nvm_storage_key(rel, &locator, &key);
-	dir = nvm_dir_lookup(&key);
+	dir = nvm_storage_find(rel, NULL);
 	return dir != 0 && nvm_storage_is_being_rebuilt(dir);
 }
 
@@ -182,8 +179,7 @@ nvm_rel_cache_slow(Relation rel)
 
 	nvm_table_require();
 
-	nvm_storage_key(rel, &locator, &key);
-	dir = nvm_dir_lookup(&key);
+	dir = nvm_storage_find(rel, &key);
 	if (dir == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -209,7 +205,7 @@ nvm_rel_cache_slow(Relation rel)
 }
 
 /*
- * Has rel an index of another method than nvm_btree?  Also one that is not ready
+ * Has rel an index that does not lie in the pool?  Also one that is not ready
  * yet, or not any more, to be on the safe side.
  */
 static bool

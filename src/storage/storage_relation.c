@@ -172,6 +172,23 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 }
 
 /*
+ * Is it a table or an index whose rows or entries lie in the pool?  DROP INDEX of what is
+ * not ours must not need the pool: while it is not at hand, the page in the file tells.
+ */
+static bool
+is_of_pool(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_INDEX)
+		return nvm_relation_is_nvm(rel);
+	if (rel->rd_rel->relam != BTREE_AM_OID)
+		return nvm_relation_is_btree(rel);
+	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN &&
+		pg_atomic_read_u32(&NvmWbl->resolved) != 0)
+		return nvm_index_btree_storage(rel) != 0;
+	return nvm_index_has_failsafe(rel);
+}
+
+/*
  * The storage of relation relid, 0 if it has none of ours.  The caller holds a
  * lock on it.
  *
@@ -183,8 +200,6 @@ nvm_storage_of(Oid relid)
 {
 	char		relkind = get_rel_relkind(relid);
 	Relation	rel;
-	NvmStorageKey key;
-	NvmLocator	locator;
 	uint32		dir = 0;
 
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW &&
@@ -194,10 +209,10 @@ nvm_storage_of(Oid relid)
 	if (rel == NULL)
 		return 0;
 
-	if (relkind == RELKIND_INDEX && rel->rd_rel->relam == BTREE_AM_OID)
-		dir = nvm_index_btree_storage(rel);
-	else if (relkind == RELKIND_INDEX ? nvm_relation_is_btree(rel) : nvm_relation_is_nvm(rel))
+	if (is_of_pool(rel))
 	{
+		bool		says_btree = rel->rd_rel->relam == BTREE_AM_OID;
+
 		if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN)
 			ereport(WARNING,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -209,14 +224,12 @@ nvm_storage_of(Oid relid)
 		else
 		{
 			nvm_table_require();
-			locator = NvmRelLocator(rel);
-			nvm_storage_key(rel, &locator, &key);
 
 			/*
 			 * None is no error: temporary tables of a crashed session, or of
 			 * a pool that was replaced.
 			 */
-			dir = nvm_dir_lookup(&key);
+			dir = says_btree ? nvm_index_btree_storage(rel) : nvm_storage_find(rel, NULL);
 		}
 	}
 	relation_close(rel, NoLock);

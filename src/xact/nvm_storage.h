@@ -27,7 +27,10 @@ extern void nvm_table_require(void);
 extern void nvm_storage_key(Relation rel, const NvmLocator *locator,
 							NvmStorageKey *key);
 
-/* the same, but where the catalogs say, in any process */
+/* the storage there, 0 if there is none; *key, unless it is NULL: what was looked for */
+extern uint32 nvm_storage_find(Relation rel, NvmStorageKey *key);
+
+/* the key, but where the catalogs say, in any process */
 extern void nvm_storage_own_key(Relation rel, const NvmLocator *locator,
 								NvmStorageKey *key);
 

@@ -77,6 +77,18 @@ nvm_storage_key(Relation rel, const NvmLocator *locator, NvmStorageKey *key)
 		nvm_storage_redirect_key(rel, key);
 }
 
+uint32
+nvm_storage_find(Relation rel, NvmStorageKey *key)
+{
+	NvmLocator	locator = NvmRelLocator(rel);
+	NvmStorageKey local;
+
+	if (key == NULL)
+		key = &local;
+	nvm_storage_key(rel, &locator, key);
+	return nvm_dir_lookup(key);
+}
+
 /* access methods whose tables lie in the volatile region */
 static struct
 {
