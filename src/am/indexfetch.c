@@ -41,6 +41,7 @@ typedef struct NvmIndexFetch
 {
 	NvmIndexFetchBase head;
 	Oid			relid;
+	bool		recheck;		/* of a deferred constraint, perhaps */
 	/* where call_again goes on */
 	uint64		root;
 	NvmChainPos pos;
@@ -65,7 +66,8 @@ nvm_index_fetch_reset(IndexFetchTableData *scan)
 void
 nvm_index_fetch_end(IndexFetchTableData *scan)
 {
-	nvm_indexes_fetched(scan->rel);
+	if (unlikely(((NvmIndexFetch *) scan)->recheck))
+		nvm_indexes_fetched(scan->rel);
 	pfree(scan);
 }
 
@@ -163,6 +165,8 @@ nvm_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid,
 	}
 	else
 	{
+		/* unique_key_recheck looks by SnapshotSelf */
+		fetch->recheck |= snapshot->snapshot_type == SNAPSHOT_SELF;
 		v = nvm_index_fetch_any(fetch, tid, snapshot, *call_again, all_dead);
 		*call_again = v != NULL;
 	}

@@ -39,6 +39,39 @@ typedef struct Held
 } Held;
 
 /*
+ * Indexes that are none to be held, by their numbers: a plan may have hundreds of
+ * partitions, and prunes most.  Each is known until the next relcache message, and one
+ * that becomes ours sends some.
+ */
+#define STRANGERS		1024	/* a power of 2 */
+
+static struct
+{
+	Oid			indexid;
+	uint64		generation;
+}			strangers[STRANGERS];
+
+static inline bool
+is_stranger(Oid indexid)
+{
+	uint32		i = indexid & (STRANGERS - 1);
+
+	return strangers[i].indexid == indexid && strangers[i].generation == nvm_index_generation;
+}
+
+/*
+ * generation: before the index was looked at.
+ */
+static void
+note_stranger(Oid indexid, uint64 generation)
+{
+	uint32		i = indexid & (STRANGERS - 1);
+
+	strangers[i].indexid = indexid;
+	strangers[i].generation = generation;
+}
+
+/*
  * Is index of table relid, which is open, ours, and does it say btree?
  */
 static bool
@@ -63,12 +96,19 @@ exchange(Relation index, Oid relid)
 static void
 hold_index(Held *held, Oid indexid, Index scanrelid)
 {
-	Relation	index = RelationIdGetRelation(indexid);
+	uint64		generation = nvm_index_generation;
+	Relation	index;
 
+	if (is_stranger(indexid))
+		return;
+	index = RelationIdGetRelation(indexid);
 	if (index == NULL)
 		return;
 	if (!exchange(index, rt_fetch(scanrelid, held->stmt->rtable)->relid))
+	{
 		RelationClose(index);
+		note_stranger(indexid, generation);
+	}
 	else if (held->nfew < FEW_INDEXES)
 		held->few[held->nfew++] = index;
 	else

@@ -43,7 +43,7 @@ typedef struct NvmRelCache
 	{
 		NVM_ENTRIES_UNKNOWN,
 		NVM_ENTRIES_BEING_LEARNT,
-		NVM_ENTRIES_OURS,		/* to nvm_btree alone, or nowhere that lasts */
+		NVM_ENTRIES_OURS,		/* into the pool alone, or nowhere that lasts */
 		NVM_ENTRIES_OTHERS		/* also to others, whose pages WAL protects */
 	}			entries;
 } NvmRelCache;
@@ -131,7 +131,8 @@ nvm_indexes_exchange(Relation rel)
 }
 
 /*
- * Before a scan of an index gives up the table: see nvm_index_hold_deferred.
+ * Before a look at a row for a deferred constraint gives up the table: see
+ * nvm_index_hold_deferred.
  */
 static inline void
 nvm_indexes_fetched(Relation rel)
