@@ -141,8 +141,8 @@ do_init(const Options *opt)
 	exec_or_die(conn, "DROP SEQUENCE IF EXISTS ack_seq");
 
 	/*
-	 * of an nvm table an nvm_btree index: no WAL of its makes a transaction
-	 * mixed
+	 * the index of an nvm table lies in the pool, too: no WAL of its makes a
+	 * transaction mixed
 	 */
 	snprintf(sql, sizeof(sql),
 			 "CREATE TABLE ack (run int, client int, seq bigint, delta int, "

@@ -6,8 +6,7 @@
  * A hook is installed once.  Its function here calls the parts in the order in
  * which they stand, and the next library's hook, or PostgreSQL's own function,
  * at its place among them.  Hooks that one part alone wants are that part's:
- * object_access_hook and ProcessUtility_hook (ddl/ddl_hooks.c), needs_fmgr_hook
- * and fmgr_hook (am/block_readers.c).
+ * object_access_hook and ProcessUtility_hook (ddl/ddl_hooks.c).
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -145,8 +144,9 @@ nvm_planner(Query *parse, const char *query_string, int cursorOptions,
  *
  * Indexes that were built in this command are right before anybody reads them.  The
  * snapshot is published before the executor opens tables by it.  Indexes that say btree
- * are held while the executor opens them.  The rest looks at the plan's nodes when they are there: unique indexes of an INSERT, bitmap scans,
- * slots of index-only scans, what a call reads; none of these depends on another.
+ * are held while the executor opens them.  The rest looks at the plan's nodes when they
+ * are there: unique indexes of an INSERT, bitmap scans, slots of index-only scans, what a
+ * call reads; none of these depends on another.
  *
  * What a plan does in a call of a registered function is judged before it runs.
  */

@@ -26,9 +26,9 @@
  *	- calls that are replayed: what they write is a copy (replay/README.md).
  *
  * In a call, a sequential scan, a sample and a search by TID read rows of any lane, so
- * for a partitioned table they are noted.  Scans of nvm_btree indexes are judged when
- * their conditions are known (btree/btree_pin.c), and those of other indexes when the
- * query is started.  So is the search of ON CONFLICT DO NOTHING, which may find a row of
+ * for a partitioned table they are noted.  Scans of indexes in the pool are judged
+ * when their conditions are known (btree/btree_pin.c), and those of other indexes when
+ * the query is started.  So is the search of ON CONFLICT DO NOTHING, which may find a row of
  * another lane and write none.  Not judged, since no query reads by them:
  *
  *	- unique checks of an insertion: each unique index of a partitioned table has the
@@ -327,7 +327,7 @@ has_others_unique_index(Relation rel)
 }
 
 /*
- * Note that ON CONFLICT DO NOTHING looks for rows by an index of another method, or may
+ * Note that ON CONFLICT DO NOTHING looks for rows by an index in a file, or may
  * do so in partitions that are not known yet.  DO UPDATE takes the lane of what it finds.
  */
 static void
@@ -349,8 +349,8 @@ note_search(ModifyTableState *node)
 }
 
 /*
- * Note what a query reads of a partitioned table by an index of another method than
- * nvm_btree.
+ * Note what a query reads of a partitioned table by an index that does not lie in the
+ * pool.
  */
 static bool
 note_others_index(PlanState *node, void *context)

@@ -490,7 +490,11 @@ nvm_vacuum_indexes_parallel(NvmVacuum *vac)
 	leader.for_workers = (bool *) palloc0(vac->nindexes * sizeof(bool));
 	leader.nworkers = plan_workers(vac, leader.for_workers);
 	if (leader.nworkers <= 0 || !begin_parallel(vac, &leader))
-		return false;			/* too small, or no workers to be had */
+	{
+		/* too small, or no workers to be had */
+		pfree(leader.for_workers);
+		return false;
+	}
 
 	count_active(1);
 	for (int i = 0; i < vac->nindexes; i++)

@@ -465,9 +465,7 @@ build_scan_parallel(Build *build, IndexInfo *info)
 static void
 build_scan(Build *build, IndexInfo *info)
 {
-	int			nworkers = nvm_index_says_btree(build->index) ?
-	nvm_index_count_workers(build->heap, build->index) :
-	nvm_index_build_workers(build->heap, build->index, info);
+	int			nworkers = nvm_index_count_workers(build->heap, build->index);
 	SortCoordinate coordinate = NULL;
 	SortCoordinate coordinate_dead = NULL;
 
@@ -580,7 +578,7 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 	/* first of all, since it needs a stamp, which none gets in parallel mode */
 	nvm_index_make_storage(index, nvm_index_meta_flags(index));
 	nvm_index_note_relpages(RelationGetRelid(index));
-	/* nbtree has not written its own, or is going to: btree_takeover.c */
+	/* unless nbtree is going to write its own page: btree_takeover.c */
 	if (nvm_index_says_btree(index) && nvm_index_being_taken != RelationGetRelid(index))
 		nvm_index_write_failsafe(index, MAIN_FORKNUM);
 
@@ -600,7 +598,7 @@ nvm_btree_build(Relation heap, Relation index, IndexInfo *info)
 
 /*
  * ambuildempty: what an UNLOGGED index is after a crash.  PostgreSQL has made
- * an init fork, which is as empty as the main fork.  The pool empties the
+ * an init fork, which is to have what the main fork has.  The pool empties the
  * storage, and the process that next uses it makes its meta page anew.
  */
 void

@@ -34,6 +34,7 @@
 int			nvm_default_index_method = NVM_DEFAULT_INDEX_METHOD;
 int			nvm_index_identity = NVM_IDENTITY_BTREE;
 bool		nvm_index_identity_forced = false;
+bool		nvm_index_reindexes = false;
 uint64		nvm_index_generation = 1;
 
 static const struct config_enum_entry identities[] = {
@@ -177,9 +178,10 @@ nvm_index_require_routine(Relation index)
 	if (is_btrees(index) && nvm_index_btree_storage(index) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("index \"%s\" is in the NVM pool, and is about to be read as a file",
+				 errmsg("cannot read index \"%s\" as a file, since it is in the NVM pool",
 						RelationGetRelationName(index)),
-				 errdetail("The command came to it by a path that pg_nvm does not see.")));
+				 errdetail("The command came to it by a path that pg_nvm does not see."),
+				 errhint("Please report the statement.")));
 }
 
 /*

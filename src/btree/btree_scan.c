@@ -67,9 +67,10 @@ nvm_scan_is_foreign(IndexScanDesc scan)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INTERNAL_ERROR),
-			 errmsg("a scan of index \"%s\" was begun by btree and is not one of ours",
+			 errmsg("index \"%s\" was opened as a file, but is in the NVM pool",
 					RelationGetRelationName(scan->indexRelation)),
-			 errdetail("The scan began by a path on which pg_nvm does not see that the index is in the NVM pool.")));
+			 errdetail("The scan began by a path that pg_nvm does not see."),
+			 errhint("Please report the statement.")));
 }
 
 IndexScanDesc

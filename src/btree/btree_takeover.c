@@ -35,6 +35,7 @@
 #include "compat/nvm_compat_index.h"
 #include "compat/nvm_compat_vacuum.h"
 #include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
@@ -125,14 +126,15 @@ has_model(Relation table, Relation index, IndexInfo *info)
 
 /*
  * Is an index that says btree, and that is going to be built, to be ours?  It stays
- * ours if it was.  REINDEX CONCURRENTLY builds a new index, so one is ours that is made
- * concurrently and is the same as one of ours.
+ * ours if it was.  REINDEX CONCURRENTLY builds a new index, which is as the one is
+ * whose place it takes.  At ON COMMIT an index stays whose it is.
  */
 static bool
 becomes_ours(Relation table, Relation index, IndexInfo *info)
 {
-	return nvm_index_identity_applies() || has_storage(RelationGetRelid(index)) ||
-		(info->ii_Concurrent && has_model(table, index, info));
+	return (nvm_index_identity_applies() && !too_late) ||
+		has_storage(RelationGetRelid(index)) ||
+		(nvm_index_reindexes && info->ii_Concurrent && has_model(table, index, info));
 }
 
 /*
@@ -220,29 +222,34 @@ nvm_index_take_over_build(Relation table, Relation index, IndexInfo *info,
 static bool counting = false;
 
 /*
- * Has a table an index of ours that says btree?  The one that is to be built has another
- * file by now.
+ * Is an index of table being built, by nbtree, that will be ours?  It is open: whoever
+ * asks for its workers has it.
  */
 static bool
-has_ours(Relation table)
+builds_ours(Relation table)
 {
 	List	   *indexes = RelationGetIndexList(table);
 	ListCell   *lc;
-	bool		has = false;
+	bool		builds = false;
 
 	foreach(lc, indexes)
 	{
-		Oid			indexid = lfirst_oid(lc);
-		Relation	index = RelationIdGetRelation(indexid);
+		Relation	index = RelationIdGetRelation(lfirst_oid(lc));
 
 		if (index == NULL)
 			continue;
-		if (!has && index->rd_rel->relam == BTREE_AM_OID)
-			has = nvm_relation_is_btree(index) || has_storage(indexid);
+		if (!builds && index->rd_rel->relam == BTREE_AM_OID && index->rd_refcnt > 1 &&
+			index->rd_indam->ambuild == btbuild && RelationGetNumberOfBlocks(index) == 0)
+		{
+			IndexInfo  *info = BuildIndexInfo(index);
+
+			info->ii_Concurrent = true;
+			builds = becomes_ours(table, index, info);
+		}
 		RelationClose(index);
 	}
 	list_free(indexes);
-	return has;
+	return builds;
 }
 
 /*
@@ -260,8 +267,7 @@ nvm_index_plan_no_workers(PlannerInfo *root, Oid relid, RelOptInfo *rel)
 	table = RelationIdGetRelation(relid);
 	if (table == NULL)
 		return;
-	if (nvm_storage_is_table(table) &&
-		(nvm_index_identity_applies() || has_ours(table)))
+	if (nvm_storage_is_table(table) && builds_ours(table))
 		rel->rel_parallel_workers = 0;
 	RelationClose(table);
 }
@@ -271,7 +277,8 @@ nvm_index_count_workers(Relation table, Relation index)
 {
 	volatile int nworkers = 0;
 
-	if (!IsNormalProcessingMode())
+	/* TRUNCATE builds, too */
+	if (!IsNormalProcessingMode() || RelationGetNumberOfBlocks(table) == 0)
 		return 0;
 	counting = true;
 	PG_TRY();

@@ -52,6 +52,9 @@ extern bool nvm_index_identity_applies(void);
 /* whatever the settings: an index is made as another one is */
 extern bool nvm_index_identity_forced;
 
+/* the command is REINDEX */
+extern bool nvm_index_reindexes;
+
 /* the storage of an index that says btree; 0: it has none, or is PostgreSQL's */
 extern uint32 nvm_index_btree_storage(Relation index);
 
@@ -106,7 +109,7 @@ extern void nvm_index_settle_builds(void);
 extern void nvm_index_write_taken(void);
 extern void nvm_index_register_takeover(void);
 
-/* workers for the build of an index that says btree: ours, not nbtree's */
+/* workers for the build of an index of ours: none of nbtree's */
 extern void nvm_index_plan_no_workers(PlannerInfo *root, Oid relid, RelOptInfo *rel);
 extern int	nvm_index_count_workers(Relation table, Relation index);
 

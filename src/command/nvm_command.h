@@ -153,7 +153,7 @@ extern AttrNumber nvm_command_labelled_column(Oid relid);
 
 /*
  * The key by which a row of the table is found in a replay: the index of REPLICA IDENTITY,
- * else the primary key, if it is an index of nvm_btree over columns.  Or InvalidOid.
+ * else the primary key, if it is an index in the pool over columns.  Or InvalidOid.
  */
 extern PGDLLEXPORT Oid nvm_command_key_index(Relation table);
 

@@ -15,25 +15,7 @@
 
 #include "compat/nvm_compat.h"
 
-#include "miscadmin.h"
-#include "nodes/execnodes.h"
-#include "optimizer/optimizer.h"
 #include "utils/guc.h"
-
-/*
- * Workers for the build of an index: before 17 index_build asks for some only
- * if the access method is btree.
- */
-static inline int
-nvm_index_build_workers(Relation heap, Relation index, IndexInfo *info)
-{
-#if PG_VERSION_NUM < 170000
-	if (IsNormalProcessingMode())
-		info->ii_ParallelWorkers =
-			plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
-#endif
-	return info->ii_ParallelWorkers;
-}
 
 /* since 17 functions of an index run with a search_path that is safe */
 #if PG_VERSION_NUM >= 170000

@@ -7,8 +7,9 @@
  * the files of the two, and builds the table's indexes anew.  In between, when
  * the swap is reported (OAT_POST_ALTER), the indexes get the access method
  * that they need.  Where the table is not ours any more, our indexes become
- * btree's.  Where the table has come to us, btree's become ours, as far as
- * CREATE TABLE would have made them ours (nvm.default_index_method).  Until
+ * btree's.  Where the table has come to us, the build takes btree's over
+ * (btree/btree_takeover.c); with nvm.index_identity = nvm_btree they become of that
+ * method, as far as CREATE TABLE would have made them so.  Until
  * then a reader of the table, an event trigger or a USING expression, finds
  * table and indexes as they were.  After that nobody reads them before the
  * indexes are built.
@@ -65,7 +66,7 @@ indexes_follow(Relation table, Oid old_method)
 }
 
 /*
- * Should such an index become ours?  An index that belongs to the index of a
+ * Should such an index become one of nvm_btree?  One that is ours keeps saying btree.  An index that belongs to the index of a
  * partitioned table has to be as that one is.  Exclusion constraints are not for
  * us.
  */
@@ -74,6 +75,7 @@ comes_along(Relation table, Relation index)
 {
 	return index->rd_rel->relkind == RELKIND_INDEX &&
 		index->rd_rel->relam == BTREE_AM_OID &&
+		!nvm_relation_is_btree(index) &&
 		!index->rd_rel->relispartition &&
 		!index->rd_index->indisexclusion &&
 		nvm_ddl_takes_ours(table->rd_rel, index->rd_index->indisunique);

@@ -389,7 +389,10 @@ static void
 ddl_process(PlannedStmt *pstmt, DdlCommand *command)
 {
 	Node	   *stmt = pstmt->utilityStmt;
+	bool		reindexes = nvm_index_reindexes;
 
+	/* after an ERROR the next command says it anew */
+	nvm_index_reindexes = IsA(stmt, ReindexStmt);
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_vacuum_available(pstmt, command->context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)
@@ -402,6 +405,7 @@ ddl_process(PlannedStmt *pstmt, DdlCommand *command)
 		ddl_execute_watched(command);
 	else
 		ddl_execute(command);
+	nvm_index_reindexes = reindexes;
 	nvm_index_settle_builds();
 	nvm_index_settle_relpages();
 }

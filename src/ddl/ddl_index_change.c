@@ -16,10 +16,8 @@
 #include "access/htup_details.h"
 #include "access/reloptions.h"
 #include "access/table.h"
-#include "access/xact.h"
 #include "btree/nvm_btree_identity.h"
 #include "catalog/dependency.h"
-#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
@@ -29,7 +27,6 @@
 #include "ddl/nvm_ddl.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
-#include "utils/memutils.h"
 #include "utils/syscache.h"
 
 /*

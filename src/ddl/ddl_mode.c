@@ -271,6 +271,7 @@ typedef struct Misfit
 {
 	Oid			relid;
 	const char *why;
+	const char *hint;
 } Misfit;
 
 static void
@@ -281,7 +282,8 @@ require_none(bool found, const Misfit *misfit)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" does not fit calls that are logged alone",
 						get_rel_name(misfit->relid)),
-				 errdetail("Because %s.", misfit->why)));
+				 errdetail("Because %s.", misfit->why),
+				 errhint("%s", misfit->hint)));
 }
 
 /*
@@ -308,6 +310,7 @@ find_index(Misfit *misfit, bool promoting)
 		misfit->relid = index->indrelid;
 		misfit->why = psprintf("index \"%s\" is not in memory, so its entries say where rows are, and a replay puts them elsewhere",
 							   get_rel_name(index->indexrelid));
+		misfit->hint = "Drop the index, or build a btree index with nvm.default_index_method = nvm_btree.";
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
@@ -345,6 +348,7 @@ find_table(Misfit *misfit)
 		found = true;
 		misfit->relid = class->oid;
 		misfit->why = "an earlier version has made it, and a checkpoint has its rows not as of one moment (VACUUM FULL makes it anew)";
+		misfit->hint = "Run VACUUM FULL of the table.";
 	}
 	systable_endscan(scan);
 	table_close(classes, AccessShareLock);
@@ -404,6 +408,21 @@ nvm_ddl_mode_check(NodeTag tag)
 	require_none(find_index(&misfit, false), &misfit);
 }
 
+static bool
+reindexes_concurrently(ReindexStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->params)
+	{
+		DefElem    *param = lfirst_node(DefElem, lc);
+
+		if (strcmp(param->defname, "concurrently") == 0)
+			return defGetBoolean(param);
+	}
+	return false;
+}
+
 /*
  * See nvm_ddl.h.  One that is made concurrently is there, though not valid, before anybody could
  * look at it.
@@ -412,9 +431,14 @@ void
 nvm_ddl_mode_check_concurrent(Node *stmt)
 {
 	IndexStmt  *index = (IndexStmt *) stmt;
+	Misfit		misfit;
 	Relation	rel;
 	bool		fits;
 
+	/* one that was never built would come into a file */
+	if (IsA(stmt, ReindexStmt) && reindexes_concurrently((ReindexStmt *) stmt) &&
+		!nvm_index_identity_applies() && is_promoted())
+		require_none(find_index(&misfit, true), &misfit);
 	if (!IsA(stmt, IndexStmt) || !index->concurrent || !is_promoted() ||
 		strcmp(index->accessMethod, NVM_BTREE_NAME) == 0 ||
 		(strcmp(index->accessMethod, DEFAULT_INDEX_TYPE) == 0 && nvm_index_identity_applies()))
@@ -425,9 +449,9 @@ nvm_ddl_mode_check_concurrent(Node *stmt)
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" cannot have an index of method %s", index->relation->relname,
-						index->accessMethod),
-				 errdetail("Calls are logged alone in this database. A replay puts rows elsewhere, and entries of such an index say where they are.")));
+				 errmsg("an index of table \"%s\" cannot lie in files", index->relation->relname),
+				 errdetail("Calls are logged alone in this database. A replay puts rows elsewhere, and entries of such an index say where they are."),
+				 errhint("Set nvm.default_index_method to nvm_btree, and name no other access method than btree.")));
 }
 
 /*

@@ -20,9 +20,6 @@
  *
  * Indexes that the command leaves alone get everything back.
  *
- * An index that ADD CONSTRAINT ... USING INDEX of the same command names is btree's
- * until the end (ddl_index.c), and none of this concerns it.
- *
  * Copyright (c) 2026, pg_nvm contributors
  *
  *-------------------------------------------------------------------------

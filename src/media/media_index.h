@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * media_index.h
- *	  On-media layout of the blocks of an nvm_btree index.
+ *	  On-media layout of the blocks of an index.
  *
  * A block is one pool unit of 8 kB.  Block 0 of the storage is the meta page,
  * all others are NvmIndexPages:

@@ -188,7 +188,7 @@ empty_after_start(uint32 id, bool always)
  * storage each access says that the rows are lost.  Two kinds are not
  * reclaimed in that case.  A storage that has no extent is left: nothing was
  * in it since it was made or emptied, and then the indexes were empty, too.
- * An nvm_btree index is emptied: its table is lost, which an access finds out
+ * An index is emptied: its table is lost, which an access finds out
  * first, or empty.  Where not even that holds (NVM_DIR_RESET_ALL), all of them
  * go.  Indexes that are rebuilt from their tables are emptied at each start.
  * Repeats itself if interrupted.  In the postmaster.

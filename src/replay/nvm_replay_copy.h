@@ -64,8 +64,8 @@ nvm_replay_indexes(const NvmReplayMap *map)
 /*
  * Make schema `schema` with an empty UNLOGGED table for each permanent table of nvm_cmdlog in
  * the database, partitions by themselves, in the current transaction.  AccessShareLocks on
- * the originals stay until its end.  ERROR if one has an index of another method than
- * nvm_btree, and if the schema is there.  The map is palloc'd.  Names: that of the table, or,
+ * the originals stay until its end.  ERROR if one has an index that does not lie in
+ * memory, and if the schema is there.  The map is palloc'd.  Names: that of the table, or,
  * if two have it, with the original's Oid.
  *
  * Caller: a superuser; READ COMMITTED; a snapshot is not needed.

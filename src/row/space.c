@@ -412,7 +412,7 @@ note_no_room(const SpaceWanted *wanted, uint32 blk, uint32 from)
 	NvmRelState *state = wanted->state;
 	NvmBlock   *block = nvm_block(state, blk);
 
-	if (nvm_block_has_retired(block) || (block->flags & NVM_BLOCK_SUSPECT) != 0)
+	if ((block->flags & NVM_BLOCK_SUSPECT) != 0)
 		return;
 	if (from > NVM_FIRST_CELL && nvm_block_taken_cells(block) < wanted->limit &&
 		nvm_block_find_run(block, wanted->cells) != 0)
@@ -422,6 +422,8 @@ note_no_room(const SpaceWanted *wanted, uint32 blk, uint32 from)
 			pg_atomic_write_u32(&nvm_rel_row(state)->hint_free_blocks, 1);
 		return;
 	}
+	if (nvm_block_has_retired(block))
+		return;
 	nvm_freemap_disappointed(state, blk, wanted->cells);
 }
 

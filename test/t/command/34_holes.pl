@@ -290,6 +290,9 @@ sql('SELECT priced(4, 1)', 'UPDATE price SET p = p + 1 WHERE i = 1', 'SELECT pri
 like(sql('SELECT * FROM nvm.rehearse()'), qr/^t/, 'an index that was never built: a rehearsal');
 lose('an index that was never built');
 $node->fails_with('SET nvm.default_index_method = btree; REINDEX INDEX never', qr/table "price" does not fit calls that are logged alone.*index "never" is not in memory/s, 'an index that was never built: not in files');
+# before it begins, since it commits in between
+$node->fails_with('SET nvm.default_index_method = btree; REINDEX INDEX CONCURRENTLY never', qr/table "price" does not fit calls that are logged alone/, 'nor concurrently');
+is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'never%'}), '1', 'and nothing is left of that');
 sql('REINDEX INDEX never', 'CREATE TABLE other (i int)', 'DROP TABLE other', 'DROP INDEX never');
 alone();
 

@@ -35,7 +35,7 @@ $node->safe_psql('postgres', 'SELECT make()');
 
 my @places = map { "exchange-$_" } qw(planned start slot written created fetched validated vacuumed vacuum-worker clustered);
 my $by = 'SET enable_seqscan = off;';
-my $error = qr/could not read blocks? .*131070|was begun by btree and is not one of ours|is in the NVM pool, and is about to be read as a file|is not in the NVM pool by its catalog, but the pool has its entries|did not get the routine that is to build it/;
+my $error = qr/could not read blocks? .*131070|was opened as a file, but is in the NVM pool|as a file, since it is in the NVM pool|is not in the NVM pool by its catalog, but the pool has its entries|did not get the routine that is to build it/;
 
 # command => what it returns, if it does
 my @reads = (

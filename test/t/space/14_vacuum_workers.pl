@@ -171,7 +171,7 @@ my @ends = (
 	[ "$wait, vacuum-worker-index:error", qr/failpoint vacuum-worker-index hit.*CONTEXT:  while vacuuming relation "public.t".*parallel worker/s ],
 	[ "$wait, btree-vacuum-leaf:error:2", qr/failpoint btree-vacuum-leaf hit\s+CONTEXT:  while vacuuming index "t_\w+" of relation "public.t"\s+parallel worker\s*(?:$|\n(?!while))/ ],
 	[ "$wait, vacuum-worker-done:error", qr/failpoint vacuum-worker-done hit/ ],
-	[ "$wait, exchange-vacuum-worker:miss", qr/is in the NVM pool, and is about to be read as a file/ ],);
+	[ "$wait, exchange-vacuum-worker:miss", qr/as a file, since it is in the NVM pool/ ],);
 foreach my $kind (@some)
 {
 	my $identity = join(', ', @$kind[ 0, 1 ]);
