@@ -6,8 +6,12 @@
  * An entry of the relcache keeps its routine as long as somebody has it open.
  * The executor's own lock on an index may be the one that takes messages, which
  * take entries away.  So the indexes of a plan are opened here, and stay open until
- * the executor has opened them, too.  No lock is taken: that on the table keeps an
- * index, and the executor locks no indexes of partitions that it prunes.
+ * the executor has opened them, too.  Mostly no lock is taken: that on the table keeps
+ * an index, and the executor locks no indexes of partitions that it prunes.
+ *
+ * But an entry may be older than a REINDEX of another session, which needs no lock that
+ * conflicts with that on the table.  So where an index of a table of ours is not ours by
+ * its entry, we look once more, with the executor's lock on it.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *
@@ -24,6 +28,7 @@
 #include "parser/parsetree.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
+#include "storage/lmgr.h"
 #include "utils/rel.h"
 #include "xact/nvm_storage.h"
 
@@ -40,8 +45,8 @@ typedef struct Held
 
 /*
  * Indexes that are none to be held, by their numbers: a plan may have hundreds of
- * partitions, and prunes most.  Each is known until the next relcache message, and one
- * that becomes ours sends some.
+ * partitions, and prunes most.  Their tables are not ours, or their method is not btree.
+ * That is known until the next relcache message.
  */
 #define STRANGERS		1024	/* a power of 2 */
 
@@ -71,26 +76,39 @@ note_stranger(Oid indexid, uint64 generation)
 	strangers[i].generation = generation;
 }
 
+static bool
+is_of_ours(Oid relid)
+{
+	Relation	table = RelationIdGetRelation(relid);
+	bool		ours;
+
+	if (table == NULL)
+		return false;
+	ours = nvm_storage_is_table(table);
+	RelationClose(table);
+	return ours;
+}
+
 /*
- * Is index of table relid, which is open, ours, and does it say btree?
+ * Is an open index, of a table of ours, ours after all?  If not, the lock stays as long
+ * as the executor's, so that nobody brings it into the pool before that opens it.
  */
 static bool
-exchange(Relation index, Oid relid)
+is_ours_with_lock(Relation index)
 {
-	Relation	table;
-	bool		ours = false;
+	Oid			indexid = RelationGetRelid(index);
 
-	if (index->rd_rel->relam != BTREE_AM_OID)
-		return false;
-	if (likely(nvm_index_says_btree(index)))
-		return true;
-	table = RelationIdGetRelation(relid);
-	if (table != NULL)
+	if (!ConditionalLockRelationOid(indexid, AccessShareLock))
 	{
-		ours = nvm_storage_is_table(table) && nvm_relation_is_btree(index);
-		RelationClose(table);
+		/* it is being built anew, and is ours whatever becomes of that */
+		if (nvm_index_exchange_ended(index))
+			return true;
+		LockRelationOid(indexid, AccessShareLock);
 	}
-	return ours;
+	if (!nvm_relation_is_btree(index))
+		return false;
+	UnlockRelationOid(indexid, AccessShareLock);
+	return true;
 }
 
 static void
@@ -104,11 +122,15 @@ hold_index(Held *held, Oid indexid, Index scanrelid)
 	index = RelationIdGetRelation(indexid);
 	if (index == NULL)
 		return;
-	if (!exchange(index, rt_fetch(scanrelid, held->stmt->rtable)->relid))
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		(unlikely(!nvm_index_says_btree(index)) &&
+		 !is_of_ours(rt_fetch(scanrelid, held->stmt->rtable)->relid)))
 	{
 		RelationClose(index);
 		note_stranger(indexid, generation);
 	}
+	else if (!nvm_relation_is_btree(index) && !is_ours_with_lock(index))
+		RelationClose(index);
 	else if (held->nfew < FEW_INDEXES)
 		held->few[held->nfew++] = index;
 	else

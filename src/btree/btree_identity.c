@@ -120,20 +120,15 @@ nvm_index_says_btree(Relation index)
 }
 
 /*
- * The storage of an index of method btree, 0 if it has none.  What is in the file
- * does not count: it is put right later than the storage is made.
- *
- * A storage that another transaction has dropped is not the index's: it waits for the
- * collector, and its file number has come round.  One that this transaction has
- * dropped is: ALTER COLUMN TYPE gives the file to the index that takes its place.
+ * The storage that has the file number of an index of method btree, 0 if there is none.
+ * What is in the file does not count: it is put right later than the storage is made.
  */
-uint32
-nvm_index_btree_storage(Relation index)
+static uint32
+storage_by_number(Relation index)
 {
 	NvmLocator	locator = NvmRelLocator(index);
 	NvmStorageKey key;
 	NvmDirEntry *entry;
-	uint64		end;
 	uint32		dir;
 
 	if (NvmPool == NULL || NvmPool->status != NVM_POOL_OPEN || !NvmPool->has_btree)
@@ -145,11 +140,43 @@ nvm_index_btree_storage(Relation index)
 	if (dir == 0)
 		return 0;
 	entry = nvm_dir_entry(dir);
-	if (entry->kind != NVM_DIR_KIND_INDEX || (entry->flags & NVM_DIR_BTREE) == 0 ||
-		nvm_stamp_in_gap(nvm_load(&entry->begin)))
+	return entry->kind == NVM_DIR_KIND_INDEX && (entry->flags & NVM_DIR_BTREE) != 0 &&
+		!nvm_stamp_in_gap(nvm_load(&entry->begin)) ? dir : 0;
+}
+
+/*
+ * The storage of an index of method btree, 0 if it has none.
+ *
+ * A storage that another transaction has dropped is not the index's: it waits for the
+ * collector, and its file number has come round.  One that this transaction has
+ * dropped is: ALTER COLUMN TYPE gives the file to the index that takes its place.
+ */
+uint32
+nvm_index_btree_storage(Relation index)
+{
+	uint32		dir = storage_by_number(index);
+	uint64		end;
+
+	if (dir == 0)
 		return 0;
-	end = nvm_load(&entry->end);
+	end = nvm_load(&nvm_dir_entry(dir)->end);
 	return end == 0 || nvm_stamp_in_gap(end) || nvm_xact_owns_stamp(end) ? dir : 0;
+}
+
+/*
+ * Another transaction has an open index of method btree locked, and may build it anew.  If
+ * it has ended the storage, the index was ours, and will be: an index in the pool stays
+ * there.  Then give it our routine, which an open entry keeps.
+ */
+bool
+nvm_index_exchange_ended(Relation index)
+{
+	uint32		dir = storage_by_number(index);
+
+	if (dir == 0 || nvm_load(&nvm_dir_entry(dir)->end) == 0)
+		return false;
+	nvm_index_exchange(index, false);
+	return nvm_index_says_btree(index);
 }
 
 static bool

@@ -64,6 +64,9 @@ extern bool nvm_index_says_btree(Relation index);
 /* also of one that has no storage yet; just_made: the command that made the entry is under way */
 extern void nvm_index_exchange(Relation index, bool just_made);
 
+/* the same, if another transaction has ended its storage and has it locked */
+extern bool nvm_index_exchange_ended(Relation index);
+
 /*
  * ERROR if an index is ours and has nbtree's routine, which would say that it has no
  * entry.  A second look, for where nbtree does not come to an end of the file.

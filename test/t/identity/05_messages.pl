@@ -37,6 +37,49 @@ foreach my $sql ('CREATE INDEX CONCURRENTLY t_late ON t (v, id)', 'REINDEX INDEX
 is($node->safe_psql('postgres', q(SELECT count(*) FROM nvm.relations s JOIN pg_index ON indexrelid = s.relation WHERE indrelid = 't'::regclass AND indisvalid)), '4', 'all are ours');
 $_->drop foreach $builder, $writer;
 
+# ---- another session builds an index anew; a plan is cached here, and the entry has gone
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE b (id int PRIMARY KEY, v text) USING nvm;
+INSERT INTO b SELECT g, 'v' || g % 50 FROM generate_series(1, 2000) g;
+CREATE INDEX b_v ON b (v);
+CREATE TABLE bp (id int, v text) PARTITION BY RANGE (id);
+CREATE TABLE bp_1 PARTITION OF bp FOR VALUES FROM (0) TO (1000) USING nvm;
+CREATE TABLE bp_2 PARTITION OF bp FOR VALUES FROM (1000) TO (2000) USING nvm;
+CREATE INDEX ON bp (id);
+INSERT INTO bp SELECT g, 'v' || g FROM generate_series(0, 1999) g;
+SQL
+foreach my $case ([ '', 'COMMIT' ], [ '', 'ROLLBACK' ], [ 'in a file, ', 'COMMIT' ], [ 'in a file, ', 'ROLLBACK' ])
+{
+	my ($where, $end) = @$case;
+	my ($reader, $builder) = map { $node->session } 1, 2;
+
+	$node->safe_psql('postgres', 'DROP INDEX b_v; SET nvm.default_index_method = btree; CREATE INDEX b_v ON b (v)') if $where;
+	$reader->sql('SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET statement_timeout = \'20s\'; PREPARE q AS SELECT count(*) FROM b WHERE v = $1; PREPARE p AS SELECT v FROM bp WHERE id = $1');
+	is($reader->sql("EXECUTE q('v7'); EXECUTE q('v7'); EXECUTE p(1); EXECUTE p(1)"), "40\n40\nv1\nv1", "${where}REINDEX and $end: before it");
+	# a message of the index alone, so that the plan stays
+	$node->safe_psql('postgres', 'ALTER INDEX b_v SET (fillfactor = 80)');
+	$reader->sql('SELECT count(*) FROM pg_class');
+	$builder->sql('BEGIN; REINDEX INDEX b_v');
+	$reader->send("EXECUTE q('v7')");
+	NvmTest::wait_until('it waits', sub { $node->safe_psql('postgres', 'SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $reader->pid) eq '1' });
+	$builder->sql($end);
+	# the answer of the first comes with that of the second
+	is($reader->sql("EXECUTE q('v8')"), "40\n40", "${where}REINDEX and $end: behind it");
+	is($reader->sql("EXECUTE q('v9')"), '40', "${where}REINDEX and $end: and again");
+
+	# the first build tells pg_class of the partition's rows, and plans are made anew
+	$node->safe_psql('postgres', 'REINDEX INDEX bp_2_id_idx');
+	$reader->sql('EXECUTE p(1)');
+	$node->safe_psql('postgres', 'ALTER INDEX bp_2_id_idx SET (fillfactor = 80)');
+	$reader->sql('SELECT count(*) FROM pg_class');
+	$builder->sql('BEGIN; REINDEX INDEX bp_2_id_idx');
+	is($reader->sql('SELECT 1; EXECUTE p(2)'), "1\nv2", "${where}REINDEX of a partition's index holds up no search of another partition");
+	$builder->sql($end);
+	is($reader->sql('EXECUTE p(1500)'), 'v1500', 'and that partition has its rows');
+	$_->drop foreach $reader, $builder;
+}
+
 # ---- messages at any moment
 
 my $seconds = NvmTest::is_long() ? 120 : 8;
