@@ -4,7 +4,8 @@
 # each in the midst of several kinds of work; and death of one process there,
 # after which the postmaster starts anew.
 #
-# Long form: four scenarios a name, here one.
+# Long form: four scenarios a name, here one; the death of one process at every name, here
+# at every other one, and at the others the next day.
 
 use strict;
 use warnings;
@@ -41,7 +42,10 @@ else
 if (!$only)
 {
 	my %seen;
+	my $turn = int(time / 86400);
+
 	push @work, map { [ @$_, 'panic' ] }
+	  grep { NvmTest::is_long() || $turn++ % 2 }
 	  grep { $scenario{ $_->[0] }{sessions} && !$seen{ $_->[1] }++ } @work;
 }
 
