@@ -19,6 +19,7 @@ set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 all_suites="sqlalchemy django psycopg2 alembic asyncpg"
+. "$top/scripts/tally.sh"
 
 # ---------------------------------------------------------------- outer part
 
@@ -122,17 +123,6 @@ fetch() {
 # ---------------------------------------------------------------- inner part
 # Runs in check.sh's work directory as an ordinary user, with pg_nvm installed
 # in the private copy of the server.
-
-good=0 bad=0
-
-say() {					# say STATUS(0|1) TEXT: one test; the status again
-	if [ "$1" = 0 ]; then
-		good=$((good + 1)); echo "ok $2"
-	else
-		bad=$((bad + 1)); echo "not ok $2"
-	fi
-	return "$1"
-}
 
 query() {				# query DATABASE SQL: the answer, one value
 	psql -XAtq -v ON_ERROR_STOP=1 -h 127.0.0.1 -U postgres -d "$1" -c "$2"
@@ -306,9 +296,7 @@ compare() {				# compare SUITE
 	test/clients/compare.py --suite "$1" --heap "$clients/$1.heap/results" --nvm "$clients/$1.nvm/results" \
 		--exceptions "test/clients/exceptions/$1" --least "${!least}" >"$verdict" 2>&1
 	grep -q "^$1 on nvm: " "$verdict" || say 1 "$1: compared"
-	cat "$verdict"
-	good=$((good + $(grep -c '^ok ' "$verdict")))
-	bad=$((bad + $(grep -c '^not ok ' "$verdict")))
+	said "$verdict"
 }
 
 inner() {
@@ -323,8 +311,7 @@ inner() {
 		compare_errors "$suite"
 		compare "$suite"
 	done
-	echo "clients: $good passed, $bad failed"
-	[ "$bad" = 0 ]
+	tally clients
 }
 
 case ${1:-} in

@@ -24,6 +24,7 @@ set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 all_suites="regress isolation dump contrib tap"
+. "$top/scripts/tally.sh"
 . "$top/scripts/core_contrib.sh"
 . "$top/scripts/core_tap.sh"
 
@@ -67,17 +68,6 @@ copy_source() {
 # ---------------------------------------------------------------- inner part
 # Runs in check.sh's work directory as an ordinary user, with pg_nvm installed
 # in the private copy of the server.
-
-good=0 bad=0
-
-say() {					# say STATUS(0|1) TEXT: one test; the status again
-	if [ "$1" = 0 ]; then
-		good=$((good + 1)); echo "ok $2"
-	else
-		bad=$((bad + 1)); echo "not ok $2"
-	fi
-	return "$1"
-}
 
 # regress.c and the two modules of contrib/spi that the tests load
 build_modules() {
@@ -183,9 +173,7 @@ compare() {
 		--exceptions "test/core/exceptions/$major-$name" \
 		--reasons "test/core/exceptions/$major-$1" --method "$table_method" --diffs "$work/log/core.d/$name.diffs" \
 		${accept:+--accept} >"$verdict"
-	cat "$verdict"
-	good=$((good + $(grep -c '^ok ' "$verdict")))
-	bad=$((bad + $(grep -c '^not ok ' "$verdict")))
+	said "$verdict"
 	count=$(sed -n 's/^same: //p' "$verdict")
 	[ -n "$count" ] || say 1 "$name: compared"
 	summary="$summary${summary:+, }${count:-0} $name files byte for byte"
@@ -305,8 +293,7 @@ inner() {
 		esac
 	done
 	echo "core: $summary"
-	echo "core: $good passed, $bad failed"
-	[ "$bad" = 0 ]
+	tally core
 }
 
 case ${1:-} in
