@@ -4,12 +4,12 @@
 # must pass and fail.
 #
 # usage: check_clients.sh [--suites LIST] [--fetch-only] [--keep]
-#	--suites	some of: sqlalchemy django psycopg2 alembic asyncpg; default: all
+#	--suites	some of: sqlalchemy django psycopg2 alembic asyncpg rails; default: all
 #	--fetch-only	fetch and install what they need, and run nothing
 #	--keep		keep the work directory, results included
 #
-# pip fetches them, in the versions of test/clients/requirements; another one is chosen
-# by NVM_CLIENTS_SQLALCHEMY=2.1.8 and the like.  They are kept in
+# pip fetches them, and apt that of Rails, in the versions of test/clients/requirements;
+# another one is chosen by NVM_CLIENTS_SQLALCHEMY=2.1.8 and the like.  They are kept in
 # ${XDG_CACHE_HOME:-~/.cache}/pg_nvm/clients.  Tests that may differ stand in
 # test/clients/exceptions with reasons.
 #
@@ -18,8 +18,9 @@
 set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd)
-all_suites="sqlalchemy django psycopg2 alembic asyncpg"
+all_suites="sqlalchemy django psycopg2 alembic asyncpg rails"
 . "$top/scripts/tally.sh"
+. "$top/scripts/apt_source.sh"
 
 # ---------------------------------------------------------------- outer part
 
@@ -35,18 +36,24 @@ outer() {
 		shift
 	done
 	if [ -n "$fetch_only" ]; then
-		"$top/scripts/ensure_packages.sh" clients || exit 1
+		ensure_packages || exit 1
 		fetch_all "${PG_CONFIG:-pg_config}"
 		exit
 	fi
 	exec "$top/scripts/check.sh" $keep clients
 }
 
+ensure_packages() {
+	# some suites are groups, too
+	# shellcheck disable=SC2086
+	"$top/scripts/ensure_packages.sh" clients ${NVM_CLIENTS_SUITES:-$all_suites}
+}
+
 # What the suites need, into directory $1.  Called by check.sh before it gives up root;
 # $2 is the pg_config of its server.
 copy_suites() {
 	local suite
-	"$top/scripts/ensure_packages.sh" clients || return 1
+	ensure_packages || return 1
 	fetch_all "$2" || return 1
 	mkdir -p "$1" || return 1
 	for suite in ${NVM_CLIENTS_SUITES:-$all_suites}; do
@@ -59,7 +66,7 @@ python=/usr/bin/python3
 [ -x $python ] || python=python3
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/pg_nvm/clients
 
-# requirements_of SUITE: what pip is to install, in the version that was asked for
+# requirements_of SUITE: what pip or apt is to fetch, in the version that was asked for
 requirements_of() {
 	local file=$top/test/clients/requirements/$1.txt other name version
 	if ! [ -f "$file" ]; then
@@ -68,8 +75,8 @@ requirements_of() {
 	fi
 	other=$(echo "NVM_CLIENTS_$1" | tr '[:lower:]' '[:upper:]')
 	other=${!other:-}
-	name=$(sed -n 's/^# sdist: \(.*\)==.*/\1/p' "$file")
-	version=$(sed -n 's/^# sdist: .*==//p' "$file")
+	name=$(sed -nE 's/^# (sdist|source): (.*)==.*/\2/p' "$file")
+	version=$(sed -nE 's/^# (sdist|source): .*==//p' "$file")
 	sed "s/\<\($name\(-binary\)\{0,1\}\)==$version$/\1==${other:-$version}/" "$file"
 }
 
@@ -90,34 +97,60 @@ fetch_all() {				# fetch_all PG_CONFIG
 	done
 }
 
-# fetch SUITE PG_CONFIG: an environment of Python's with its requirements, and its sources.
-# pip compares both with the hashes that the index tells.
+# fetch SUITE PG_CONFIG: its sources, and what else of its requirements is not the system's
 fetch() {
-	local place log=$cache/$1.log sdist tools
-	place=$(place_of "$1") tools=$(place_of tools)
+	local place log=$cache/$1.log
+	place=$(place_of "$1")
 	: >"$log"
 	echo "fetching $1"
 	rm -rf "$place"
-	{
-		# pip wants a source package's metadata, for which some tools are enough
-		if ! [ -f "$tools/complete" ]; then
-			rm -rf "$tools"
-			$python -m venv "$tools" &&
-				"$tools/bin/python" -m pip install -r "$top/test/clients/requirements/tools.txt" &&
-				touch "$tools/complete" || return 1
-		fi
-		mkdir -p "$place/sdist" "$place/tree"
-		requirements_of "$1" >"$place/requirements.txt"
-		sdist=$(sed -n 's/^# sdist: //p' "$place/requirements.txt")
-		$python -m venv "$place/venv" &&
-			"$tools/bin/python" -m pip --python "$place/venv/bin/python" install --only-binary :all: \
-				-r "$place/requirements.txt" || return 1
-		# psycopg2's asks for pg_config
-		PATH="${2%/*}:$PATH" "$tools/bin/python" -m pip download --no-deps --no-binary :all: \
-			--no-build-isolation -d "$place/sdist" "$sdist" || return 1
-		tar -C "$place/tree" --strip-components=1 -xf "$place"/sdist/*.tar.gz || return 1
-		touch "$place/complete"
-	} >>"$log" 2>&1
+	mkdir -p "$place/tree"
+	requirements_of "$1" >"$place/requirements.txt"
+	if grep -q '^# source: ' "$place/requirements.txt"; then
+		fetch_by_apt "$place"
+	else
+		fetch_by_pip "$place" "$2"
+	fi >>"$log" 2>&1 && touch "$place/complete"
+}
+
+# fetch_by_apt PLACE: the upstream version that is wanted, of whichever revision of Debian's
+fetch_by_apt() (
+	cd "$1" || exit
+	package=$(sed -n 's/^# source: \(.*\)==.*/\1/p' requirements.txt)
+	version=$(sed -n 's/^# source: .*==//p' requirements.txt)
+	apt_begin "$1" || exit
+	known=$(apt_versions "$package")
+	# shellcheck disable=SC2046
+	tarball=$(apt_orig "$package" $(grep -F "$version-" <<<"$known"))
+	if [ -z "$tarball" ]; then
+		echo "no $package $version is to be had.  apt has:"
+		echo "$known"
+		exit 1
+	fi
+	tar -C tree --strip-components=1 -xf "$tarball" && apt_end
+)
+
+# fetch_by_pip PLACE PG_CONFIG: an environment of Python's with its requirements, and its sources.
+# pip compares both with the hashes that the index tells.
+fetch_by_pip() {
+	local place=$1 sdist tools
+	tools=$(place_of tools)
+	# pip wants a source package's metadata, for which some tools are enough
+	if ! [ -f "$tools/complete" ]; then
+		rm -rf "$tools"
+		$python -m venv "$tools" &&
+			"$tools/bin/python" -m pip install -r "$top/test/clients/requirements/tools.txt" &&
+			touch "$tools/complete" || return 1
+	fi
+	mkdir -p "$place/sdist"
+	sdist=$(sed -n 's/^# sdist: //p' "$place/requirements.txt")
+	$python -m venv "$place/venv" &&
+		"$tools/bin/python" -m pip --python "$place/venv/bin/python" install --only-binary :all: \
+			-r "$place/requirements.txt" || return 1
+	# psycopg2's asks for pg_config
+	PATH="${2%/*}:$PATH" "$tools/bin/python" -m pip download --no-deps --no-binary :all: \
+		--no-build-isolation -d "$place/sdist" "$sdist" || return 1
+	tar -C "$place/tree" --strip-components=1 -xf "$place"/sdist/*.tar.gz
 }
 
 # ---------------------------------------------------------------- inner part
@@ -148,14 +181,14 @@ settings() {				# settings KIND POOL
 }
 
 # start_server SUITE KIND: with pg_nvm in the database that others are made of, and role
-# scott, as SQLAlchemy's documentation has it
+# scott, as SQLAlchemy's documentation has it.  A foreign server without an address is itself.
 start_server() {
 	local out=$clients/$1.$2
 	mkdir -p "$out"
 	export PGPORT=$((20000 + RANDOM % 20000))
 	initdb -D "$out/data" -A trust -E UTF8 --no-locale --no-sync -U postgres >"$out/initdb.log" 2>&1 &&
 		settings "$2" "$NVM_CHECK_POOLS/clients_$1_$2" >>"$out/data/postgresql.conf" &&
-		pg_ctl -w -D "$out/data" -l "$out/server.log" start >/dev/null &&
+		PGHOST=127.0.0.1 pg_ctl -w -D "$out/data" -l "$out/server.log" start >/dev/null &&
 		query template1 "CREATE EXTENSION pg_nvm" &&
 		query postgres "CREATE EXTENSION pg_nvm" &&
 		query postgres "CREATE ROLE scott SUPERUSER LOGIN PASSWORD 'tiger'" &&
@@ -255,6 +288,21 @@ suite_asyncpg() {
 		-k 'not standby_is and not rejected_standby'
 }
 least_asyncpg=300
+
+# Without what builds SQL and asks no database (arel), and without what needs Rails' part for
+# the web
+suite_rails() {
+	query template1 "CREATE DATABASE activerecord_unittest OWNER scott"
+	query template1 "CREATE DATABASE activerecord_unittest2 OWNER scott"
+	cd activerecord || return
+	{
+		find test/activejob test/cases/adapters/postgresql -name '*_test.rb'
+		find test/cases -name '*_test.rb' ! -path '*/adapters/*' ! -path '*/arel/*' ! -name database_selector_test.rb
+	} | sort | ARCONN=postgresql ARCONFIG=$top/test/clients/rails.yml PGHOST=127.0.0.1 PGUSER=scott TZ=UTC \
+		xargs ruby -I test -I lib -I ../activesupport/lib -I ../activemodel/lib -I ../activejob/lib \
+		"$top/test/clients/run_rails.rb"
+}
+least_rails=7050
 
 # run_suite SUITE KIND: results in $clients/SUITE.KIND/results
 run_suite() {

@@ -2,7 +2,7 @@
 # Install the packages that a task needs, without asking (Debian and its kin).
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
-#							demo bench benchbase soak sanitize valgrind sqlsmith analyze clients
+#							demo bench benchbase soak sanitize valgrind sqlsmith analyze clients rails
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -66,6 +66,12 @@ case $groups in
 	*" clients "*)
 		packages="$packages python3 python3-venv"
 		programs="$programs python3" ;;
+esac
+case $groups in
+	*" rails "*)
+		packages="$packages xz-utils ruby ruby-pg ruby-bcrypt ruby-builder ruby-byebug ruby-concurrent ruby-globalid ruby-i18n"
+		packages="$packages ruby-minitest ruby-mocha ruby-rack ruby-sqlite3 ruby-tzinfo ruby-zeitwerk"
+		programs="$programs xz ruby" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
