@@ -4,12 +4,13 @@
 # must pass and fail.
 #
 # usage: check_clients.sh [--suites LIST] [--fetch-only] [--keep]
-#	--suites	some of: sqlalchemy django psycopg2 alembic asyncpg rails; default: all
+#	--suites	some of: sqlalchemy django psycopg2 alembic asyncpg rails pgjdbc; default: all
 #	--fetch-only	fetch and install what they need, and run nothing
 #	--keep		keep the work directory, results included
 #
-# pip fetches them, and apt that of Rails, in the versions of test/clients/requirements;
-# another one is chosen by NVM_CLIENTS_SQLALCHEMY=2.1.8 and the like.  They are kept in
+# pip fetches them, apt that of Rails and Maven that of pgJDBC, in the versions of
+# test/clients/requirements; another one is chosen by NVM_CLIENTS_SQLALCHEMY=2.1.8 and the
+# like.  They are kept in
 # ${XDG_CACHE_HOME:-~/.cache}/pg_nvm/clients.  Tests that may differ stand in
 # test/clients/exceptions with reasons.
 #
@@ -18,7 +19,7 @@
 set -u
 
 top=$(cd "$(dirname "$0")/.." && pwd)
-all_suites="sqlalchemy django psycopg2 alembic asyncpg rails"
+all_suites="sqlalchemy django psycopg2 alembic asyncpg rails pgjdbc"
 . "$top/scripts/tally.sh"
 . "$top/scripts/apt_source.sh"
 
@@ -66,7 +67,7 @@ python=/usr/bin/python3
 [ -x $python ] || python=python3
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/pg_nvm/clients
 
-# requirements_of SUITE: what pip or apt is to fetch, in the version that was asked for
+# requirements_of SUITE: what is to be fetched, in the version that was asked for
 requirements_of() {
 	local file=$top/test/clients/requirements/$1.txt other name version
 	if ! [ -f "$file" ]; then
@@ -75,8 +76,8 @@ requirements_of() {
 	fi
 	other=$(echo "NVM_CLIENTS_$1" | tr '[:lower:]' '[:upper:]')
 	other=${!other:-}
-	name=$(sed -nE 's/^# (sdist|source): (.*)==.*/\2/p' "$file")
-	version=$(sed -nE 's/^# (sdist|source): .*==//p' "$file")
+	name=$(sed -nE 's/^# (sdist|source|maven): (.*)==.*/\2/p' "$file")
+	version=$(sed -nE 's/^# (sdist|source|maven): .*==//p' "$file")
 	sed "s/\<\($name\(-binary\)\{0,1\}\)==$version$/\1==${other:-$version}/" "$file"
 }
 
@@ -106,11 +107,11 @@ fetch() {
 	rm -rf "$place"
 	mkdir -p "$place/tree"
 	requirements_of "$1" >"$place/requirements.txt"
-	if grep -q '^# source: ' "$place/requirements.txt"; then
-		fetch_by_apt "$place"
-	else
-		fetch_by_pip "$place" "$2"
-	fi >>"$log" 2>&1 && touch "$place/complete"
+	case $(<"$place/requirements.txt") in
+		*"# source: "*) fetch_by_apt "$place" ;;
+		*"# maven: "*) fetch_by_maven "$place" ;;
+		*) fetch_by_pip "$place" "$2" ;;
+	esac >>"$log" 2>&1 && touch "$place/complete"
 }
 
 # fetch_by_apt PLACE: the upstream version that is wanted, of whichever revision of Debian's
@@ -128,6 +129,22 @@ fetch_by_apt() (
 		exit 1
 	fi
 	tar -C tree --strip-components=1 -xf "$tarball" && apt_end
+)
+
+# fetch_by_maven PLACE: the sources, compiled, and in lib what their tests need.  Maven compares
+# what it fetches with the checksums that the repository tells.
+fetch_by_maven() (
+	cd "$1" || exit
+	artifact=$(sed -n 's/^# maven: \(.*\)==\(.*\)/\1:\2/p' requirements.txt)
+	console=$(sed -n 's/^# console: //p' requirements.txt)
+	copy=org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+	maven() { mvn -B -ntp --strict-checksums -Dmaven.repo.local="$PWD/repository" "$@"; }
+	maven $copy -Dartifact="$artifact:tar.gz:jdbc-src" -DoutputDirectory="$PWD/sdist" &&
+		maven $copy -Dartifact="$console" -DoutputDirectory="$PWD/lib" &&
+		tar -C tree --strip-components=1 -xf sdist/*.tar.gz &&
+		maven -f tree/pom.xml test-compile $copy-dependencies -DoutputDirectory="$PWD/lib" \
+			-DexcludeGroupIds=org.junit.jupiter,org.junit.platform,org.junit.vintage,junit &&
+		rm -rf repository
 )
 
 # fetch_by_pip PLACE PG_CONFIG: an environment of Python's with its requirements, and its sources.
@@ -304,6 +321,19 @@ suite_rails() {
 }
 least_rails=7050
 
+suite_pgjdbc() {
+	local reports=$PWD/reports
+	query postgres "CREATE ROLE test LOGIN PASSWORD 'test'" && query postgres "ALTER DATABASE test OWNER TO test"
+	query test "CREATE EXTENSION hstore"
+	java -ea -Xmx1g -Dbuild.properties.relative.path=. -Dtest.url.PGHOST=127.0.0.1 -Dtest.url.PGPORT="$PGPORT" \
+		-cp "target/test-classes:target/classes:../lib/*" org.junit.platform.console.ConsoleLauncher execute \
+		--disable-banner --disable-ansi-colors --details=tree --scan-classpath target/test-classes --reports-dir "$reports" \
+		--config junit.jupiter.extensions.autodetection.enabled=true \
+		--config junit.jupiter.execution.timeout.default=5m
+	$python "$top/test/clients/record_junit.py" "$reports"/*.xml
+}
+least_pgjdbc=9500
+
 # run_suite SUITE KIND: results in $clients/SUITE.KIND/results
 run_suite() {
 	local suite=$1 out=$clients/$1.$2 began
@@ -326,7 +356,7 @@ run_suite() {
 errors() {
 	sed '/received fast shutdown request/,$d' "$clients/$1.$2/server.log" |
 		sed -nE 's/^.{23} [A-Z]+ \[[0-9]+\] ([0-9A-Z]{5}) [^ ]* (ERROR|FATAL): /\1/p' |
-		sed -E 's/([^0-9A-Z])[0-9]{3,}/\1N/g; s/ at character N?[0-9]*$//' | sort -u
+		sed -E 's/([^0-9A-Z])[0-9]{3,}/\1N/g; s/ at character N?[0-9]*$//; s/(identifier ")[^"]*/\1N/' | sort -u
 }
 
 # Errors are what tests ask for, mostly.  One that only nvm gives is worth a look, also if

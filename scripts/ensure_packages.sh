@@ -3,6 +3,7 @@
 #
 # usage: ensure_packages.sh GROUP...		groups: build check source server
 #							demo bench benchbase soak sanitize valgrind sqlsmith analyze clients rails
+#							pgjdbc
 #
 # Does nothing where all are there.  As root (sudo included) installs what is
 # missing; a plain user gets the one command to type, and exit status 1.
@@ -46,6 +47,9 @@ case $groups in
 	*" benchbase "*)
 		packages="$packages git maven openjdk-17-jdk-headless"
 		programs="$programs git mvn javac" ;;
+	*" pgjdbc "*)
+		packages="$packages maven openjdk-17-jdk-headless"
+		programs="$programs mvn javac" ;;
 esac
 case $groups in
 	*" soak "*) packages="$packages python3-matplotlib" ;;
