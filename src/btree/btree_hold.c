@@ -23,12 +23,14 @@
 #include "btree/nvm_btree.h"
 #include "btree/nvm_btree_identity.h"
 #include "catalog/pg_am.h"
+#include "compat/nvm_compat.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "parser/parsetree.h"
 #include "pmem/nvm_pmem.h"
 #include "pool/nvm_pool.h"
 #include "storage/lmgr.h"
+#include "utils/inval.h"
 #include "utils/rel.h"
 #include "xact/nvm_storage.h"
 
@@ -38,6 +40,7 @@
 typedef struct Held
 {
 	PlannedStmt *stmt;
+	bool		prunes;			/* what is walked may be pruned */
 	int			nfew;
 	Relation	few[FEW_INDEXES];
 	List	   *more;
@@ -92,23 +95,32 @@ is_of_ours(Oid relid)
 /*
  * Is an open index, of a table of ours, ours after all?  If not, the lock stays as long
  * as the executor's, so that nobody brings it into the pool before that opens it.
+ *
+ * An index of a partition that may be pruned is neither waited for nor kept locked, as the
+ * executor would not do that.  If it moves into the pool just then, the executor's
+ * search ends with an ERROR.
  */
 static bool
-is_ours_with_lock(Relation index)
+is_ours_with_lock(Relation index, bool prunes)
 {
 	Oid			indexid = RelationGetRelid(index);
+	bool		ours;
 
 	if (!ConditionalLockRelationOid(indexid, AccessShareLock))
 	{
 		/* it is being built anew, and is ours whatever becomes of that */
 		if (nvm_index_exchange_ended(index))
 			return true;
+		AcceptInvalidationMessages();
+		ours = nvm_relation_is_btree(index) || nvm_index_exchange_ended(index);
+		if (ours || prunes)
+			return ours;
 		LockRelationOid(indexid, AccessShareLock);
 	}
-	if (!nvm_relation_is_btree(index))
-		return false;
-	UnlockRelationOid(indexid, AccessShareLock);
-	return true;
+	ours = nvm_relation_is_btree(index);
+	if (ours || prunes)
+		UnlockRelationOid(indexid, AccessShareLock);
+	return ours;
 }
 
 static void
@@ -129,7 +141,7 @@ hold_index(Held *held, Oid indexid, Index scanrelid)
 		RelationClose(index);
 		note_stranger(indexid, generation);
 	}
-	else if (!nvm_relation_is_btree(index) && !is_ours_with_lock(index))
+	else if (!nvm_relation_is_btree(index) && !is_ours_with_lock(index, held->prunes))
 		RelationClose(index);
 	else if (held->nfew < FEW_INDEXES)
 		held->few[held->nfew++] = index;
@@ -146,6 +158,19 @@ hold_plans(Held *held, List *plans)
 
 	foreach(lc, plans)
 		hold_plan(held, (Plan *) lfirst(lc));
+}
+
+/*
+ * Of an Append or MergeAppend.
+ */
+static void
+hold_partitions(Held *held, List *plans, bool prunes)
+{
+	bool		above = held->prunes;
+
+	held->prunes |= prunes;
+	hold_plans(held, plans);
+	held->prunes = above;
 }
 
 static void
@@ -169,10 +194,12 @@ hold_plan(Held *held, Plan *plan)
 					   ((BitmapIndexScan *) plan)->scan.scanrelid);
 			break;
 		case T_Append:
-			hold_plans(held, ((Append *) plan)->appendplans);
+			hold_partitions(held, ((Append *) plan)->appendplans,
+							NvmNodePrunes((Append *) plan));
 			break;
 		case T_MergeAppend:
-			hold_plans(held, ((MergeAppend *) plan)->mergeplans);
+			hold_partitions(held, ((MergeAppend *) plan)->mergeplans,
+							NvmNodePrunes((MergeAppend *) plan));
 			break;
 		case T_BitmapAnd:
 			hold_plans(held, ((BitmapAnd *) plan)->bitmapplans);
@@ -210,6 +237,7 @@ nvm_index_hold_and_start(QueryDesc *query, int eflags, ExecutorStart_hook_type n
 		return;
 	}
 	held.stmt = query->plannedstmt;
+	held.prunes = false;
 	held.nfew = 0;
 	held.more = NIL;
 	hold_plan(&held, held.stmt->planTree);

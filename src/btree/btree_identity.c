@@ -211,6 +211,13 @@ nvm_index_require_routine(Relation index)
 				 errhint("Please report the statement.")));
 }
 
+static bool
+is_deferrable(Relation index)
+{
+	return (index->rd_index->indisunique || index->rd_index->indisexclusion) &&
+		!index->rd_index->indimmediate;
+}
+
 /*
  * The caller has the table locked.
  */
@@ -231,7 +238,7 @@ nvm_index_exchange_all(Relation table)
 		if (index == NULL)
 			continue;
 		if (nvm_relation_is_btree(index) && index->rd_rel->relam == BTREE_AM_OID)
-			deferred |= index->rd_index->indisunique && !index->rd_index->indimmediate;
+			deferred |= is_deferrable(index);
 		RelationClose(index);
 	}
 	list_free(indexes);
@@ -256,7 +263,7 @@ nvm_index_hold_deferred(Relation table)
 	{
 		Relation	index = RelationIdGetRelation(lfirst_oid(lc));
 		bool		deferrable = index != NULL && index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_index->indisunique && !index->rd_index->indimmediate;
+		is_deferrable(index);
 
 		if (index != NULL)
 			RelationClose(index);

@@ -485,8 +485,10 @@ takeover_xact(XactEvent event, void *arg)
 			nvm_index_settle_builds();
 			too_late = true;
 			break;
-		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
+			nvm_index_reindexes = false;
+			/* FALLTHROUGH */
+		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
 			taken = held = NIL;
 			too_late = false;

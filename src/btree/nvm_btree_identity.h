@@ -52,7 +52,7 @@ extern bool nvm_index_identity_applies(void);
 /* whatever the settings: an index is made as another one is */
 extern bool nvm_index_identity_forced;
 
-/* the command is REINDEX */
+/* the command is REINDEX CONCURRENTLY */
 extern bool nvm_index_reindexes;
 
 /* the storage of an index that says btree; 0: it has none, or is PostgreSQL's */

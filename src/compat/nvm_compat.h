@@ -187,4 +187,11 @@ NvmWalEnd(void)
 	ConditionalLockTuple((rel), (tid), (mode))
 #endif
 
+/* may the executor leave some of an Append's or MergeAppend's plans out? */
+#if PG_VERSION_NUM >= 180000
+#define NvmNodePrunes(node)		((node)->part_prune_index >= 0)
+#else
+#define NvmNodePrunes(node)		((node)->part_prune_info != NULL)
+#endif
+
 #endif							/* NVM_COMPAT_H */

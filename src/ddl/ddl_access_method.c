@@ -66,9 +66,9 @@ indexes_follow(Relation table, Oid old_method)
 }
 
 /*
- * Should such an index become one of nvm_btree?  One that is ours keeps saying btree.  An index that belongs to the index of a
- * partitioned table has to be as that one is.  Exclusion constraints are not for
- * us.
+ * Should such an index become one of nvm_btree?  One that is ours keeps saying
+ * btree.  An index that belongs to the index of a partitioned table has to be as
+ * that one is.  Exclusion constraints are not for us.
  */
 static bool
 comes_along(Relation table, Relation index)

@@ -391,8 +391,8 @@ ddl_process(PlannedStmt *pstmt, DdlCommand *command)
 	Node	   *stmt = pstmt->utilityStmt;
 	bool		reindexes = nvm_index_reindexes;
 
-	/* after an ERROR the next command says it anew */
-	nvm_index_reindexes = IsA(stmt, ReindexStmt);
+	/* an ERROR ends it, too (btree_takeover.c) */
+	nvm_index_reindexes = nvm_ddl_reindexes_concurrently(stmt);
 	commit_in_time(stmt);
 	pstmt = nvm_ddl_vacuum_available(pstmt, command->context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)

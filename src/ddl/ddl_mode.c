@@ -131,16 +131,18 @@ concerns_temporary(Node *stmt)
 static bool
 has_option(List *options, const char *name)
 {
+	bool		has = false;
 	ListCell   *lc;
 
+	/* the last one counts */
 	foreach(lc, options)
 	{
 		DefElem    *option = lfirst_node(DefElem, lc);
 
 		if (strcmp(option->defname, name) == 0)
-			return defGetBoolean(option);
+			has = defGetBoolean(option);
 	}
-	return false;
+	return has;
 }
 
 /*
@@ -178,7 +180,7 @@ is_ddl(Node *stmt)
 		case T_VacuumStmt:
 			return ((VacuumStmt *) stmt)->is_vacuumcmd && has_option(((VacuumStmt *) stmt)->options, "full");
 		case T_ReindexStmt:
-			return has_option(((ReindexStmt *) stmt)->params, "concurrently");
+			return nvm_ddl_reindexes_concurrently(stmt);
 		case T_CommentStmt:
 		case T_AlterSystemStmt:
 		case T_CreateRoleStmt:
@@ -289,10 +291,10 @@ require_none(bool found, const Misfit *misfit)
 /*
  * Entries of indexes of other methods are TIDs, of which a replay hands out others.  An index
  * that was never built has none, and need not have a storage; but while it is built nobody
- * knows where it will lie (`promoting`).
+ * knows where it will lie (`promoting`).  relid: of this table, or this index, alone.
  */
 static bool
-find_index(Misfit *misfit, bool promoting)
+find_index(Misfit *misfit, bool promoting, Oid relid)
 {
 	Relation	rel = table_open(IndexRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
@@ -303,6 +305,8 @@ find_index(Misfit *misfit, bool promoting)
 	{
 		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
 
+		if (OidIsValid(relid) && index->indexrelid != relid && index->indrelid != relid)
+			continue;
 		if (!is_command_table(index->indrelid) || (!index->indisready && !promoting) ||
 			nvm_command_index_is_ours(index->indexrelid))
 			continue;
@@ -363,7 +367,7 @@ nvm_ddl_require_fit(void)
 {
 	Misfit		misfit;
 
-	require_none(find_table(&misfit) || find_index(&misfit, true), &misfit);
+	require_none(find_table(&misfit) || find_index(&misfit, true, InvalidOid), &misfit);
 }
 
 /*
@@ -374,7 +378,7 @@ tables_fit(void)
 {
 	Misfit		misfit;
 
-	if (!find_table(&misfit) && !find_index(&misfit, false))
+	if (!find_table(&misfit) && !find_index(&misfit, false, InvalidOid))
 		return true;
 	ereport(LOG,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -405,22 +409,38 @@ nvm_ddl_mode_check(NodeTag tag)
 		 tag != T_CreateStmt && tag != T_CreateTableAsStmt) || !is_promoted())
 		return;
 	CommandCounterIncrement();
-	require_none(find_index(&misfit, false), &misfit);
+	require_none(find_index(&misfit, false, InvalidOid), &misfit);
 }
 
-static bool
-reindexes_concurrently(ReindexStmt *stmt)
+/*
+ * See nvm_ddl.h.
+ */
+bool
+nvm_ddl_reindexes_concurrently(Node *stmt)
 {
-	ListCell   *lc;
+	return IsA(stmt, ReindexStmt) && has_option(((ReindexStmt *) stmt)->params, "concurrently");
+}
 
-	foreach(lc, stmt->params)
+/*
+ * REINDEX CONCURRENTLY: an index that was never built would come into a file.  The whole
+ * database is looked at only if the statement names no single relation.
+ */
+static void
+check_reindex(ReindexStmt *stmt)
+{
+	Oid			relid = InvalidOid;
+	Misfit		misfit;
+
+	if (nvm_index_identity_applies() || !is_promoted())
+		return;
+	if (stmt->relation != NULL)
 	{
-		DefElem    *param = lfirst_node(DefElem, lc);
-
-		if (strcmp(param->defname, "concurrently") == 0)
-			return defGetBoolean(param);
+		relid = RangeVarGetRelid(stmt->relation, NoLock, true);
+		if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE ||
+			get_rel_relkind(relid) == RELKIND_PARTITIONED_INDEX)
+			relid = InvalidOid;
 	}
-	return false;
+	require_none(find_index(&misfit, true, relid), &misfit);
 }
 
 /*
@@ -431,14 +451,11 @@ void
 nvm_ddl_mode_check_concurrent(Node *stmt)
 {
 	IndexStmt  *index = (IndexStmt *) stmt;
-	Misfit		misfit;
 	Relation	rel;
 	bool		fits;
 
-	/* one that was never built would come into a file */
-	if (IsA(stmt, ReindexStmt) && reindexes_concurrently((ReindexStmt *) stmt) &&
-		!nvm_index_identity_applies() && is_promoted())
-		require_none(find_index(&misfit, true), &misfit);
+	if (nvm_ddl_reindexes_concurrently(stmt))
+		check_reindex((ReindexStmt *) stmt);
 	if (!IsA(stmt, IndexStmt) || !index->concurrent || !is_promoted() ||
 		strcmp(index->accessMethod, NVM_BTREE_NAME) == 0 ||
 		(strcmp(index->accessMethod, DEFAULT_INDEX_TYPE) == 0 && nvm_index_identity_applies()))

@@ -102,7 +102,9 @@ extern bool nvm_ddl_is_ddl(Node *stmt);
 extern void nvm_ddl_mode_begins(Node *stmt);
 extern void nvm_ddl_mode_check(NodeTag tag);
 
-/* CREATE INDEX CONCURRENTLY, before it runs; its method is chosen.  May ERROR */
+extern bool nvm_ddl_reindexes_concurrently(Node *stmt);
+
+/* CREATE INDEX or REINDEX CONCURRENTLY, before it runs; its method is chosen.  May ERROR */
 extern void nvm_ddl_mode_check_concurrent(Node *stmt);
 
 /* ERROR if a table of the database does not fit calls that are logged alone */

@@ -10,9 +10,10 @@
  * are missing, and queries would give wrong answers without a word.
  *
  * A backend looks at this when it plans a statement that may read a built-in
- * index of an nvm table, and before it writes a row; again after each message to the
- * relcache.  Indexes get our routine before that, if they are ours.  REINDEX, DROP and the reading of rows by a
- * sequential scan do not ask, so that the index can be built anew.
+ * index of an nvm table, and before it writes a row; again after each message to
+ * the relcache.  Indexes get our routine before that, if they are ours.  REINDEX,
+ * DROP and the reading of rows by a sequential scan do not ask, so that the index
+ * can be built anew.
  *
  * Copyright (c) 2026, pg_nvm contributors
  *

@@ -172,8 +172,24 @@ nvm_relation_copy_data(Relation rel, const NvmLocator *newlocator)
 }
 
 /*
- * Is it a table or an index whose rows or entries lie in the pool?  DROP INDEX of what is
- * not ours must not need the pool: while it is not at hand, the page in the file tells.
+ * While the pool is not at hand, the page in the file tells whose an index is.  It is not
+ * read if the table is not ours: DROP of what is PostgreSQL's must not need it.
+ */
+static bool
+file_is_of_pool(Relation index)
+{
+	Relation	table = RelationIdGetRelation(index->rd_index->indrelid);
+	bool		ours;
+
+	if (table == NULL)
+		return false;
+	ours = nvm_relation_is_nvm(table) && nvm_index_has_failsafe(index);
+	RelationClose(table);
+	return ours;
+}
+
+/*
+ * Is it a table or an index whose rows or entries lie in the pool?
  */
 static bool
 is_of_pool(Relation rel)
@@ -185,7 +201,7 @@ is_of_pool(Relation rel)
 	if (NvmPool != NULL && NvmPool->status == NVM_POOL_OPEN &&
 		pg_atomic_read_u32(&NvmWbl->resolved) != 0)
 		return nvm_index_btree_storage(rel) != 0;
-	return nvm_index_has_failsafe(rel);
+	return file_is_of_pool(rel);
 }
 
 /*

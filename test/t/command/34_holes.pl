@@ -293,6 +293,9 @@ $node->fails_with('SET nvm.default_index_method = btree; REINDEX INDEX never', q
 # before it begins, since it commits in between
 $node->fails_with('SET nvm.default_index_method = btree; REINDEX INDEX CONCURRENTLY never', qr/table "price" does not fit calls that are logged alone/, 'nor concurrently');
 is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'never%'}), '1', 'and nothing is left of that');
+sql('CREATE TABLE unrelated (i int PRIMARY KEY) USING heap');
+is($node->safe_psql('postgres', "SET nvm.default_index_method = btree;\nREINDEX TABLE CONCURRENTLY unrelated"), '', 'but of another table');
+sql('DROP TABLE unrelated');
 sql('REINDEX INDEX never', 'CREATE TABLE other (i int)', 'DROP TABLE other', 'DROP INDEX never');
 alone();
 

@@ -54,7 +54,7 @@ foreach my $case ([ '', 'COMMIT' ], [ '', 'ROLLBACK' ], [ 'in a file, ', 'COMMIT
 	my ($where, $end) = @$case;
 	my ($reader, $builder) = map { $node->session } 1, 2;
 
-	$node->safe_psql('postgres', 'DROP INDEX b_v; SET nvm.default_index_method = btree; CREATE INDEX b_v ON b (v)') if $where;
+	$node->safe_psql('postgres', 'DROP INDEX b_v, bp_id_idx; SET nvm.default_index_method = btree; CREATE INDEX b_v ON b (v); CREATE INDEX ON bp (id)') if $where;
 	$reader->sql('SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET statement_timeout = \'20s\'; PREPARE q AS SELECT count(*) FROM b WHERE v = $1; PREPARE p AS SELECT v FROM bp WHERE id = $1');
 	is($reader->sql("EXECUTE q('v7'); EXECUTE q('v7'); EXECUTE p(1); EXECUTE p(1)"), "40\n40\nv1\nv1", "${where}REINDEX and $end: before it");
 	# a message of the index alone, so that the plan stays

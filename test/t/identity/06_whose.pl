@@ -70,6 +70,16 @@ sql('DROP INDEX c_file');
 $node->safe_psql('postgres', "$files\nREINDEX TABLE CONCURRENTLY c");
 is(ours('c'), 'c_pool btree', 'and of a table');
 
+# ---- two sessions build indexes of one table anew, which are in files and stay there
+
+sql($files, 'CREATE TABLE two (a int, b int) USING nvm', 'INSERT INTO two SELECT g, g FROM generate_series(1, 100) g', 'CREATE INDEX two_a ON two (a)', 'CREATE INDEX two_b ON two (b)');
+my $builder = $node->session("$files BEGIN; REINDEX INDEX two_a");
+is(sql($files, q(SET statement_timeout = '20s'), 'REINDEX INDEX two_b', 'SELECT 1'), '1', 'REINDEX of two indexes of a table: neither waits for the other');
+$builder->sql('COMMIT');
+is(sql("$by SELECT a FROM two WHERE b = 7", 'SELECT b FROM two WHERE a = 8'), "7\n8", 'both have their rows');
+$builder->drop;
+is(ours('two'), 'two_a btree in a file, two_b btree in a file', 'both are in files');
+
 # ---- workers of builds
 
 sub sorters
@@ -105,6 +115,10 @@ sql(q(CREATE TABLE d (id int PRIMARY KEY, u int UNIQUE DEFERRABLE INITIALLY DEFE
 is(sql("$by BEGIN READ ONLY; SELECT b FROM d WHERE id = 5; SELECT mode FROM pg_locks WHERE relation = 'd_u_key'::regclass AND pid = pg_backend_pid() AND mode <> 'AccessShareLock'; COMMIT"), '5', 'a SELECT does not lock a deferrable constraint against changes');
 is(sql("BEGIN; UPDATE d SET u = u + 1; UPDATE d SET u = u - 1; COMMIT; SELECT count(*), sum(u) FROM d"), '1000|500500', 'and the constraint is checked at COMMIT');
 $node->fails_with('BEGIN; UPDATE d SET u = 7 WHERE id = 8; COMMIT', qr/duplicate key value violates unique constraint "d_u_key"/, 'with its error');
+
+sql('CREATE TABLE ex (a int, b int, CONSTRAINT ex_a EXCLUDE USING btree (a WITH =) DEFERRABLE INITIALLY DEFERRED) USING nvm', 'INSERT INTO ex SELECT g, g FROM generate_series(1, 100) g');
+is(sql('BEGIN; UPDATE ex SET a = a + 1; UPDATE ex SET a = a - 1; COMMIT; SELECT count(*), sum(a) FROM ex'), '100|5050', 'so is a deferred exclusion constraint by btree');
+$node->fails_with('BEGIN; INSERT INTO ex VALUES (7, 0); COMMIT', qr/conflicting key value violates exclusion constraint "ex_a"/, 'with its error');
 
 # ---- DROP without the pool
 
